@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Move holds the values that a node gets.
+// Move holds the new values that Admit sets on a node.
 type Move struct {
 	Key               string
 	Assigned, Refused int64
@@ -25,8 +25,8 @@ func (m Move) Ends(c Candidate) bool { return c.Attempt.holds() && !m.Attempt.ho
 type State struct {
 	Change
 	Since time.Time `json:"since"`
-	// Failed are the uids of the first nodes that have failed it, Proved tells that its canaries
-	// were good.
+	// Failed holds the uids of the first nodes that failed the change. Proved reports that its
+	// canaries were good.
 	Failed []string `json:"failed,omitempty"`
 	Proved bool     `json:"proved,omitempty"`
 	// Waiting, Trying, Good and Unknown count nodes.
@@ -34,16 +34,16 @@ type State struct {
 	Trying  int `json:"trying,omitempty"`
 	Good    int `json:"good,omitempty"`
 	Unknown int `json:"unknown,omitempty"`
-	// Hold is why no node is admitted, "" if some are.
+	// Hold is the reason that no node is admitted; "" if some are.
 	Hold string `json:"hold,omitempty"`
-	// Allowed and AllowedUnknown failed and unknown nodes are allowed by By until Until.
+	// By allows Allowed failed and AllowedUnknown unknown nodes until Until.
 	Allowed        int       `json:"allowed,omitempty"`
 	AllowedUnknown int       `json:"allowedUnknown,omitempty"`
 	Until          time.Time `json:"until,omitzero"`
 	By             string    `json:"by,omitempty"`
 }
 
-// Why a change admits no node.
+// The reasons that a change admits no node.
 const (
 	HeldPaused   = "Paused"
 	HeldCanary   = "CanaryFailed"
@@ -53,13 +53,13 @@ const (
 	maxFailedIDs = 100
 )
 
-// Admit decides which revision the agents of a cluster's nodes are offered. It returns the nodes
-// for which something is to be written, and how far each change is; before are the states that it
-// has returned last. It reads no clock, so the same arguments give the same result.
+// Admit decides which revision each node of a cluster is offered. It returns the nodes whose rows
+// change and the state of each change; before holds the states that its last call returned. It
+// reads no clock, so the same arguments give the same result.
 //
-// What neither restarts nor drains is assigned at once, and so is what a node joins with. Every
-// other change needs a slot. A slot is not counted anywhere: it is an attempt that has not been
-// Ready yet, so none can leak.
+// A revision that neither restarts nor drains is assigned at once, and so is the revision of a
+// joining node. Every other change needs a slot. Slots are not counted anywhere: a slot is an
+// attempt that has not been Ready yet, so none can leak.
 func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Move, []State) {
 	a := admission{policy: p, now: now, states: map[string]*State{}, leftOut: map[string]bool{},
 		speakers: map[string]string{}}
@@ -75,7 +75,7 @@ func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Move, 
 	for i := range next {
 		a.count(&next[i])
 	}
-	for _, s := range a.states { // of nodes that are left out failures do not count
+	for _, s := range a.states { // failures of nodes that are left out do not count
 		s.Failed = slices.DeleteFunc(s.Failed, func(uid string) bool { return a.leftOut[uid] })
 		s.Proved = s.Proved || p.Canaries > 0 && s.Good >= p.Canaries
 	}
@@ -91,7 +91,7 @@ type admission struct {
 	now     time.Time
 	states  map[string]*State
 	leftOut map[string]bool // by uid
-	// speakers are the identities that report for failed nodes, by uid.
+	// speakers holds the identities that report for failed nodes, by uid.
 	speakers map[string]string
 	// counted is the number of nodes that the budget is a share of, slots the number of slots taken.
 	counted, slots int
@@ -113,7 +113,7 @@ func (a *admission) judge(c *Candidate) {
 	if !c.Attempt.pending() {
 		return
 	}
-	if c.Restored { // from before what the node has done since
+	if c.Restored { // the attempt is out of date: the store was restored from a backup
 		c.Attempt = nil
 		return
 	}
@@ -162,12 +162,13 @@ func (a *admission) judge(c *Candidate) {
 	}
 }
 
-// due returns when the node of an attempt is to be Ready: no other node gets its slot before.
+// due returns the time by which the node of an attempt must be Ready. No other node gets its slot
+// before.
 func (a Attempt) due(p Policy) time.Time {
 	return latest(a.At.Add(p.Deadline), a.Until)
 }
 
-// count adds a node to the state of its attempt's change, and to what the budget is a share of.
+// count adds a node to the state of its attempt's change, and to the nodes that the budget counts.
 func (a *admission) count(c *Candidate) {
 	if c.leftOut() {
 		a.leftOut[c.UID] = true
@@ -204,7 +205,7 @@ func (a *admission) count(c *Candidate) {
 	}
 }
 
-// failed counts the failures of a change; nodes for which one identity reports are one.
+// failed counts the failures of a change. Nodes for which one identity reports count as one.
 func (a *admission) failed(s *State) int {
 	if len(a.speakers) == 0 {
 		return len(s.Failed)
@@ -216,8 +217,8 @@ func (a *admission) failed(s *State) int {
 	return len(who)
 }
 
-// disturbed reports whether a node is at a change that it has begun although its slot has gone to
-// another one: a machine that was off for long goes on without asking again.
+// disturbed reports whether a node is carrying out a change although its slot went to another node:
+// a machine that was off for long goes on without asking again.
 func (c Candidate) disturbed() bool {
 	return c.Attempt != nil && c.Attempt.Outcome == Unknown && !c.Attempt.Until.IsZero() && !c.Asks &&
 		c.Heard && c.Applied != c.Attempt.Revision && c.Ready == "False"
@@ -226,7 +227,7 @@ func (c Candidate) disturbed() bool {
 // proved reports whether the canaries of a change were good.
 func (a *admission) proved(s *State) bool { return s.Proved || s.Good >= a.policy.Canaries }
 
-// settle moves a node as far as that needs no slot.
+// settle makes those moves of a node that need no slot.
 func (a *admission) settle(c *Candidate) {
 	if c.Restored {
 		return
@@ -253,11 +254,12 @@ func (a *admission) settle(c *Candidate) {
 	}
 }
 
-// needsSlot reports whether a node needs a slot for a change: not one that joins, nor for what
-// neither restarts nor drains. PUT and rollback of a node that runs what it is offered use it too.
+// needsSlot reports whether a node needs a slot for a change. A node that joins needs none, nor
+// does a change that neither restarts nor drains. PUT and rollback use it too, for a node that runs
+// the revision it is offered.
 func (c Change) needsSlot(joins bool) bool { return !joins && c.ID != "" }
 
-// offer assigns the desired revision; an attempt under way is one at it from now on.
+// offer assigns the desired revision. A pending attempt continues with it.
 func (a *admission) offer(c *Candidate) {
 	c.Assigned = c.Desired
 	if c.Attempt.pending() {
@@ -270,10 +272,10 @@ func (a *admission) offer(c *Candidate) {
 	}
 }
 
-// grant gives the slots that are free. A node that holds one takes its newest revision in that.
-// First come those that a person wants to have it, then those that are Ready and have failed least,
-// so that a broken node is no canary. Last come those that have had a slot and did not answer, so
-// that a node whose pods do not move keeps it from no other one.
+// grant hands out the free slots. A node that holds a slot uses it for its newest revision. First
+// come the nodes that a person insists on, then those that are Ready and have failed least, so that
+// a broken node is no canary. Last come those that had a slot and did not answer, so that a node
+// whose pods do not move blocks no other.
 func (a *admission) grant(nodes []Candidate) {
 	var waiting []*Candidate
 	for i := range nodes {
@@ -313,8 +315,8 @@ func (a *admission) grant(nodes []Candidate) {
 	}
 }
 
-// turn returns 0 for a node that a person wants to have its change, 1 for one that is Ready, 3 for
-// one that has had a slot for it, and 2 for any other.
+// turn returns the rank of a waiting node: 0 if a person insists on its change, 1 if it is Ready, 3
+// if its slot for this change ended without an answer, and 2 otherwise.
 func (c Candidate) turn() int {
 	switch {
 	case c.Insisted:
@@ -335,14 +337,14 @@ func (c Candidate) ended() (at time.Time) {
 	return at
 }
 
-// takes reports whether a node that holds a slot may take its newest revision in that: another
-// change only within the deadline of the slot, so that no owner keeps one for ever.
+// takes reports whether a node that holds a slot may use it for its newest revision: for another
+// change only before the slot's deadline, so that no owner keeps a slot for ever.
 func (a *admission) takes(c *Candidate) bool {
 	return c.Attempt.Change == c.Change.ID ||
 		a.now.Sub(c.Attempt.Since) < a.policy.Deadline && a.admits(c)
 }
 
-// retarget has a node that holds a slot take its newest revision.
+// retarget moves the slot that a node holds to its newest revision.
 func (a *admission) retarget(c *Candidate) {
 	if c.Attempt.Change != c.Change.ID {
 		if s := a.states[c.Attempt.Change]; s != nil {
@@ -353,7 +355,7 @@ func (a *admission) retarget(c *Candidate) {
 	a.offer(c)
 }
 
-// admits reports whether the change of a node may have one more node.
+// admits reports whether the change of a node admits one more node.
 func (a *admission) admits(c *Candidate) bool {
 	if a.policy.Paused {
 		return false
@@ -365,7 +367,7 @@ func (a *admission) admits(c *Candidate) bool {
 	return a.hold(s) == "" && (a.proved(s) || s.Good+s.Trying < a.policy.Canaries)
 }
 
-// hold returns why a change admits no node, "" if it admits some.
+// hold returns the reason that a change admits no node; "" if it admits some.
 func (a *admission) hold(s *State) string {
 	failed, proved, tolerated := a.failed(s), a.proved(s), 0
 	unknown := a.policy.MaxUnknown.Of(a.counted)
@@ -388,9 +390,9 @@ func (a *admission) hold(s *State) string {
 	return ""
 }
 
-// list returns the states that are worth keeping: of what some node waits for or tries, and of what
-// has failed. First come those that have failed and are waited for, then those that are waited for,
-// both the oldest first; then what has failed, the newest first. Of too many the last are left out.
+// list returns the states worth keeping, at most maxStates: of changes that a node waits for or
+// tries, and of changes that failed. First come failed changes that nodes wait for, then others
+// that nodes wait for or try, both oldest first; then the other failed ones, newest first.
 func (a *admission) list() []State {
 	var all []State
 	for _, s := range a.states {

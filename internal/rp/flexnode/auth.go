@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// complete writes what can be written in two ways in one, and fills in defaults.
+// complete brings equivalent settings into one form, and fills in defaults.
 func complete(d api.Desired) api.Desired {
 	auth := &d.AzureAuth
 	auth.Method = cmp.Or(auth.Method, api.BootstrapToken)
@@ -22,8 +22,8 @@ func complete(d api.Desired) api.Desired {
 	return d
 }
 
-// Validate checks what the agent's own rules cannot see: how the methods of authentication go
-// together, and durations. Decide checks all else.
+// Validate checks the rules that the agent does not have: combinations of authentication methods,
+// and durations. Decide checks everything else.
 func Validate(d api.Desired) Problems {
 	var problems Problems
 	d = complete(d)
@@ -61,7 +61,7 @@ func Validate(d api.Desired) Problems {
 	return problems
 }
 
-// arc checks an Arc machine, which is enrolled only where it is kubelet's identity.
+// arc checks the settings of an Arc machine, which is enrolled only as kubelet's identity.
 func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
 	if arc.MachineResourceID != "" {
 		p.machine(arc.MachineResourceID)
@@ -72,7 +72,7 @@ func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
 	p.unless(useAzure || !arc.AutoRoleAssignment, "properties.azureAuth.arc.autoRoleAssignment", why)
 }
 
-// sections wants the section of the method, and no other.
+// sections rejects sections of other methods, and a service principal without one.
 func (p *Problems) sections(auth api.AzureAuth) {
 	for _, section := range []struct {
 		method string
@@ -91,7 +91,7 @@ func (p *Problems) sections(auth api.AzureAuth) {
 		"The method servicePrincipal needs this section, with clientId and clientSecret.")
 }
 
-// principals wants object ids.
+// principals checks that principal ids are GUIDs, and that none is given for enrolment.
 func (p *Problems) principals(auth api.AzureAuth) {
 	section, id := namedPrincipal(auth)
 	if section == api.Arc {
@@ -103,7 +103,7 @@ func (p *Problems) principals(auth api.AzureAuth) {
 		"The principal id '%s' is not a GUID.", shorten(id))
 }
 
-// machine wants the id of an Arc machine, in the cluster's or in another subscription.
+// machine checks the id of an Arc machine, which may be in any subscription.
 func (p *Problems) machine(id string) {
 	const at = "properties.azureAuth.arc.machineResourceId"
 	parsed, err := arm.Parse(id)
@@ -116,8 +116,8 @@ func (p *Problems) machine(id string) {
 		"The subscription '%s' of the Arc machine is not a GUID.", shorten(parsed.Subscription))
 }
 
-// principalOf is the service principal whose client secret is stored for a node, nil for none, and
-// where the resource has it: the node's own identity, or the one that enrols its Arc machine.
+// principalOf returns the service principal whose client secret is stored for a node, nil for none,
+// and its path in the resource: the node's own identity, or the one that enrols its Arc machine.
 func principalOf(auth api.AzureAuth) (*api.ServicePrincipalAuth, string) {
 	if auth.ServicePrincipal == nil && auth.Arc != nil {
 		return auth.Arc.Onboarding, "properties.azureAuth.arc.onboarding"
@@ -125,7 +125,7 @@ func principalOf(auth api.AzureAuth) (*api.ServicePrincipalAuth, string) {
 	return auth.ServicePrincipal, "properties.azureAuth.servicePrincipal"
 }
 
-// WithoutSecret takes the client secret out of what an owner wants.
+// WithoutSecret returns the settings of an owner without the client secret, and that secret.
 func WithoutSecret(d api.Desired) (api.Desired, string) {
 	given, _ := principalOf(d.AzureAuth)
 	if given == nil {
@@ -144,7 +144,7 @@ func WithoutSecret(d api.Desired) (api.Desired, string) {
 	return d, secret
 }
 
-// JoinsByArc reports whether a node with a revision joins as an Arc machine, by no secret.
+// JoinsByArc reports whether a node with a revision joins as an Arc machine, without a secret.
 func (r Revision) JoinsByArc() bool {
 	return r.Desired.AzureAuth.Method == api.Arc && r.Desired.KubernetesAuth.UseAzureAuth
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Why an agent may not begin, besides the holds of a change.
+// Reasons that an agent may not begin, besides the holds of a change.
 const (
 	HoldSuperseded = "Superseded" // another revision is desired, or on offer
 	HoldRestored   = "Restored"   // the store was restored, and does not know what the node runs
@@ -18,7 +18,7 @@ const (
 	HoldNodePaused = "NodePaused" // its owner has paused the node
 )
 
-// holds explain them.
+// holds explains each reason.
 var holds = map[string]string{
 	HoldSuperseded: "another configuration is desired now, or the provider offers another one",
 	HoldRestored: "the provider was restored from a backup and does not know what this node runs; " +
@@ -35,15 +35,15 @@ var holds = map[string]string{
 }
 
 const (
-	// askAgain is when an agent that may not begin asks again, unless its poll tells it before.
+	// askAgain is the pause before a held agent asks again, unless a poll releases it earlier.
 	askAgain = time.Minute
 	// beginMargin is added to the time that an agent may take.
 	beginMargin = 5 * time.Minute
 )
 
-// Beginning holds all that decides whether an agent may begin.
+// Beginning holds the arguments of Node.Begin.
 type Beginning struct {
-	// Asked is the revision that the agent wants to begin with, Applied the one that it reports.
+	// Asked is the revision that the agent asks to begin, Applied the one that it reports.
 	Asked, Applied int64
 	// Change is from Applied to the desired revision, Lasts the time that the agent may take for it.
 	Change Change
@@ -54,9 +54,9 @@ type Beginning struct {
 	Now     time.Time
 }
 
-// Begin answers the agent of a node that asks whether it may restart or drain for a revision, and
-// returns the node as it is then. It takes no slot: Admit gives those. A node that has one keeps it
-// for the time that is granted. One that asks again has not begun, or does not go on.
+// Begin answers an agent that asks whether it may restart or drain for a revision, and returns the
+// changed node. It gives no slot: only Admit does. A node that has a slot keeps it for the granted
+// time. An agent that asks again has not begun, or has stopped.
 func (n Node) Begin(b Beginning) (Node, api.ChangeBegun) {
 	at := n.Attempt
 	open := at.open() && at.Revision == n.Revision
@@ -110,7 +110,7 @@ func hold(why string) api.ChangeBegun {
 	return api.ChangeBegun{Hold: why, Reason: holds[why], RetryAfter: int(askAgain / time.Second)}
 }
 
-// held returns why the change of an attempt admits no node, as Admit has found last.
+// held returns the hold that Admit last found for the change of an attempt; "" for none.
 func (r Rollout) held(a *Attempt) string {
 	for _, s := range r.Changes {
 		if a != nil && s.ID == a.Change {
@@ -120,12 +120,12 @@ func (r Rollout) held(a *Attempt) string {
 	return ""
 }
 
-// Released reports whether the agent of a node, which has asked in vain, may begin now.
+// Released reports whether an agent that was held may begin now.
 func (n Node) Released() bool {
 	return n.Asks != 0 && n.Asks == n.Revision && n.Attempt.open() && n.Attempt.Revision == n.Asks
 }
 
-// Lasts returns the time that an agent may take to drain, to become Ready, and for the rest.
+// Lasts returns the time that an agent may take to drain and become Ready, and a margin.
 func Lasts(whole map[string]any) (time.Duration, error) {
 	var agent config.Agent
 	text, err := json.Marshal(whole["agent"])

@@ -13,11 +13,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// maxDepth bounds how deeply a body may be nested; ours needs five.
+// maxDepth limits the nesting of a body; ours needs five levels.
 const maxDepth = 32
 
-// Decode reads a JSON body without unknown members, names that are given twice, and nesting without
-// end. An empty body is an error. Errors are of type *arm.Error.
+// Decode reads a JSON body. It rejects unknown members, duplicate names, nesting beyond maxDepth
+// and an empty body. Errors are of type *arm.Error.
 func Decode(body []byte, into any) error { return decode(body, into, true) }
 
 // DecodeLenient is Decode for agents, which may be newer: unknown members are ignored.
@@ -57,13 +57,13 @@ func badBody(err error) error {
 		shorten(strings.TrimPrefix(err.Error(), "json: ")))
 }
 
-// shape holds what checkShape knows of the objects and lists that are open.
+// shape tracks the objects and lists that checkShape is inside of.
 type shape struct {
 	names  []map[string]bool // of an object; nil for a list
 	isName bool              // the next string is a name
 }
 
-// checkShape refuses what encoding/json takes: endless nesting, and a name given twice.
+// checkShape rejects two things that encoding/json accepts: endless nesting and duplicate names.
 func checkShape(body []byte) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	var s shape
@@ -108,8 +108,8 @@ func (s *shape) next(token json.Token) error {
 
 func (s *shape) inObject() bool { return len(s.names) > 0 && s.names[len(s.names)-1] != nil }
 
-// ReadPut reads the body of a PUT, which may be what a GET has shown: what the owner wants, and the
-// client secret apart from it. The error is of type *arm.Error or Problems.
+// ReadPut reads the body of a PUT, which may be the answer of a GET. It returns the settings of the
+// owner without the client secret, and that secret. The error is of type *arm.Error or Problems.
 func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	var b struct {
 		api.FlexNodeConfig
@@ -132,7 +132,7 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	desired, secret := WithoutSecret(complete(b.Properties.Desired))
 	problems, state := Validate(desired), b.Properties.ProvisioningState
 	states := []string{"", api.Succeeded, api.Creating, api.Updating, api.Deleting, api.Failed,
-		api.Canceled} // what the provider says is ignored
+		api.Canceled} // the state in a request is ignored
 	is := func(s string) bool { return strings.EqualFold(s, state) }
 	problems.unless(slices.ContainsFunc(states, is), "properties.provisioningState",
 		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// keptCertificates limits the certificates of one machine that are kept: the last ones.
+	// keptCertificates is the max number of certificates kept of one machine; the oldest go first.
 	keptCertificates = 16
-	// longestCertificate is the lifetime of a kubelet's certificate that the provider has not seen
+	// longestCertificate is the assumed lifetime of a kubelet certificate that was not seen
 	// (kube-controller-manager, --cluster-signing-duration).
 	longestCertificate = 365 * 24 * time.Hour
 	// LeaveTime limits the time that the machine of a deleted node has to leave its cluster.
@@ -22,21 +22,21 @@ type Certificate struct {
 	// ID is its credential id in Kubernetes: X509SHA256=HASH; "" for one that was not seen.
 	ID   string    `json:"id"`
 	Ends time.Time `json:"ends"`
-	// UID is that of the node that it was issued for; "" once another machine is that node.
+	// UID is the uid of the node that it was issued for; "" once another machine is that node.
 	// Enrolment is the id of the credential that its machine joined with; "" for an identity in
-	// Azure. A renewed certificate has those of the former one.
+	// Azure. A renewed certificate inherits both.
 	UID       string `json:"uid,omitempty"`
 	Enrolment string `json:"enrolment,omitempty"`
-	// Revoked is from when it may not write.
+	// Revoked is the time from which it may not write.
 	Revoked *time.Time `json:"revoked,omitempty"`
-	// Left tells that its machine has left: it has destroyed the certificate.
+	// Left reports that its machine has left and has destroyed it.
 	Left bool `json:"left,omitempty"`
 }
 
-// Certificates are those of all machines that were a node of one name. The row outlives the node.
+// Certificates holds those of all machines that had one node name. The row outlives the node.
 type Certificates struct {
 	Seen []Certificate `json:"seen,omitempty"`
-	// Ends is the end of the last one that was seen.
+	// Ends is the latest end of a certificate that was seen.
 	Ends time.Time `json:"ends,omitzero"`
 	// Only the listed ones may write from Since until Until; zero while none is revoked.
 	Since time.Time `json:"since,omitzero"`
@@ -45,7 +45,7 @@ type Certificates struct {
 	Leaving string `json:"leaving,omitempty"`
 }
 
-// last is when the last certificate of a node's machine ends that was seen; zero for none.
+// last returns the latest end of the certificates seen of a node's machine; zero for none.
 func (c Certificates) last(uid string) (ends time.Time) {
 	for _, seen := range c.Seen {
 		if seen.UID == uid {
@@ -55,14 +55,14 @@ func (c Certificates) last(uid string) (ends time.Time) {
 	return ends
 }
 
-// CertificateID returns the credential id that API servers since 1.32 show of a certificate in DER.
+// CertificateID returns the id that API servers since 1.32 report for a certificate in DER.
 func CertificateID(der []byte) string {
 	sum := sha256.Sum256(der)
 	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
-// Note adds a certificate that was issued: renewed is the id of the one that it renews; "" for the
-// first one of a machine. current reports whether a first one is of the present node. The
+// Note adds an issued certificate. renewed is the id of the one that it renews; "" for the first
+// one of a machine. current reports whether a first one belongs to the present node. The
 // certificate of an unknown or revoked machine may not write.
 func (c Certificates) Note(
 	issued Certificate, renewed string, current bool, now time.Time,
@@ -112,9 +112,9 @@ func (c Certificates) find(id string) *Certificate {
 	return nil
 }
 
-// Revoke revokes all certificates but some from a time on, also those that the provider has not
-// seen. uid is that of the deleted node; "" where another machine becomes the node, so that what
-// the former one has is not taken for destroyed when that one leaves.
+// Revoke revokes all certificates for which keep is false from a time on, also those that the
+// provider has not seen. uid is the deleted node's; "" where another machine becomes the node, so
+// that the previous machine's certificates do not count as destroyed when that one leaves.
 func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.Time) Certificates {
 	from = from.UTC().Truncate(time.Second)
 	c = c.Unseen(uid, from).each(func(o *Certificate) {
@@ -135,7 +135,7 @@ func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.
 	return c
 }
 
-// each changes a copy of the certificates.
+// each returns a copy with every certificate changed.
 func (c Certificates) each(change func(*Certificate)) Certificates {
 	c.Seen = slices.Clone(c.Seen)
 	for i := range c.Seen {
@@ -144,7 +144,7 @@ func (c Certificates) each(change func(*Certificate)) Certificates {
 	return c
 }
 
-// Unseen adds the certificate of a node's machine that was not seen, where none was.
+// Unseen adds an entry for the unseen certificate of a node's machine, if there are no entries.
 func (c Certificates) Unseen(uid string, now time.Time) Certificates {
 	if len(c.Seen) == 0 {
 		c.Ends = now.UTC().Truncate(time.Second).Add(longestCertificate)
@@ -158,7 +158,7 @@ func (c Certificates) Leave(uid string) Certificates {
 	return c.each(func(o *Certificate) { o.Left = o.Left || uid != "" && o.UID == uid })
 }
 
-// Return notes that the machine of a deleted node is another one now: it leaves with what it had.
+// Return moves the certificates of a deleted node to the node that its machine has become.
 func (c Certificates) Return(uid, as string) Certificates {
 	return c.each(func(o *Certificate) {
 		if o.UID == uid {
@@ -178,10 +178,10 @@ func (c Certificates) HeldUntil(now time.Time) (end time.Time) {
 	return end
 }
 
-// NoCertificate is for Revoke: none is kept.
+// NoCertificate is an argument of Revoke that keeps none.
 func NoCertificate(Certificate) bool { return false }
 
-// May returns the ids of those that may write, and whether they alone may.
+// May returns the ids of the certificates that may write, and whether all others may not.
 func (c Certificates) May(now time.Time) (ids []string, alone bool) {
 	if c.Since.IsZero() || now.Before(c.Since) || !now.Before(c.Until) {
 		return nil, false
@@ -194,7 +194,7 @@ func (c Certificates) May(now time.Time) (ids []string, alone bool) {
 	return ids, true
 }
 
-// Revoked returns the ids of those that may not write.
+// Revoked returns the ids of certificates that may not write.
 func (c Certificates) Revoked(now time.Time) (ids []string) {
 	for _, o := range c.Seen {
 		if o.ID != "" && o.Revoked != nil && !now.Before(*o.Revoked) {
@@ -204,7 +204,7 @@ func (c Certificates) Revoked(now time.Time) (ids []string) {
 	return ids
 }
 
-// Next returns when May answers otherwise; zero for never.
+// Next returns the next time at which the answer of May changes; zero for never.
 func (c Certificates) Next(now time.Time) (next time.Time) {
 	if c.Since.IsZero() {
 		return next
@@ -224,10 +224,10 @@ func (c Certificates) Next(now time.Time) (next time.Time) {
 	return next
 }
 
-// Over reports whether the revoked certificates have ended.
+// Over reports whether all revoked certificates have expired.
 func (c Certificates) Over(now time.Time) bool { return !c.Since.IsZero() && !now.Before(c.Until) }
 
-// Restored returns the row after the revoked certificates have ended.
+// Restored returns the row without revoked and expired certificates: none is revoked any more.
 func (c Certificates) Restored(now time.Time) Certificates {
 	c.Since, c.Until = time.Time{}, time.Time{}
 	c.Seen = slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool {

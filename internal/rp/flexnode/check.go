@@ -18,21 +18,21 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
-// The secrets that a configuration is checked with.
+// Stand-ins for the secrets of a configuration that is checked.
 const (
 	anySecret = "checked"
 	anyToken  = "abcdef.0123456789abcdef"
-	// anyVersion is checked while that of the cluster is not known.
+	// anyVersion stands in for Kubernetes' version while the cluster's is unknown.
 	anyVersion = "1.34.4"
 )
 
-// NoDNS tells what to do where the address of a cluster's DNS service is unknown. It is not
-// guessed: pods that ask a wrong one resolve no name.
+// NoDNS is the problem of a cluster whose DNS service has no known address. The address is not
+// guessed: pods with a wrong one resolve no name.
 const NoDNS = "The address of the cluster's DNS service is not known: there is no Service " +
 	"kube-system/kube-dns, or the provider may not read it (rbac-provider.yaml allows it). Set " +
 	"dnsServiceIP in the registration of the cluster."
 
-// Bounds of what an owner may want of a Node.
+// Limits of the settings of a Node.
 const (
 	maxNodeConfig = 8 << 10 // bytes, as JSON
 	maxLabels     = 64
@@ -71,7 +71,7 @@ func CheckTags(tags map[string]string) Problems {
 	return problems
 }
 
-// checkNode has the agent's own rules check the configuration that a node with an own layer would
+// checkNode applies the agent's own rules to the configuration that a node with an own layer would
 // get. Problems are reported in terms of the resource.
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
@@ -87,10 +87,10 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	return n.told(whole, found)
 }
 
-// anyHost is a machine that configurations are checked for.
+// anyHost returns a host that stands in for a node's machine.
 func anyHost() config.Host { return config.Host{HostName: "host", Arch: "amd64"} }
 
-// told are the problems of a node's configuration in terms of the resource.
+// told returns the problems of a node's configuration in terms of the resource.
 func (n Node) told(whole object, found config.Problems) Problems {
 	var problems Problems
 	problems.unless(textIn(whole, "node", "kubelet", "dnsServiceIP") != "", "properties", "%s", NoDNS)
@@ -104,7 +104,7 @@ func (n Node) told(whole object, found config.Problems) Problems {
 	return problems
 }
 
-// anyGrants are secrets that a node with those of its methods may have.
+// anyGrants returns stand-ins for the secrets that a node with its methods may have.
 func anyGrants(n Node) Grants {
 	g := Grants{ClientSecret: anySecret}
 	if !n.Desired.KubernetesAuth.UseAzureAuth {
@@ -113,7 +113,7 @@ func anyGrants(n Node) Grants {
 	return g
 }
 
-// checkedConfig is the configuration to check; what is not known of the cluster is made up.
+// checkedConfig returns the configuration to check, with placeholders for unknown facts.
 func checkedConfig(n Node, own object, parent Parent, g Grants) object {
 	facts := parent.FactsLayer
 	made := placeholderFacts()
@@ -128,13 +128,13 @@ func checkedConfig(n Node, own object, parent Parent, g Grants) object {
 	return whole
 }
 
-// clusterID is the id of the cluster that a node's id lies below, in the same casing.
+// clusterID returns the id of the cluster that a node's id is below, in the same casing.
 func clusterID(nodeID string) string {
 	parts := strings.Split(nodeID, "/")
 	return strings.Join(parts[:max(len(parts)-2, 0)], "/")
 }
 
-// CheckDefaults lists what would be wrong with every node because of the operator's defaults.
+// CheckDefaults returns the problems that the operator's defaults would cause in every node.
 func CheckDefaults(defaults map[string]any) []string {
 	const id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/" +
 		ClusterType + "/c/flexNodeConfig/n"
@@ -156,7 +156,7 @@ func CheckDefaults(defaults map[string]any) []string {
 // IsGUID reports whether a text is a GUID of 36 characters, without braces and prefix.
 func IsGUID(s string) bool { return len(s) == 36 && uuid.Validate(s) == nil }
 
-// matches makes a check of a whole value; the expression is compiled when it is first used.
+// matches returns a check of a whole value; the expression is compiled when it is first used.
 func matches(pattern string) func(string) bool {
 	whole := sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
@@ -177,7 +177,7 @@ var (
 //go:embed placeholder.pem
 var placeholderCA []byte
 
-// placeholderFacts stand for those of a cluster that was not reached: anything valid.
+// placeholderFacts returns valid facts in place of those of a cluster that was not reached.
 func placeholderFacts() Facts {
 	return Facts{
 		ServerURL:  "https://unknown.invalid",
@@ -187,7 +187,7 @@ func placeholderFacts() Facts {
 }
 
 // IsAPIServerName reports whether clients of a cluster reach its API server by a name: the host of
-// a URL of it, a name of its Service default/kubernetes under any domain, or one of the local host.
+// one of its URLs, a name of its Service default/kubernetes under any domain, or a local host name.
 func IsAPIServerName(name string, urls ...string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || name == "kubernetes" ||
@@ -199,8 +199,8 @@ func IsAPIServerName(name string, urls ...string) bool {
 		})
 }
 
-// checkName refuses the name of a node whose serving certificate would be taken for the API
-// server's, and names that AKS gives to its own Nodes, which the provider may not change.
+// checkName rejects the name of a node whose serving certificate would pass for the API server's,
+// and names that AKS gives to its own Nodes, which the provider may not change.
 func checkName(id string, parent Parent) Problems {
 	urls := []string{parent.Cluster.Properties.ServerURL, parent.serverURL()}
 	name := baseName(id)

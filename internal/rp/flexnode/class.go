@@ -22,7 +22,7 @@ const (
 	StateDrifted      = "drifted"
 )
 
-// States are all of them.
+// States lists all of them.
 var States = []string{
 	StateJoined, StateNotJoined, StateReady, StateNotReady, StateUpToDate, StateOutdated,
 	StateFailed, StateHeldBack, StateReporting, StateNotReporting, StateDrifted,
@@ -33,13 +33,13 @@ type Class struct {
 	// State is the provisioningState.
 	State  string
 	States []string
-	// Conditions are the node's, as a list shows them, without times and messages.
+	// Conditions holds the node's conditions as in a list, without times and messages.
 	Conditions []api.Condition
-	Versions   api.Versions   // that are wanted
-	Components api.Components // that run, as the agent has reported
+	Versions   api.Versions   // desired
+	Components api.Components // running, as the agent reported
 }
 
-// classify tells the class of an outline.
+// classify returns the class of an outline.
 func (c *Classes) classify(o Outline) *Class {
 	e := o.evidence(c.reachable)
 	e.Provider = c.provider
@@ -90,19 +90,19 @@ func find(all []api.Condition, kind string) *api.Condition {
 	return nil
 }
 
-// Classes are those of the nodes of a cluster.
+// Classes caches the classes of a cluster's nodes.
 type Classes struct {
 	reachable bool
 	provider  string
 	known     map[Outline]*Class
 }
 
-// NewClasses are those of a cluster that answers, or does not, as a provider of some version tells.
+// NewClasses returns an empty cache for a cluster, reachable or not, and the provider's version.
 func NewClasses(reachable bool, provider string) *Classes {
 	return &Classes{reachable, provider, map[Outline]*Class{}}
 }
 
-// Of is the class of an outline.
+// Of returns the class of an outline.
 func (c *Classes) Of(o Outline) *Class {
 	class := c.known[o]
 	if class == nil {

@@ -21,16 +21,16 @@ type Cluster struct {
 	// Facts is the id of the layer of facts for nodes (FactsLayer); "" until the cluster is
 	// reached.
 	Facts string `json:"facts,omitempty"`
-	// APIServer is unique: the uid of the Service default/kubernetes, and the CA.
+	// APIServer identifies the API server: the uid of the Service default/kubernetes, and the CA.
 	APIServer string `json:"apiServer,omitempty"`
 	// Probe holds the findings of the last probe.
 	Probe Probe `json:"probe,omitzero"`
 	// SubnetsEpoch is the store's epoch when its Nodes' pod subnets were noted (PodCIDRs); 0 is
 	// never.
 	SubnetsEpoch int64 `json:"subnetsEpoch,omitempty"`
-	// Version changes with what the owner wants of the registration.
+	// Version changes with the desired state of the registration.
 	Version string `json:"version"`
-	// Deletion is set when the registration is being deleted: no node is added any more.
+	// Deletion is set while the registration is being deleted: no node can be added.
 	Deletion   *Deletion      `json:"deletion,omitempty"`
 	SystemData api.SystemData `json:"systemData"`
 }
@@ -40,21 +40,21 @@ func (c Cluster) Deleting() bool { return c.Deletion != nil }
 
 // Deletion describes how a registration is being deleted.
 type Deletion struct {
-	// Operation is the id of the asynchronous operation, Wipe tells that the machines of its nodes
-	// are to be given back: only then do agents get a tombstone.
+	// Operation is the id of the asynchronous operation. Wipe has the machines of its nodes
+	// unbootstrap: only then do agents get a tombstone.
 	Operation string `json:"operation"`
 	Wipe      bool   `json:"wipe,omitempty"`
-	// Emptied tells that no node is left: from then on it cannot be aborted.
+	// Emptied reports that no node is left: from then on the deletion cannot be aborted.
 	Emptied bool      `json:"emptied,omitempty"`
 	Since   time.Time `json:"since"`
 	By      string    `json:"by"`
 }
 
-// wipePause is the time in which MaxUnavailable machines of a cluster are given back.
+// wipePause is the time between two batches of MaxUnavailable machines that are wiped.
 const wipePause = time.Minute
 
-// MayDelete returns how many more of total nodes may be deleted now, and if none, when more may be.
-// Where machines are given back, MaxUnavailable of the rollout policy are deleted each minute.
+// MayDelete returns the number of nodes, of total, that may be deleted now beyond those done, and
+// the time at which more may be. With Wipe, MaxUnavailable of the rollout policy go each minute.
 func (d Deletion) MayDelete(
 	policy Policy, total, done int, now time.Time,
 ) (more int, again time.Time) {
@@ -66,7 +66,7 @@ func (d Deletion) MayDelete(
 	return max(0, more), d.Since.Add(time.Duration(turns) * wipePause)
 }
 
-// Facts holds the facts that nodes receive of their cluster.
+// Facts holds the facts about their cluster that nodes receive.
 type Facts struct {
 	ServerURL    string `json:"serverURL"`
 	CACertData   string `json:"caCertData"` // base64 of PEM
@@ -75,33 +75,33 @@ type Facts struct {
 	Location     string `json:"location"`
 }
 
-// Subscription is the state of a subscription as ARM told it (RPC, subscription lifecycle).
+// Subscription is the state of a subscription as ARM reported it (RPC, subscription lifecycle).
 type Subscription struct {
 	State            string          `json:"state"`
 	RegistrationDate string          `json:"registrationDate,omitempty"`
 	Properties       json.RawMessage `json:"properties,omitempty"`
 }
 
-// Status holds what its agent and its cluster say of a node. When it was last seen is kept apart.
+// Status holds the reports about a node by its agent and its cluster. Seen times are kept apart.
 type Status struct {
 	Report api.Report `json:"report"`
-	// Signed is when the machine signed the report, by its own clock, Taken when it was written;
-	// zero without a key.
+	// Signed is the time at which the machine signed the report, by its own clock, Taken the time
+	// at which it was written; zero without a key.
 	Signed time.Time `json:"signed,omitzero"`
 	Taken  time.Time `json:"taken,omitzero"`
-	// Ready is the Ready condition of the Node object, Unknown when the Node was deleted. While the
-	// cluster does not answer it is kept as it was; StatusOf shows Unknown then.
+	// Ready is the Ready condition of the Node object, Unknown when the Node was deleted. It stays
+	// unchanged while the cluster does not answer; StatusOf shows Unknown then.
 	Ready *api.Condition `json:"ready,omitempty"`
-	// Taints are those that the provider has set on the Node, or is about to set, or that it was
-	// registered with, in order: these it may take away.
+	// Taints lists, in order, the taints that the provider has set on the Node, is about to set, or
+	// registered it with: these it may remove.
 	Taints []string `json:"taints,omitempty"`
 }
 
-// tokenHolds is for how long a token of a machine holds, at most.
+// tokenHolds is the max lifetime of a machine's token.
 const tokenHolds = 6 * time.Minute
 
-// Follows reports whether a report signed at a time may follow that of a status: one that was
-// signed before is a replay as long as its token holds; later, the machine's clock was set back.
+// Follows reports whether a report signed at a time may replace the stored one. An earlier one is a
+// replay as long as its token is valid; after that, the machine's clock was set back.
 func (s Status) Follows(signed, now time.Time) bool {
 	return !signed.Before(s.Signed) || now.Sub(s.Taken) > tokenHolds
 }
@@ -111,14 +111,14 @@ type Operation struct {
 	// Target is the id of its resource; Kind deleteCluster, putCluster, putNode or regenerateToken.
 	Target string `json:"target"`
 	Kind   string `json:"kind"`
-	// UID is that of the target, Credential the key of the one that is being made for it.
+	// UID is the target's; Credential is the key of the credential being issued for it.
 	UID        string `json:"uid,omitempty"`
 	Credential string `json:"credential,omitempty"`
 	// State is InProgress, Succeeded or Failed.
 	State   string    `json:"state"`
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
-	// Total and Done count nodes; Code and Message tell why it has failed.
+	// Total and Done count nodes; Code and Message hold the error of a failed operation.
 	Total   int    `json:"total,omitempty"`
 	Done    int    `json:"done,omitempty"`
 	Code    string `json:"code,omitempty"`
@@ -129,12 +129,12 @@ type Operation struct {
 
 // Probe holds the provider's own findings about a cluster.
 type Probe struct {
-	// Since is when Properties.Reachable has last changed, Unreachable why it is false.
+	// Since is when Properties.Reachable last changed, Unreachable the reason that it is false.
 	Since       time.Time `json:"since,omitzero"`
 	Unreachable string    `json:"unreachable,omitempty"`
-	// Refused is why the registration is Failed: the API server belongs to another one.
+	// Refused is the reason that the registration is Failed: another one has the API server.
 	Refused string `json:"refused,omitempty"`
-	// Warnings lists what the operator of the cluster should change.
+	// Warnings lists changes that the operator of the cluster should make.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -175,10 +175,10 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	return problems
 }
 
-// maxPoolBits bounds how many subnets a pool may have.
+// maxPoolBits limits a pool to 2^24 subnets.
 const maxPoolBits = 24
 
-// pool checks the network that nodes get their pod subnets of.
+// pool checks the network that nodes get their pod subnets from.
 func (p *Problems) pool(pool string, mask int) {
 	network, err := netip.ParsePrefix(pool)
 	if err != nil || network != network.Masked() {
@@ -190,7 +190,7 @@ func (p *Problems) pool(pool string, mask int) {
 		"is between %d, that of podCidr, and %d.", low, high)
 }
 
-// ShownCluster is the registration of a cluster as callers see it.
+// ShownCluster returns the registration of a cluster as callers see it.
 func ShownCluster(c Cluster) api.ManagedCluster {
 	id, _ := arm.Parse(c.ID)
 	system := c.SystemData

@@ -17,21 +17,22 @@ const (
 	UpToDate        = "UpToDate"
 	Reporting       = "Reporting"
 	CredentialValid = "CredentialValid"
-	// NoChangeWaiting is the agent's; while it is False, its reason is that of UpToDate.
+	// NoChangeWaiting is a condition of the agent; while it is False, UpToDate has its reason.
 	NoChangeWaiting = "NoChangeWaiting"
-	// SecondMachineSeen is there, and True, only while another machine than the node's was refused.
+	// SecondMachineSeen is present, and True, only after another machine than the node's was refused.
 	SecondMachineSeen = "SecondMachine"
-	// VersionsKnown is there, and False, only while it is.
+	// VersionsKnown is present only while it is False.
 	VersionsKnown = "VersionsKnown"
-	// AgentCurrent is there, and False, only while the agent is older than the provider.
+	// AgentCurrent is present, and False, only while the agent is older than the provider.
 	AgentCurrent = "AgentCurrent"
 )
 
-// silentAfter limits the silence of an agent that follows its resource: three times its longest
-// pause after errors, which is also what replicas take to tell each other (store.Seen).
+// silentAfter is the time after which an agent that follows its resource counts as silent: three
+// times its longest back-off, which is also the time that replicas take to tell each other
+// (store.Seen).
 const silentAfter = 15 * time.Minute
 
-// derived are the conditions that follow from all that is known of a node.
+// derived returns the conditions that the provider derives from the evidence.
 func (e Evidence) derived(join *api.Join) []api.Condition {
 	var list []api.Condition
 	add := func(kind string, c api.Condition) {
@@ -57,7 +58,7 @@ func (e Evidence) derived(join *api.Join) []api.Condition {
 }
 
 // agentIsOlder reports whether the agent is of an older release than the provider. A build between
-// two releases is of the former one; what names no release is not compared.
+// two releases counts as the earlier one; a version that is no release is not compared.
 func (e Evidence) agentIsOlder() bool {
 	agent, known := release.Parse(e.Status.Report.AgentVersion)
 	provider, ok := release.Parse(e.Provider)
@@ -65,7 +66,7 @@ func (e Evidence) agentIsOlder() bool {
 	return known && ok && agent.Compare(provider) < 0
 }
 
-// versionsUnknown tells of versions that were accepted although their digests are not known.
+// versionsUnknown returns the condition of versions that were accepted without a known digest.
 func versionsUnknown(unknown []artifact) api.Condition {
 	var names []string
 	for _, u := range unknown {
@@ -77,18 +78,18 @@ func versionsUnknown(unknown []artifact) api.Condition {
 		"such file.", strings.Join(names, ", ")))
 }
 
-// is is a condition, whose type its caller adds.
+// is returns a condition; the caller adds its type.
 func is(status, reason, message string) api.Condition {
 	return api.Condition{Status: status, Reason: reason, Message: message}
 }
 
-// since is a condition that has been so since a time.
+// since returns a condition with the time of its last transition.
 func since(at time.Time, c api.Condition) api.Condition {
 	c.LastTransitionTime = at
 	return c
 }
 
-// registered reports whether the Node object is there, as far as its cluster has said.
+// registered reports whether the Node object exists, as its cluster last reported.
 func (e Evidence) registered() bool {
 	return e.Status.Ready != nil && e.Status.Ready.Reason != NodeNotFound &&
 		e.Status.Ready.Reason != NodeForeign
@@ -180,7 +181,7 @@ func (e Evidence) upToDate() api.Condition {
 		"The agent runs configuration %s and has not fetched %s.", applied, offered))
 }
 
-// heard reports whether the agent was heard of not too long ago.
+// heard reports whether the agent was heard of within silentAfter.
 func (e Evidence) heard() bool { return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter }
 
 func (e Evidence) reporting() api.Condition {
@@ -199,8 +200,8 @@ func (e Evidence) reporting() api.Condition {
 		"The agent was last heard of at %s.", e.Seen.UTC().Format(time.RFC3339))+look))
 }
 
-// credentialValid is about what the node authenticates with: until it has joined, what it joins
-// with.
+// credentialValid returns the condition of the node's credential: until it has joined, of the
+// credential to join with.
 func (e Evidence) credentialValid(join *api.Join) api.Condition {
 	joined := e.registered()
 	switch own := e.reported(CredentialValid); {
@@ -230,7 +231,7 @@ func (e Evidence) credentialValid(join *api.Join) api.Condition {
 	return is("Unknown", "NotSeen", "Neither agent nor kubelet was heard of lately.")
 }
 
-// reported is a condition as the agent says it; nil if it does not.
+// reported returns a condition that the agent reports; nil if it does not.
 func (e Evidence) reported(kind string) *api.Condition {
 	return find(e.Status.Report.Conditions, kind)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Grants are the secrets of a node; without them a configuration has none.
+// Grants holds the secrets of a node; a configuration without grants has none.
 type Grants struct {
 	ClientSecret string
 	Token        string // bootstrap token, id.secret
 }
 
-// Config is the agent's configuration of a revision: its own layer over facts over defaults, and
-// the given secrets. It shares objects with the layers: it must not be changed.
+// Config returns the agent's configuration of a revision: its own layer over facts over defaults,
+// and the given secrets. It shares objects with the layers and must not be changed.
 func Config(r Revision, defaults, facts *Layer, g Grants) (map[string]any, error) {
 	own, err := readObject(r.Own)
 	if err != nil {
@@ -29,19 +29,19 @@ func Config(r Revision, defaults, facts *Layer, g Grants) (map[string]any, error
 	return layered(own, defaults, facts, g), nil
 }
 
-// layered is the configuration that the layers make together, with the secrets that are given.
+// layered returns the merged configuration of the layers, with the given secrets.
 func layered(own object, defaults, facts *Layer, g Grants) object {
 	config := overlay("", overlay("", defaults.settings(), facts.settings()), own)
 	grant(config, g)
 	return config
 }
 
-// Bundle returns the configuration that a machine is handed out.
+// Bundle returns the bundle that a machine receives.
 func Bundle(whole map[string]any, from api.BundleResource) api.Bundle {
 	return api.Bundle{SchemaVersion: config.SchemaVersion, Config: whole, Resource: from}
 }
 
-// grant puts the secrets into a configuration, of which only the outermost object is not shared.
+// grant adds the secrets to a configuration. It copies the objects that layers share.
 func grant(config object, g Grants) {
 	azure, _ := config["azure"].(object)
 	azure = copied(azure)
@@ -56,10 +56,10 @@ func grant(config object, g Grants) {
 	}
 }
 
-// Content returns the bytes of a configuration without secrets that are signed.
+// Content returns the bytes that are signed: a configuration without secrets.
 func Content(whole map[string]any) []byte { return encode(whole) }
 
-// readObject reads an object that is stored; nil of no text.
+// readObject reads a stored object; nil for an empty text.
 func readObject(text []byte) (object, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -76,7 +76,7 @@ func readObject(text []byte) (object, error) {
 	return o, nil
 }
 
-// copied is a copy of an object; an empty one of nil.
+// copied returns a copy of an object; an empty one for nil.
 func copied(o object) object {
 	if o == nil {
 		return object{}
@@ -84,7 +84,7 @@ func copied(o object) object {
 	return maps.Clone(o)
 }
 
-// overlay puts one object over another; where both have an object, those too.
+// overlay merges over into under, also objects that both have, except at replacedWhole.
 func overlay(path string, under, over object) object {
 	result := copied(under)
 	for name, value := range over {
@@ -101,12 +101,12 @@ func overlay(path string, under, over object) object {
 	return result
 }
 
-// replacedWhole are settings of the node's owner that are maps: what is there is what he has given.
+// replacedWhole lists maps of which the node gets the entries of its owner alone.
 var replacedWhole = []string{
 	".node.labels", ".node.kubelet.kubeReserved", ".node.kubelet.evictionHard",
 }
 
-// objectOf is a value as an object, as it is read; nil of a map that is nil.
+// objectOf returns a value as the object that its JSON decodes to; nil for a nil map.
 func objectOf(value any) object {
 	o, _ := readObject(encode(value))
 	return o
@@ -127,7 +127,7 @@ func textIn(o object, path ...string) string {
 	return text
 }
 
-// encode is a value as encoding/json writes it: compact, with sorted names of maps.
+// encode returns a value as encoding/json writes it: compact, with sorted names of maps.
 func encode(value any) []byte {
 	text, err := json.Marshal(value)
 	if err != nil { // strings, numbers, lists and maps of them encode

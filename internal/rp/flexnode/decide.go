@@ -12,10 +12,10 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// Parent is the cluster of a node and what a revision is rendered with now.
+// Parent holds the cluster of a node and the layers that a revision is rendered with now.
 type Parent struct {
 	Cluster Cluster
-	// FactsLayer is the layer that Cluster.Facts names; nil when it was never reached.
+	// FactsLayer is the layer that Cluster.Facts names; nil if the cluster was never reached.
 	FactsLayer *Layer
 	// Defaults is the layer of the operator's defaults; nil for none.
 	Defaults *Layer
@@ -23,7 +23,7 @@ type Parent struct {
 	Installation string
 }
 
-// InstallationLabel is the label of a Node, and of a Secret, with the installation it belongs to.
+// InstallationLabel is the label of a Node or Secret that names its installation.
 const InstallationLabel = "flexnode.azure.com/installation"
 
 // mark adds the installation's label to an own layer, whose labels replace those of the defaults.
@@ -41,7 +41,7 @@ func (p Parent) mark(own object) {
 	node["labels"] = labels
 }
 
-// factsID is the id that the facts layer is stored with.
+// factsID returns the id under which the facts layer is stored.
 func (p Parent) factsID() string {
 	return cmp.Or(p.Cluster.Facts, p.FactsLayer.ID)
 }
@@ -54,11 +54,11 @@ func (p Parent) serverURL() string {
 	return textIn(p.FactsLayer.settings(), "node", "kubelet", "serverURL")
 }
 
-// directNetworks is the agent's cni setting with the networks that pods reach with own addresses.
+// directNetworks is the agent's cni setting for networks that pods reach without masquerading.
 const directNetworks = "nonMasqueradeCIDRs"
 
-// podNetwork returns the network that the nodes have their pod subnets of; "" without one, or where
-// the operator's defaults say which networks pods reach with their own addresses.
+// podNetwork returns the network that nodes get their pod subnets from; "" without one, or where
+// the operator's defaults set directNetworks.
 func (p Parent) podNetwork() string {
 	cni, _ := p.Defaults.settings()["cni"].(object)
 	if _, given := cni[directNetworks]; given {
@@ -71,33 +71,33 @@ func (p Parent) podNetwork() string {
 	return network.String()
 }
 
-// hasDirectNetworks reports whether the own layer of a revision has such networks.
+// hasDirectNetworks reports whether the own layer of a revision sets directNetworks.
 func (r Revision) hasDirectNetworks() bool {
 	own, err := readObject(r.Own)
 	return err == nil && in(own, "cni", directNetworks) != nil
 }
 
-// Secret holds what is known of the client secret of a node.
+// Secret describes the stored client secret of a node.
 type Secret struct {
-	Version int64 // of the stored one
-	Known   bool  // there is a stored one
-	Same    bool  // the given one is equal to it
+	Version int64 // of the stored secret
+	Known   bool  // a secret is stored
+	Same    bool  // the given secret equals it
 }
 
 // Put holds the request of a PUT.
 type Put struct {
 	ID      string // in the caller's casing
 	Desired api.Desired
-	// SecretGiven tells that there is a client secret in the request, URL that a URL is asked for.
+	// SecretGiven reports that the request has a client secret, URL that it asks for a URL.
 	SecretGiven, URL bool
 	By, ByType       string
 	At               time.Time
-	NewUID           string // for a node that is made
+	NewUID           string // for a new node
 	Renderer         string
-	// Joins tells that no machine runs the node and follows it: it joins with what is wanted now.
+	// Joins reports that no machine follows the node: the next one joins with the new revision.
 	Joins bool
-	// Running are the configurations that the node may run (Node.MayRun), none if one of them is
-	// not known: Admit then says when the node is offered another.
+	// Running holds the configurations that the node may run (Node.MayRun), none if one of them is
+	// not known: Admit then decides when the node is offered another.
 	Running []map[string]any
 	// Offered is the revision that agents are offered; nil for none.
 	Offered *Revision
@@ -105,16 +105,16 @@ type Put struct {
 	Subnet string
 }
 
-// Joins reports whether a node is offered at once what is wanted: no machine runs it that follows
-// it. heard tells that an agent was heard of lately, url that a URL is asked for.
+// Joins reports whether a node is offered its desired revision at once: no machine that follows it
+// runs it. heard reports that an agent was heard of lately, url that the caller asks for a URL.
 func Joins(n *Node, applied int64, heard, url bool) bool {
 	return n == nil || applied == 0 || !heard && (url || !n.Desired.ContinuousMonitoring)
 }
 
-// MayRun returns the revisions that a node may run: the one that it reports, and the one that it is
-// offered, which is later where the report is. It returns none while a change is under way that
-// needs a slot. What disturbs neither of them is offered by the write that has it desired, and
-// reaches the agent with the first answer.
+// MayRun returns the revisions that a node may run: the reported one and the assigned one, which
+// the agent may have applied since. It returns none while a change that needs a slot is under way.
+// A revision that disturbs neither is assigned by the write that makes it desired, and reaches the
+// agent with the first answer.
 func (n Node) MayRun(applied int64) []int64 {
 	if applied == 0 || n.Failed != 0 || n.Attempt.pending() || n.Lost(applied) != 0 {
 		return nil
@@ -122,7 +122,7 @@ func (n Node) MayRun(applied int64) []int64 {
 	return slices.Compact([]int64{applied, n.Assigned})
 }
 
-// atOnce reports whether a node is offered a revision with an own layer by the write that makes it.
+// atOnce reports whether the write that makes a revision with an own layer also assigns it.
 func (p Parent) atOnce(joins bool, running []object, own json.RawMessage) bool {
 	if joins || len(running) == 0 {
 		return joins
@@ -135,19 +135,18 @@ func (p Parent) atOnce(joins bool, running []object, own json.RawMessage) bool {
 // Decision holds the effect of a PUT on a node.
 type Decision struct {
 	Node Node
-	// Revision is the new configuration; nil when it is the same, or cannot be rendered yet.
+	// Revision is the new configuration; nil if it is unchanged, or cannot be rendered yet.
 	Revision *Revision
-	// Offered is offered from now on in place of Put.Offered, with the new client secret; nil for
-	// none.
+	// Offered replaces Put.Offered, with the new client secret; nil for none.
 	Offered *Revision
-	// Changed tells that what is wanted has changed: what a machine could join with is revoked.
+	// Changed reports that the desired state changed: credentials to join with are revoked.
 	Changed bool
-	// Write tells that the row changes: Changed, another casing of the id, or a URL is asked for.
+	// Write reports that the row changes: Changed, another casing of the id, or a new URL.
 	Write bool
 	// StoreSecret stores the client secret as Node.SecretVersion, DropSecret deletes the stored
 	// one.
 	StoreSecret, DropSecret bool
-	// NeedsSubnet asks to reserve a pod subnet and call Decide again; nothing else holds then.
+	// NeedsSubnet asks to reserve a pod subnet and call Decide again; all else is unset then.
 	NeedsSubnet bool
 
 	// wanted holds the owner's settings, own the node's own layer, as it was checked.
@@ -155,16 +154,15 @@ type Decision struct {
 	own    json.RawMessage
 }
 
-// Decide is a PUT: what the node is then. old is nil for one that is made, last is the revision
-// that its owner wants, nil if it was never rendered; stone is the tombstone of a former node of
-// that name, or nil.
+// Decide returns the effect of a PUT. old is nil for a new node, last is its desired revision, nil
+// if it was never rendered; stone is the tombstone of a previous node of that name, or nil.
 //
-// A PUT that pauses or resumes the node, and does no more, writes that alone.
+// A PUT that only pauses or resumes the node writes that alone.
 //
-// A PUT of what is there changes nothing, regardless of changes to the cluster, the defaults and
-// the provider meanwhile, but that a node which could not be rendered is tried again. A node for
-// which a URL is asked is Creating or Updating until the URL is live. Node.Credential is left as it
-// is: the caller that writes the node revokes it when Changed, or issues another.
+// An equal PUT changes nothing, whatever has changed in the cluster, the defaults and the provider
+// since, except that a node which could not be rendered is tried again. If the PUT asks for a URL,
+// the node is Creating or Updating until the URL is live. Decide does not change Node.Credential:
+// the caller that writes the node revokes it when Changed, or issues another.
 func Decide(
 	p Put, old *Node, last *Revision, stone *Tombstone, parent Parent, secret Secret,
 ) (Decision, Problems) {
@@ -202,8 +200,8 @@ func Decide(
 	return d, nil
 }
 
-// offerSecret has the node's agent be offered what it is offered with the new client secret of the
-// same client: that restarts nothing, and does not wait with what does.
+// offerSecret offers the assigned revision again with the new client secret of the same client:
+// that restarts nothing, so it does not wait for changes that do.
 func (d *Decision) offerSecret(p Put, parent Parent) {
 	o := p.Offered
 	if !d.StoreSecret || o == nil || parent.FactsLayer == nil {
@@ -219,7 +217,7 @@ func (d *Decision) offerSecret(p Put, parent Parent) {
 	d.Offered = d.Node.reoffer(r, p.At, p.Renderer)
 }
 
-// reoffer has the node's agent be offered a revision again, with a later version.
+// reoffer assigns a copy of a revision with a later version.
 func (n *Node) reoffer(r Revision, at time.Time, renderer string) *Revision {
 	r.Version, r.Repeats = NextVersion(n.newest(), at), r.Version
 	r.Created, r.Renderer = at.UTC(), renderer
@@ -231,7 +229,7 @@ func (n *Node) reoffer(r Revision, at time.Time, renderer string) *Revision {
 	return &r
 }
 
-// next is the node that a PUT makes, without version and revision.
+// next sets the node that a PUT makes, without version and revision.
 func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problems {
 	problems := Validate(p.Desired)
 	problems.unless(len(d.wanted) <= maxDesired, "properties",
@@ -271,10 +269,10 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 	return problems
 }
 
-// maxDesired bounds what an owner wants, as JSON: it is in several rows of one transaction.
+// maxDesired limits the owner's settings, as JSON: several rows of one transaction hold them.
 const maxDesired = 16 << 10
 
-// version gives the node its next version, and renders it if that can be done.
+// version gives the node its next version, and renders it once the facts are known.
 func (d *Decision) version(p Put, stone *Tombstone, parent Parent, atOnce bool) {
 	n := &d.Node
 	n.identify(parent.Tenant())
@@ -296,7 +294,7 @@ func (d *Decision) version(p Put, stone *Tombstone, parent Parent, atOnce bool) 
 	n.Failed, n.Insisted, n.Unreleased = 0, 0, 0
 }
 
-// busy is the state of a node that waits for something.
+// busy returns the state of a node that waits for something.
 func (n *Node) busy() string {
 	if n.Revision == 0 && n.Floor == 0 || n.State == api.Creating {
 		return api.Creating
@@ -304,7 +302,7 @@ func (n *Node) busy() string {
 	return api.Updating
 }
 
-// render completes a revision with the node's own layer, and has the node point to it.
+// render completes a revision with the node's own layer, and points the node to it.
 func (n *Node) render(parent Parent, r Revision, atOnce bool) *Revision {
 	r.Facts = parent.factsID()
 	if parent.Defaults != nil {
@@ -317,7 +315,7 @@ func (n *Node) render(parent Parent, r Revision, atOnce bool) *Revision {
 	return &r
 }
 
-// point has the node want a newer revision, and be offered it, if not at once, when Admit says so.
+// point makes a newer revision the desired one, and assigns it if atOnce; else Admit does.
 func (n *Node) point(r Revision, atOnce bool) {
 	if atOnce || n.Assigned == 0 {
 		n.Assigned = r.Version
@@ -335,7 +333,7 @@ func Touched(s api.SystemData, by, byType string, at time.Time) api.SystemData {
 	return s
 }
 
-// decideSecret decides about the client secret. Without one that of the same client is kept.
+// decideSecret decides about the client secret. A PUT without one keeps that of the same client.
 func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	var d Decision
 	var was *api.ServicePrincipalAuth
@@ -365,16 +363,16 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	return d, nil
 }
 
-// paused returns what an owner wants with the pause that as has.
+// paused returns the settings of an owner with the pause of as.
 func paused(d, as api.Desired) api.Desired {
 	d.UpgradePolicy.Paused = as.UpgradePolicy.Paused
 	return d
 }
 
-// WantsSame reports whether what is wanted of two nodes is the same, the client secret included.
+// WantsSame reports whether two nodes have the same desired state, the client secret included.
 func (n Node) WantsSame(o Node) bool {
 	return n.SecretVersion == o.SecretVersion && equal(n.Desired, o.Desired)
 }
 
-// equal reports whether two owners want the same, byte for byte.
+// equal reports whether two settings of owners are equal, byte for byte.
 func equal(a, b api.Desired) bool { return bytes.Equal(encode(complete(a)), encode(complete(b))) }

@@ -14,7 +14,7 @@ import (
 const (
 	// DiagnosisAge is the time for which a diagnosis is kept.
 	DiagnosisAge = 24 * time.Hour
-	// MaxDiagnoses is the number of diagnoses of a cluster's nodes that are kept at once.
+	// MaxDiagnoses is the max number of diagnoses kept of a cluster's nodes.
 	MaxDiagnoses = 20
 	// MaxBundle bounds a support bundle, MaxDiagnosed a report: a row of etcd is at most 1.5 MiB.
 	MaxBundle    = 768 << 10
@@ -24,17 +24,17 @@ const (
 	maxFound    = 1000
 )
 
-// Diagnosis has the last request to a node, and its answer.
+// Diagnosis holds the last diagnosis requested of a node, and the answer.
 type Diagnosis = api.Diagnosis
 
-// Diagnose is the diagnosis that a node's agent is asked for.
+// Diagnose is a pending request for a diagnosis.
 type Diagnose struct {
 	ID      string    `json:"id"`
 	Kind    string    `json:"kind"`
 	Expires time.Time `json:"expires"`
 }
 
-// Asked returns the diagnosis that the agent is asked for at a time; nil for none.
+// Asked returns the request that is pending at a time; nil for none.
 func (n Node) Asked(now time.Time) *Diagnose {
 	if n.Diagnose == nil || now.After(n.Diagnose.Expires) {
 		return nil
@@ -77,7 +77,7 @@ func (n Node) Diagnosed(
 	return n, d, nil
 }
 
-// ReadDiagnosed reads what an agent has found out.
+// ReadDiagnosed reads and checks the diagnosis of an agent.
 func ReadDiagnosed(body []byte) (api.Diagnosed, error) {
 	var d api.Diagnosed
 	if err := DecodeLenient(body, &d); err != nil {

@@ -11,9 +11,9 @@ import (
 //
 //	PROPERTY eq 'VALUE'   or   PROPERTY ne 'VALUE'
 //
-// where a property is one of state, provisioningState, versions/COMPONENT (that are wanted),
-// components/COMPONENT (that run), conditions/TYPE (the status), conditions/TYPE/reason and
-// labels['NAME']. A ' in a value or name is written ”. What a node does not have is ”.
+// where a property is one of state, provisioningState, versions/COMPONENT (desired),
+// components/COMPONENT (running), conditions/TYPE (the status), conditions/TYPE/reason and
+// labels['NAME']. A quote in a value or name is doubled. A missing property equals the empty text.
 type Filter struct{ terms []term }
 
 type term struct {
@@ -56,7 +56,7 @@ func ReadFilter(text string) (Filter, Problems) {
 	return f, nil
 }
 
-// readTerm reads one term, and returns what follows it, or why it is none.
+// readTerm reads one term. It returns the rest of the text, or the reason that it is no term.
 func readTerm(text string) (t term, rest, why string) {
 	if t.place, t.name, rest, why = readProperty(text); why != "" {
 		return t, "", why
@@ -114,7 +114,7 @@ func isComponent(name string, among []api.VersionCount) bool {
 	return slices.ContainsFunc(among, func(v api.VersionCount) bool { return v.Component == name })
 }
 
-// readQuoted reads a text in single quotes, and returns what follows it.
+// readQuoted reads a text in single quotes, and returns the rest.
 func readQuoted(text string) (value, rest string, ok bool) {
 	rest, ok = strings.CutPrefix(text, "'")
 	for ok {
@@ -133,14 +133,14 @@ func readQuoted(text string) (value, rest string, ok bool) {
 // All reports whether the filter chooses all nodes.
 func (f Filter) All() bool { return len(f.terms) == 0 }
 
-// Chooses reports whether nodes of a class may be chosen: labels are left out of account.
+// Chooses reports whether the filter may choose nodes of a class; it ignores labels.
 func (f Filter) Chooses(c *Class) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool {
 		return t.place != "labels" && t.holds(c) == t.unequal
 	})
 }
 
-// ChoosesLabels reports whether a node with labels may be chosen.
+// ChoosesLabels reports whether the filter may choose a node with labels.
 func (f Filter) ChoosesLabels(labels map[string]string) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool {
 		return t.place == "labels" && (labels[t.name] == t.value) == t.unequal

@@ -16,9 +16,9 @@ const Kept = 10
 // KeptBytes bounds a node's kept revisions: the row goes into a transaction with others.
 const KeptBytes = 256 << 10
 
-// History is the revisions of a node, the newest first. It is a row of the store, {"revisions":
-// [...]}, that reads and writes itself: each change of a node does, mostly for the newest alone.
-// What a newer program has added to stored revisions and beside them remains.
+// History holds the revisions of a node, newest first. It is a row of the store, {"revisions":
+// [...]}, with a reader and writer of its own, since each change of a node needs it, mostly for the
+// newest revision alone. Members that a newer program has added are preserved.
 type History struct {
 	revisions []recorded
 	// others are the members of the row beside the revisions.
@@ -79,8 +79,8 @@ func (h History) Row() ([]byte, error) {
 	return append(row, '}'), nil
 }
 
-// Find returns the revision with a configVersion, nil without one. A revision that cannot be read
-// is an error: to take it for absent would have the node resolved again.
+// Find returns the revision with a configVersion; nil if it is not kept. A revision that cannot be
+// read is an error: taken for absent, the node would be resolved again.
 func (h History) Find(version int64) (*Revision, error) {
 	for _, r := range h.revisions {
 		if r.version == version {
@@ -95,7 +95,7 @@ func (h History) Has(version int64) bool {
 	return slices.ContainsFunc(h.revisions, func(r recorded) bool { return r.version == version })
 }
 
-// All are the revisions, the newest first.
+// All returns the revisions, newest first.
 func (h History) All() ([]*Revision, error) {
 	all := make([]*Revision, len(h.revisions))
 	var err error
@@ -107,7 +107,8 @@ func (h History) All() ([]*Revision, error) {
 	return all, nil
 }
 
-// Sign returns the history with sign's signatures, nil being no change, and whether there is one.
+// Sign returns the history with the signatures that sign returns, nil for no change, and whether
+// one has changed.
 func (h History) Sign(sign func(Revision) *Signed) (next History, changed bool, err error) {
 	all, err := h.All()
 	next = History{slices.Clone(h.revisions), h.others}
@@ -120,7 +121,7 @@ func (h History) Sign(sign func(Revision) *Signed) (next History, changed bool, 
 	return next, changed, err
 }
 
-// withSigned returns a stored object with another signature; all else in it remains.
+// withSigned returns a stored object with another signature; its other members are preserved.
 func withSigned(text json.RawMessage, signed Signed) json.RawMessage {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
@@ -141,9 +142,9 @@ func (r recorded) read() (*Revision, error) {
 	return found, nil
 }
 
-// With returns the history with a newer revision: the last Kept, fewer if they have more than
-// KeptBytes, and of those made because of new facts the last one only. Those with a version in
-// keep, such as that which the node runs, are kept however many, old and large they are.
+// With returns the history with a newer revision: the last Kept, fewer if they exceed KeptBytes,
+// and only the last of those made because of new facts. Revisions with a version in keep, such as
+// the one that the node runs, are always kept.
 func (h History) With(r Revision, keep ...int64) History {
 	text, facts := encode(r), r.Why == WhyFacts
 	next, size, full := []recorded{{r.Version, facts, text, &r}}, len(text), false

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// IdentityOf returns the identity of a node that polls: "app:<tenant>/<client id>",
+// IdentityOf returns the identity with which a node polls: "app:<tenant>/<client id>",
 // "oid:<tenant>/<object id>" or "mirid:<resource id>", in lower case; "" is none. tenant is the
 // cluster's: an application can have service principals in many tenants.
 func IdentityOf(id string, d api.Desired, tenant string) string {
@@ -36,7 +36,7 @@ func IdentityOf(id string, d api.Desired, tenant string) string {
 	return ""
 }
 
-// MachineOf is the id of a node's Arc machine: the named one, else that of the node's name.
+// MachineOf returns the id of a node's Arc machine: the named one, else the one of the node's name.
 func MachineOf(id string, d api.Desired) string {
 	if arc := d.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {
 		return arc.MachineResourceID
@@ -48,18 +48,18 @@ func MachineOf(id string, d api.Desired) string {
 	return node.Scope() + "/providers/Microsoft.HybridCompute/machines/" + baseName(id)
 }
 
-// Former holds the previous identities of a node, oldest first, with blanks between: as few bytes
-// as there are, in the rows and in every replica's memory.
+// Former holds the previous identities of a node, oldest first, separated by blanks: the shortest
+// form, since it is in the rows and in every replica's memory.
 type Former string
 
-// maxFormer bounds how many former identities a node has.
+// maxFormer is the max number of previous identities of a node.
 const maxFormer = 3
 
-// All are the identities.
+// All returns the identities.
 func (f Former) All() []string { return strings.Fields(string(f)) }
 
-// with has one more, without who the node is now. Kept are the first one, which was mostly seen
-// last, and the newest, which an agent has most likely been told.
+// with adds an identity and removes now, the present one. Of too many it keeps the first, which was
+// most likely seen last, and the newest, which the agent has most likely received.
 func (f Former) with(identity, now string) Former {
 	all := slices.DeleteFunc(append(f.All(), identity), func(s string) bool {
 		return s == "" || s == now
@@ -70,7 +70,7 @@ func (f Former) with(identity, now string) Former {
 	return Former(strings.Join(all, " "))
 }
 
-// identify gives a node its identity after a change; the former ones hold until it is seen.
+// identify sets the identity of a node after a change; previous ones hold until it is seen.
 func (n *Node) identify(tenant string) {
 	now := IdentityOf(n.ID, n.Desired, tenant)
 	if now == n.Identity {
@@ -80,14 +80,14 @@ func (n *Node) identify(tenant string) {
 	n.Identity, n.Principal = now, ""
 }
 
-// PrincipalID is the object id of the identity in Azure that a node joins with, by which its
+// PrincipalID returns the object id of the Azure identity that a node joins with, by which its
 // cluster knows it: the one that the owner names, else the one that was seen; "" if unknown.
 func (n Node) PrincipalID() string {
 	_, named := namedPrincipal(n.Desired.AzureAuth)
 	return cmp.Or(named, n.Principal)
 }
 
-// namedPrincipal is the section for a node's identity, and the object id that is named there.
+// namedPrincipal returns the section for a node's identity, and the object id in it.
 func namedPrincipal(auth api.AzureAuth) (section, id string) {
 	switch {
 	case auth.ServicePrincipal != nil:
@@ -100,14 +100,14 @@ func namedPrincipal(auth api.AzureAuth) (section, id string) {
 	return "", ""
 }
 
-// ShowsToken reports whether the node's kubelet shows a token of Azure in each request.
+// ShowsToken reports whether the node's kubelet sends an Azure token with each request.
 func (n Node) ShowsToken() bool {
 	auth := n.Desired.KubernetesAuth
 	return auth.UseAzureAuth && auth.KubeletCredential == config.CredentialToken
 }
 
-// Assignee returns who has the roles of kubelet's tokens: an object or client id, or an Arc
-// machine.
+// Assignee returns the principal for the roles of kubelet's tokens: an object or client id, or an
+// Arc machine.
 func (n Node) Assignee() string {
 	_, rest, _ := strings.Cut(n.Identity, ":")
 	if !strings.HasPrefix(rest, "/") {
@@ -116,10 +116,10 @@ func (n Node) Assignee() string {
 	return cmp.Or(n.PrincipalID(), rest)
 }
 
-// ClusterID is the ARM id of the node's cluster.
+// ClusterID returns the ARM id of the node's cluster.
 func (n Node) ClusterID() string { return clusterID(n.ID) }
 
-// Joins notes the object id of the identity in Azure that a node joins with; what is none is not.
+// Joins sets the object id of the Azure identity that a node joins with; it ignores other texts.
 func (n Node) Joins(principal string) Node {
 	if n.Desired.KubernetesAuth.UseAzureAuth && IsGUID(principal) {
 		n.Principal = principal

@@ -10,24 +10,25 @@ import (
 
 // JoinCredential describes the credential that a machine joins with.
 type JoinCredential struct {
-	// Made tells that its URL answers, Used that a machine has used it, Ended that it is revoked.
+	// Made reports that its URL answers, Used that a machine has used it, Ended that it is revoked.
 	Made, Used, Ended bool
-	// Issued tells that a machine has got what it has asked for with it.
+	// Issued reports that a machine received what it requested with it.
 	Issued  bool
 	Expires time.Time
-	// Denied is why a certificate request was denied last, Problem why it cannot be made.
+	// Denied is the reason of the last denied certificate request, Problem the reason that the
+	// credential cannot be made.
 	Denied, Problem string
 }
 
-// JoinEnd describes the end of a credential that was of no use to any machine. It is kept, so that
-// the owner sees what has become of the URL that he has handed out.
+// JoinEnd describes the end of a credential that no machine joined with. It is kept for the owner,
+// who may have handed out its URL.
 type JoinEnd struct {
 	State   string    `json:"state"` // api.JoinExpired, api.JoinDenied or api.JoinConsumed
 	Expires time.Time `json:"expires"`
 	Reason  string    `json:"reason,omitempty"`
 }
 
-// again tells an owner what to do when nothing can be joined with any more.
+// again is the advice to an owner whose node has no credential left to join with.
 const again = "POST regenerateToken makes another URL."
 
 // End returns the end of a credential that its node refers to; nil if a machine has joined with it.
@@ -49,7 +50,7 @@ func denied(why string) string {
 		"on one machine alone; %s", shorten(why), again)
 }
 
-// joinOf returns how far joining is; nil when nothing was issued, or is not known.
+// joinOf returns the progress of the join; nil if nothing was issued, or it is not known.
 func (e Evidence) joinOf() *api.Join {
 	if c := e.Credential; c != nil {
 		return c.join(e.registered())

@@ -17,7 +17,7 @@ import (
 // object is a JSON object.
 type object = map[string]any
 
-// Layer is a part of configurations that many nodes share; nil is an empty one. It does not change.
+// Layer is an immutable part of configurations that many nodes share; nil is an empty one.
 type Layer struct {
 	ID   string // ContentID of Text
 	Text []byte // canonical JSON
@@ -25,7 +25,7 @@ type Layer struct {
 	object object
 }
 
-// ReadLayer reads a layer that was stored; nil for an empty text.
+// ReadLayer reads a stored layer; nil for an empty text.
 func ReadLayer(text []byte) (*Layer, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -37,7 +37,7 @@ func ReadLayer(text []byte) (*Layer, error) {
 	return &Layer{ID: ContentID(text), Text: text, object: object}, nil
 }
 
-// newLayer makes a layer of what encodes.
+// newLayer returns the layer of an object, which must encode.
 func newLayer(o object) *Layer {
 	layer, err := ReadLayer(encode(o))
 	if err != nil {
@@ -46,7 +46,7 @@ func newLayer(o object) *Layer {
 	return layer
 }
 
-// settings are those of a layer.
+// settings returns the settings of a layer; nil for none.
 func (l *Layer) settings() object {
 	if l == nil {
 		return nil
@@ -55,7 +55,7 @@ func (l *Layer) settings() object {
 }
 
 // DefaultsLayer returns the settings that the operator of the provider gives every node, and below
-// them the agent's own defaults: so an agent with other ones changes nothing.
+// them the agent's own defaults, so that an agent with other defaults changes nothing.
 func DefaultsLayer(operator map[string]any) *Layer {
 	given := object{}
 	if len(operator) > 0 {
@@ -115,9 +115,9 @@ func FactsOf(layer []byte) (Facts, error) {
 // OwnLayer returns a node's own settings as canonical JSON, without secrets and defaults.
 func OwnLayer(n Node) json.RawMessage { return encode(ownLayer(n, "")) }
 
-// ownLayer is the own layer of a node whose pods reach a network with their own addresses, as
-// readObject would read it; "" is none. The network is no part of the cluster's facts: those of the
-// nodes that are there would be others, and all of them rendered again.
+// ownLayer returns the own layer of a node whose pods reach network with their own addresses, ""
+// for none, as readObject would read it. The network is not one of the cluster's facts: a new fact
+// would render all existing nodes again.
 func ownLayer(n Node, network string) object {
 	own := adopted(n)
 	put(own, "agent.nodeName", nodeName(n.ID))
@@ -134,13 +134,13 @@ func ownLayer(n Node, network string) object {
 	return own
 }
 
-// nodeName is the name of the Node in Kubernetes.
+// nodeName returns the name of the Node in Kubernetes.
 func nodeName(id string) string { return strings.ToLower(baseName(id)) }
 
-// baseName is the last segment of an id.
+// baseName returns the last segment of an id.
 func baseName(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
 
-// ownAzure adds how the node joins, and who it is to Azure.
+// ownAzure adds the node's way to join and its identity in Azure.
 func ownAzure(n Node, section object) {
 	if !n.Desired.KubernetesAuth.UseAzureAuth {
 		section["bootstrapToken"] = object{} // how it joins; the token itself is a secret
@@ -160,7 +160,7 @@ func ownAzure(n Node, section object) {
 	}
 }
 
-// ownPrincipal is the identity that the node has or, beside an Arc machine, is enrolled by.
+// ownPrincipal adds the service principal that the node has, or that enrols its Arc machine.
 func ownPrincipal(auth api.AzureAuth, section object) {
 	if sp, _ := principalOf(auth); sp != nil {
 		section["servicePrincipal"] = without(object{"clientId": sp.ClientID,
@@ -168,8 +168,8 @@ func ownPrincipal(auth api.AzureAuth, section object) {
 	}
 }
 
-// ownArc names the Arc machine. The subscription of the agent's configuration is that of the
-// machine's own resources; where it is the cluster's, the facts have it.
+// ownArc adds the Arc machine. The agent's configuration has the subscription of that machine; if
+// it is the cluster's, it comes from the facts.
 func ownArc(n Node, section object) {
 	arc := object{}
 	section["arc"] = arc
@@ -187,13 +187,13 @@ func ownArc(n Node, section object) {
 	}
 }
 
-// without leaves out what is empty, so that the agent's defaults hold.
+// without removes empty settings, so that the agent's defaults hold.
 func without(o object) object {
 	maps.DeleteFunc(o, func(_ string, v any) bool { return v == "" })
 	return o
 }
 
-// chosenIn reads from a node's own layer what was chosen for it.
+// chosenIn reads the choices for a node from its own layer.
 func chosenIn(own json.RawMessage) (Chosen, error) {
 	o, err := readObject(own)
 	if err != nil {
@@ -214,8 +214,8 @@ func saidByFacts() [][]string {
 	}
 }
 
-// wholeOwnLayer is a node's own layer with the agent's defaults for all that the layers together
-// leave open. The problems are those of checkNode: it is checked as it is made.
+// wholeOwnLayer returns a node's own layer with the agent's defaults for every setting that the
+// layers leave open, and the problems that checkNode finds.
 func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
 	own := ownLayer(n, network)
 	parent.mark(own)
@@ -231,7 +231,7 @@ func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Pro
 	return text, n.told(whole, found)
 }
 
-// fill is an object with what another has and it leaves open.
+// fill returns an object with the settings of another that it leaves open.
 func fill(o, open object) object {
 	filled := copied(o)
 	for name, value := range open {
@@ -247,7 +247,7 @@ func fill(o, open object) object {
 	return filled
 }
 
-// drop takes a setting out of an object.
+// drop removes a setting from an object.
 func drop(o object, path []string) {
 	for _, name := range path[:len(path)-1] {
 		o, _ = o[name].(object)

@@ -8,7 +8,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// SecondMachine wanted to be a node of another machine, or is a copy of it with the same key.
+// SecondMachine is a refused machine: it asked to be another's node, or is a copy with its key.
 type SecondMachine struct {
 	Key string    `json:"key"` // its thumbprint
 	At  time.Time `json:"at"`
@@ -18,17 +18,17 @@ type SecondMachine struct {
 type Registration int
 
 const (
-	// Registered: the key is the node's, as it was before, or from now on.
+	// Registered: the key is the node's, already or from now on.
 	Registered Registration = iota
-	// Unenrolled: no machine has registered, and the secret is not the one that would.
+	// Unenrolled: no machine is registered, and the secret does not register one.
 	Unenrolled
 	// Second: another machine is the node.
 	Second
 )
 
-// Register returns the node after a machine asks to register its key, by the id of an enrolment
-// secret or, with "", by the node's identity in Azure. A secret registers one key, in place of the
-// one before.
+// Register returns the node after a machine has asked to register its key, by the id of an
+// enrolment secret or, with "", by the node's identity in Azure. A secret works once, and replaces
+// the previous key.
 func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registration) {
 	enrols := enrolment != "" && enrolment == n.Enrolment
 	switch {
@@ -50,14 +50,14 @@ func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registr
 	return n, Registered
 }
 
-// Proved returns the node after its kubelet has proved which machine it is.
+// Proved returns the node after its kubelet has proved the machine's key.
 func (n Node) Proved(key, boot string, at time.Time) Node {
 	n.Boots = n.enrolled(key, boot, at)
 	n.MachineKey, n.Enrolment, n.Second = key, "", nil
 	return n
 }
 
-// secondMachine tells of another machine that wanted to be the node.
+// secondMachine returns the condition about another machine that asked to be the node.
 func secondMachine(s SecondMachine, own string) api.Condition {
 	const so = "If it is to be the node, POST regenerateToken and give it the new URL."
 	if s.Key == own {
@@ -69,36 +69,36 @@ func secondMachine(s SecondMachine, own string) api.Condition {
 		"node, with the key %s, and was refused. %s", s.Key, so)))
 }
 
-// Boots are the boots of the machines that have the key of a node, by the ids in their tokens. A
-// disk that is copied takes the key with it; a boot is of one machine.
+// Boots holds the boot ids, from tokens, of the machines that have the key of a node. A copied disk
+// has the same key, but a boot belongs to one machine.
 type Boots struct {
 	// Current is the boot of the node's machine, first seen at Since.
 	Current string    `json:"current,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
-	// Former are the boots before, Refused those of other machines, the last ones first.
+	// Former holds the machine's previous boots, Refused those of other machines, newest first.
 	Former  []string `json:"former,omitempty"`
 	Refused []string `json:"refused,omitempty"`
 }
 
-// Boot is a boot as a token names it, and when that token was made at the earliest.
+// Boot is the boot that a token names, and the earliest time at which that token was issued.
 type Boot struct {
 	ID     string
 	Issued time.Time
 }
 
 const (
-	// keptBoots is the number of former, and of refused, boots that are known.
+	// keptBoots is the max number of former, and of refused, boots.
 	keptBoots = 4
-	// bootMargin is the sum of the differences between the clocks of the machine and of replicas.
+	// bootMargin is the max sum of the clock differences between the machine and replicas.
 	bootMargin = time.Minute
 	// copySilent is the silence of the older machine after which the newer one takes its place.
 	copySilent = 24 * time.Hour
-	// copyWaits is the silence of the machine after which an unknown boot is one of its own, where
-	// another machine is known: the other one could boot at any time, or say that it has.
+	// copyWaits is the silence of the machine after which an unknown boot counts as its own, while a
+	// copy of it is known: the copy could boot at any time, or claim to.
 	copyWaits = 10 * time.Minute
 )
 
-// BootVerdict is the verdict about the machine that shows a token of a boot.
+// BootVerdict is the verdict about a machine by the boot in its token.
 type BootVerdict int
 
 const (
@@ -110,10 +110,10 @@ const (
 	RefusedBoot
 )
 
-// Booted returns what a node is after its machine has shown a token of a boot. seen is when the
-// node's machine was last heard of. A former boot that returns, in a token that was made after the
-// present one was first seen, is another machine: the newer of the two is refused, until an
-// enrolment secret says which is the node's (Register), or the older one has been silent for a day.
+// Booted returns the node after a request with a token of a boot. seen is when the node's machine
+// was last heard of. A former boot that returns, in a token issued after the present boot was first
+// seen, is another machine: the newer of the two is refused, until an enrolment secret decides
+// (Register) or the older one has been silent for a day.
 func (n Node) Booted(b Boot, seen, now time.Time) (Node, BootVerdict) {
 	is := n.Boots
 	switch {
@@ -144,8 +144,8 @@ func (n Node) Booted(b Boot, seen, now time.Time) (Node, BootVerdict) {
 // copied reports whether another machine with the node's key is known.
 func (n Node) copied() bool { return n.Second != nil && n.Second.Key == n.MachineKey }
 
-// silent reports whether the machine of a node beside which another was seen is silent for so long.
-// Without a second machine an owner has decided which is the node's, and that holds.
+// silent reports whether a machine beside which another was seen has been silent for so long. It is
+// false without a second machine: an owner has decided which one is the node's.
 func (n Node) silent(since time.Duration, seen, now time.Time) bool {
 	if n.Second == nil {
 		return false
@@ -153,7 +153,7 @@ func (n Node) silent(since time.Duration, seen, now time.Time) bool {
 	return now.Sub(latest(seen, n.Second.At)) >= since
 }
 
-// before puts an id before others, of which as many are kept as fit.
+// before puts an id before others, and keeps at most keptBoots.
 func before(id string, others []string) []string {
 	if id == "" {
 		return others

@@ -1,6 +1,6 @@
-// Package flexnode holds what the provider knows of flex nodes and decides about them: nodes and
-// their revisions, clusters and the facts that nodes receive of them. It is pure: values in, values
-// out. Times are arguments, and nothing is read or written.
+// Package flexnode holds the provider's model of flex nodes and its decisions about them: nodes and
+// their revisions, clusters and the facts about them that nodes receive. It is pure: values in,
+// values out. Times are arguments, and nothing is read or written.
 package flexnode
 
 import (
@@ -17,56 +17,56 @@ type Node struct {
 	// changes: an owner who deletes a node and makes another of the same name has two nodes.
 	ID  string `json:"id"`
 	UID string `json:"uid"`
-	// Desired holds the owner's settings, without secrets; Chosen what the provider has chosen.
+	// Desired holds the owner's settings, without secrets; Chosen the provider's choices.
 	Desired api.Desired `json:"desired"`
 	Chosen  Chosen      `json:"chosen"`
-	// Revision is the configVersion of the revision that the owner wants; 0 until its cluster has
-	// been reached. Assigned is the one that agents are offered (Admit): the ETag is made of both.
+	// Revision is the configVersion of the desired revision; 0 until the cluster has been reached.
+	// Assigned is the one that agents are offered (Admit). The ETag has both.
 	Revision int64 `json:"revision,omitempty"`
 	Assigned int64 `json:"assigned,omitempty"`
-	// Failed is the desired revision, if the node's agent has reported that it has failed, Insisted
-	// if a person wants the node to try it whatever others have failed.
+	// Failed is the desired revision if the node's agent has reported its failure, Insisted if a
+	// person wants the node to try it regardless of failures elsewhere.
 	Failed   int64 `json:"failed,omitempty"`
 	Insisted int64 `json:"insisted,omitempty"`
 	// Attempt is the last change it was admitted to, FailedChanges the last ones it has failed
 	// (Admit).
 	Attempt       *Attempt `json:"attempt,omitempty"`
 	FailedChanges []string `json:"failedChanges,omitempty"`
-	// Asks is the revision that the agent asks to begin with, and waits for (Begin).
+	// Asks is the revision that the agent asks to begin, and waits for (Begin).
 	Asks int64 `json:"asks,omitempty"`
-	// Unreleased is the revision that the node runs and the store does not know, since it was restored
-	// from a backup: the node is offered nothing until its owner changes it.
+	// Unreleased is a revision that the node runs but the store, restored from a backup, does not
+	// know: the node is offered nothing until its owner changes it.
 	Unreleased int64 `json:"unreleased,omitempty"`
-	// Facts is the layer of facts of Revision. Tried is the version of the cluster with which, and
-	// with these facts, a node could not be rendered that never was.
+	// Facts is the layer of facts of Revision. A node that was never rendered has, after a failure,
+	// the facts here and the cluster's version in Tried with which it failed.
 	Facts string `json:"facts,omitempty"`
 	Tried string `json:"tried,omitempty"`
 	// Floor is the lower bound of the first revision, until there is one: every PUT raises it.
 	Floor int64 `json:"floor,omitempty"`
 	// SecretVersion names the present client secret; 0 is none. Later ones are greater.
 	SecretVersion int64 `json:"secretVersion,omitempty"`
-	// State is the provisioningState, "" is Succeeded; Reason tells why it is Failed, or, of one
-	// that has a configuration, why it has no credential.
+	// State is the provisioningState, "" is Succeeded. Reason is the cause of Failed or, with a
+	// configuration, the reason that there is no credential.
 	State  string `json:"state,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Credential is the key of the credential that a machine may join with now.
 	Credential string `json:"credential,omitempty"`
-	// Joining are the keys of those before, oldest first, that machines still join with.
+	// Joining holds the keys of previous ones, oldest first, that machines still join with.
 	Joining []string `json:"joining,omitempty"`
-	// Used tells that a machine has used a credential of the node, be it in vain.
+	// Used reports that a machine has used a credential of the node, successfully or not.
 	Used bool `json:"used,omitempty"`
 	// Ended describes the end of the last credential, if no machine has joined with it.
 	Ended *JoinEnd `json:"ended,omitempty"`
-	// Identity is the node's identity when it polls (IdentityOf). Former holds those before, by
+	// Identity is the node's identity when it polls (IdentityOf). Former holds previous ones, with
 	// which its agent reads the new one, until that was seen.
 	Identity string `json:"identity,omitempty"`
 	Former   Former `json:"former,omitempty"`
-	// Principal is the object id of the identity in Azure that the node joins with, as a token or the
-	// node's machine has told it; the owner may say another (PrincipalID).
+	// Principal is the object id of the Azure identity that the node joins with, from a token or from
+	// the node's machine; the owner may set another (PrincipalID).
 	Principal string `json:"principal,omitempty"`
 	// MachineKey is the thumbprint of the key of the node's machine, with which it signs requests;
 	// "" until one has registered (Register). Enrolment is the id of the enrolment secret that
-	// registers one, once; "" for none. Second is another machine that wanted to be the node, or one
+	// registers one, once; "" for none. Second is another machine that asked to be the node, or one
 	// with the same key; Boots tell those apart.
 	MachineKey string         `json:"machineKey,omitempty"`
 	Enrolment  string         `json:"enrolment,omitempty"`
@@ -74,7 +74,7 @@ type Node struct {
 	Boots      Boots          `json:"boots,omitzero"`
 	// LeftArc is the thumbprint of the key of the machine that has left Azure Arc; "" for none.
 	LeftArc string `json:"leftArc,omitempty"`
-	// Diagnose is the request to the agent, until it has answered.
+	// Diagnose is the pending request to the agent; nil for none.
 	Diagnose   *Diagnose      `json:"diagnose,omitempty"`
 	SystemData api.SystemData `json:"systemData"`
 }
@@ -85,7 +85,7 @@ type Chosen struct {
 	PodCIDR  string       `json:"podCIDR,omitempty"`
 }
 
-// ETag identifies what agents are offered, and what an owner has read; not the status.
+// ETag returns the ETag of the assigned and the desired revision. It does not cover the status.
 func (n Node) ETag() string {
 	if n.Revision == 0 {
 		return ETag(n.UID, 0, n.Floor)
@@ -93,8 +93,8 @@ func (n Node) ETag() string {
 	return ETag(n.UID, n.Assigned, n.Revision)
 }
 
-// Lost returns the revision that a node runs and the store does not know; 0 for none. A later one
-// than all that are known was made after the backup that the store was restored from.
+// Lost returns the revision that a node runs but the store does not know; 0 for none. A version
+// above all known ones was made after the backup that the store was restored from.
 func (n Node) Lost(applied int64) int64 {
 	if n.Unreleased == 0 && n.Revision != 0 && applied > n.newest() {
 		return applied
@@ -111,21 +111,21 @@ func (n Node) IsLater(etag string) bool {
 		(assigned > n.newest() || n.Unreleased != 0 && assigned >= n.Unreleased)
 }
 
-// SameOffer reports whether agents are offered the same by the nodes of two ETags.
+// SameOffer reports whether two ETags are of the same node and offer agents the same revision.
 func SameOffer(a, b string) bool {
 	uid, assigned := offerOf(a)
 	ofB, assignedB := offerOf(b)
 	return assigned != "" && uid == ofB && assigned == assignedB
 }
 
-// offerOf returns the parts of an ETag that tell what agents are offered.
+// offerOf returns the parts of an ETag that identify the offer to agents.
 func offerOf(etag string) (uid, assigned string) {
 	uid, rest, _ := strings.Cut(strings.Trim(strings.TrimPrefix(etag, "W/"), `"`), "-")
 	assigned, _, _ = strings.Cut(rest, "-")
 	return uid, assigned
 }
 
-// ETag is that of a node with a uid, an assigned and a desired revision.
+// ETag returns the ETag of a node with a uid, an assigned and a desired revision.
 func ETag(uid string, assigned, desired int64) string {
 	short, _, _ := strings.Cut(uid, "-")
 	tag := make([]byte, 0, 48) // each poll makes one
@@ -137,10 +137,10 @@ func ETag(uid string, assigned, desired int64) string {
 	return string(append(tag, '"'))
 }
 
-// Keys of rows are in lower case: "<subscription>/<group>/<cluster>" for a cluster, and below that
-// one part more for its nodes, credentials and whatever else is its own.
+// Keys of rows are in lower case: "<subscription>/<group>/<cluster>" for a cluster, and one part
+// more for its nodes, credentials and other rows.
 
-// ClusterOf is the key of the cluster of a row: the first three parts of its key.
+// ClusterOf returns the key of the cluster of a row: the first three parts of its key.
 func ClusterOf(key string) string {
 	at := 0
 	for range 3 {
@@ -153,7 +153,7 @@ func ClusterOf(key string) string {
 	return key[:at-1]
 }
 
-// LastOf is the last part of a key, such as the name of a node.
+// LastOf returns the last part of a key, such as the name of a node.
 func LastOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
 // Taint keeps pods off a Node.
@@ -166,7 +166,7 @@ func ReadTaint(s string) Taint {
 	return Taint{key, value, effect}
 }
 
-// String is the one way in which a taint is written here.
+// String returns the canonical form of the taint.
 func (t Taint) String() string {
 	if t.Value == "" {
 		return t.Key + ":" + t.Effect
@@ -174,8 +174,8 @@ func (t Taint) String() string {
 	return t.Key + "=" + t.Value + ":" + t.Effect
 }
 
-// Taints are those that the provider keeps on a node's Node: what its owner wants, in order,
-// without the ones of Kubernetes itself, which its controllers set and take away.
+// Taints returns the taints that the provider manages on a node's Node: those of its owner, sorted,
+// without Kubernetes' own, which its controllers set and remove.
 func Taints(d api.Desired) []string {
 	var list []string
 	for _, text := range d.NodeConfig.Taints {

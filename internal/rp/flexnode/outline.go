@@ -20,27 +20,27 @@ type Outline struct {
 	Heard  Heard
 }
 
-// Wanted describes what is wanted of a node, and what has come of that.
+// Wanted summarizes the desired state of a node and its progress.
 type Wanted struct {
 	State    string // provisioningState, "" is Succeeded
 	Versions api.Versions
-	// Monitored is continuousMonitoring; Joining tells that there is a credential, Former that
-	// there are former identities, Reason that there is a reason for the state.
+	// Monitored is continuousMonitoring. Joining, Former and Reason report that the node has a
+	// credential, previous identities, a reason for its state.
 	Monitored, Joining, Former, Reason bool
-	// Failed tells that it has failed what is wanted, LeftOut that it is admitted to no change,
-	// Trying that it is at one, Asks that its agent asks to begin with one.
+	// Failed reports that it failed its desired revision, LeftOut that no change admits it, Trying
+	// that it tries one, Asks that its agent asks to begin one.
 	Failed, LeftOut, Trying, Asks bool
-	// Unreleased tells that there is a revision of that name (Node.Unreleased).
+	// Unreleased reports that Node.Unreleased is set.
 	Unreleased bool
-	// Second tells that another machine wanted to be the node.
+	// Second reports that another machine asked to be the node.
 	Second bool
-	// Diagnose tells that the agent is asked for a diagnosis.
+	// Diagnose reports that a diagnosis is pending.
 	Diagnose bool
 	// Ended is the state in which the last credential has ended (JoinEnd.State).
 	Ended string
 }
 
-// WantedOf is that of a node.
+// WantedOf returns the summary of a node.
 func WantedOf(n Node) Wanted {
 	w := Wanted{
 		State: n.State, Versions: n.Chosen.Versions, Monitored: n.Desired.ContinuousMonitoring,
@@ -57,25 +57,25 @@ func WantedOf(n Node) Wanted {
 	return w
 }
 
-// Said describes what the agent and the cluster say of a node.
+// Said summarizes the reports about a node by its agent and its cluster.
 type Said struct {
 	Components api.Components
-	// Conditions are lines of type, status and reason of the agent's; so is Ready, "" without a
-	// Node.
+	// Conditions has a line of type, status and reason for each condition of the agent, Ready such a
+	// line; "" without a Node.
 	Ready, Conditions string
-	// Failure is why a configuration has failed.
+	// Failure is the reason that a configuration failed.
 	Failure string
 	Drifted bool
 }
 
-// Order tells which configVersions of a node are equal: those have the same number.
+// Order numbers the configVersions of a node: equal ones have the same number.
 type Order struct {
 	Revision, Assigned, Applied, Observed, Failed uint8
-	// Lost tells that the applied one is later than all others of the node (Node.Lost).
+	// Lost reports that the applied one is later than all others of the node (Node.Lost).
 	Lost bool
 }
 
-// Ordered is the order of a node's versions; 0 is none.
+// Ordered returns the order of a node's versions; 0 is none.
 func Ordered(revision, assigned, applied, observed, failed int64) Order {
 	all := []int64{0, revision, assigned, applied, observed, failed}
 	number := func(version int64) uint8 { return uint8(slices.Index(all, version)) }
@@ -86,17 +86,17 @@ func Ordered(revision, assigned, applied, observed, failed int64) Order {
 	}
 }
 
-// Heard is whether an agent was heard of.
+// Heard is the class of Evidence.Seen.
 type Heard uint8
 
-// NeverHeard, HeardLately and HeardOnce are those of Evidence.Seen.
+// NeverHeard, HeardLately and HeardOnce are the classes.
 const (
 	NeverHeard Heard = iota
 	HeardLately
 	HeardOnce
 )
 
-// HeardAt is that of an agent that was last heard of at a time.
+// HeardAt returns the class of an agent that was last heard of at a time.
 func HeardAt(seen, now time.Time) Heard {
 	switch {
 	case seen.IsZero():
@@ -110,7 +110,7 @@ func HeardAt(seen, now time.Time) Heard {
 // maxReason bounds the reason of a condition in an outline: one word.
 const maxReason = 64
 
-// SaidOf returns what a status says.
+// SaidOf returns the summary of a status.
 func SaidOf(s Status) Said {
 	said := Said{Drifted: s.Report.Drift != nil && s.Report.Drift.Count > 0}
 	if s.Ready != nil {
@@ -147,7 +147,7 @@ func conditionsIn(lines string) (all []api.Condition) {
 	return all
 }
 
-// Versions are the configVersions that a status tells; 0 of those that it does not.
+// Versions returns the configVersions in a status; 0 for a missing one.
 func (s Status) Versions() (applied, observed, failed int64) {
 	if c := s.Report.Config; c != nil {
 		observed = reportedVersion(c.Observed)
@@ -158,10 +158,10 @@ func (s Status) Versions() (applied, observed, failed int64) {
 	return s.Applied(), observed, failed
 }
 
-// Applied is the version that the agent has reported to run; 0 if it has not.
+// Applied returns the version that the agent reports to run; 0 if it reports none.
 func (s Status) Applied() int64 { return reportedVersion(s.Report.AppliedConfigVersion) }
 
-// reportedVersion reads a configVersion of a report, which was checked; 0 of none.
+// reportedVersion reads a configVersion of a checked report; 0 for none.
 func reportedVersion(text string) int64 {
 	version, _ := strconv.ParseInt(text, 10, 64)
 	return version
@@ -181,7 +181,7 @@ func (o Outline) Unsettled() bool {
 		o.Order.Failed != 0 && o.Order.Failed == o.Order.Revision
 }
 
-// evidence has the conditions of the outline's nodes, but for times and messages.
+// evidence returns evidence that gives the nodes' conditions, except for times and messages.
 func (o Outline) evidence(reachable bool) Evidence {
 	wanted, said := o.Wanted.Value(), o.Said.Value()
 	text := func(n uint8) string { return ShownVersion(int64(n)) }

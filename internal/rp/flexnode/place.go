@@ -2,11 +2,11 @@ package flexnode
 
 import "strings"
 
-// places hold each setting of the resource that its owner writes, below properties, and that of the
-// agent's configuration. A node's own layer has at config what adopt makes of the resource's,
-// unless it is empty; a problem with the former names the latter. Where adopt is nil, ownLayer
-// writes the setting. option names the option of az, and may name shorter ones; of several with one
-// option it is the one below the method of azureAuth. TestOptions writes them for packaging/az.
+// places maps each setting that an owner writes, below properties, to one of the agent's
+// configuration. adopt makes the value of a node's own layer at config, unless it is empty; a
+// problem at config is reported at resource. If adopt is nil, ownLayer writes the setting. option
+// is the option of az, and may have shorter forms; if several settings share it, it is the one
+// below the method of azureAuth. TestOptions writes them for packaging/az.
 var places = []struct {
 	resource, config string
 	adopt            func(any) any
@@ -109,8 +109,8 @@ var places = []struct {
 
 const replaces = "They replace all that are there; '' takes all away."
 
-// adopted returns the settings of the agent's configuration that a node's resource has, with the
-// versions that were chosen.
+// adopted returns the agent's settings that follow from a node's resource, with the chosen
+// versions.
 func adopted(n Node) object {
 	properties := n.Desired
 	properties.Versions = n.Chosen.Versions
@@ -152,7 +152,7 @@ func onlyTrue(v any) any {
 	return nil
 }
 
-// duration returns a duration as the agent writes it. It was checked.
+// duration returns a checked duration in the agent's form.
 func duration(v any) any {
 	text, _ := v.(string)
 	return goDuration(text)

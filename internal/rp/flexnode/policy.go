@@ -10,14 +10,14 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// Policy bounds how a change reaches the nodes of a cluster: api.RolloutPolicy with its defaults.
+// Policy limits the rollout of a change in a cluster: api.RolloutPolicy with its defaults.
 type Policy struct {
 	// MaxUnavailable is the number of nodes that may be under a change at once, MaxUnknown the number
-	// that may not answer after a change before it is held. Both are at least one.
+	// that may fail to answer after a change before it is held. Both are at least one.
 	MaxUnavailable, MaxUnknown Share
 	// Canaries must be good before others are admitted; more than MaxFailed failures hold a change.
 	Canaries, MaxFailed int
-	// A node must become Ready within Deadline, and stay it for Soak to be good.
+	// A node must become Ready within Deadline, and stay Ready for Soak to be good.
 	Soak, Deadline time.Duration
 	// Paused admits no change at all.
 	Paused bool
@@ -117,13 +117,13 @@ func parseDuration(s string) (time.Duration, bool) {
 	}
 	var total time.Duration
 	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
-		n, _ := strconv.Atoi(m[i+1]) // what is left out is 0
+		n, _ := strconv.Atoi(m[i+1]) // 0 if it is left out
 		total += time.Duration(n) * unit
 	}
 	return total, true
 }
 
-// goDuration is a duration as the agent's configuration writes it: 15m; "" for none.
+// goDuration returns a duration in the form of the agent's configuration: 15m; "" for none.
 func goDuration(s string) string {
 	d, ok := parseDuration(s)
 	if !ok {
@@ -139,7 +139,7 @@ func goDuration(s string) string {
 	return text
 }
 
-// durations wants durations that can be read. How long they may be is the agent's to say.
+// durations checks that durations can be read. The agent's rules limit them.
 func (p *Problems) durations(d api.Desired) {
 	check := func(at, s string) {
 		_, ok := parseDuration(s)

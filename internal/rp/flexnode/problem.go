@@ -7,10 +7,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// Problem is one thing that is wrong with a request: a JSON path and what to do.
+// Problem is one problem of a request: its JSON path, and what to do.
 type Problem struct{ Target, Message string }
 
-// Problems are all the things that are wrong with a request.
+// Problems lists all problems of a request.
 type Problems []Problem
 
 // Error lists the problems, one per line.
@@ -22,7 +22,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ARM is a 400 with each problem and its place (RPC, error details); nil without any.
+// ARM returns a 400 with each problem and its path (RPC, error details); nil without any.
 func (p Problems) ARM() *arm.Error {
 	if len(p) == 0 {
 		return nil
@@ -40,7 +40,7 @@ func (p Problems) ARM() *arm.Error {
 	return e
 }
 
-// err is the problems as an error; nil for none.
+// err returns the problems as an error; nil for none.
 func (p Problems) err() error {
 	if len(p) == 0 {
 		return nil
@@ -52,14 +52,14 @@ func (p *Problems) add(target, format string, args ...any) {
 	*p = append(*p, Problem{target, fmt.Sprintf(format, args...)})
 }
 
-// unless adds what is wrong where something is not as it must be.
+// unless adds a problem if good is false.
 func (p *Problems) unless(good bool, target, format string, args ...any) {
 	if !good {
 		p.add(target, format, args...)
 	}
 }
 
-// shorten keeps what a caller has sent from filling an answer or a log.
+// shorten limits a text from a caller, so that it cannot fill a response or a log.
 func shorten(s string) string {
 	const most = 100
 	if len(s) > most {

@@ -8,7 +8,7 @@ import (
 
 // Refresh renders a node again after the facts of its cluster have changed. applied is the revision
 // that it runs, joins as in a Put. A node that was never rendered is resolved, or Failed with a
-// Reason. The revision is nil when there is no new one; the node may be another one also then.
+// Reason. The revision is nil if there is no new one; the node may have changed even then.
 func Refresh(
 	n Node, last *Revision, parent Parent, at time.Time, renderer string, applied int64, joins bool,
 ) (Node, *Revision) {
@@ -71,8 +71,8 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	return next, r
 }
 
-// RefreshOffered renders the offered revision again, in place of the desired one, after the API
-// server has another address or CA: without it agents are cut off. It is to be called before
+// RefreshOffered renders the offered revision again, if it is not the desired one, after the API
+// server's address or CA has changed: otherwise agents are cut off. It must be called before
 // Refresh.
 func RefreshOffered(
 	n Node, offered *Revision, was *Layer, parent Parent, at time.Time, renderer string,
@@ -98,7 +98,7 @@ func sameServer(a, b *Layer) bool {
 // newest returns the lower bound of the next revision.
 func (n Node) newest() int64 { return max(n.Revision, n.Assigned, n.Floor) }
 
-// GoBack has the node be known as with a revision that its agent is offered again.
+// GoBack adds the identity of a revision that is offered again to the node's former ones.
 func (n *Node) GoBack(applied Revision, tenant string) {
 	if applied.Desired != nil {
 		n.Former = n.Former.with(IdentityOf(n.ID, *applied.Desired, tenant), n.Identity)

@@ -9,10 +9,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// MaxReport bounds what an agent may say of its node, in bytes: every replica has it in memory.
+// MaxReport limits an agent's report, in bytes: every replica has it in memory.
 const MaxReport = 8 << 10
 
-// What an agent may say of its node.
+// Limits of a report.
 const (
 	maxConditions = 64
 	maxItems      = 20
@@ -22,9 +22,9 @@ const (
 	maxVersion    = 64
 )
 
-// ReadReport reads what an agent says of its node, in the form in which it is stored: what can be
-// said in two places is in the older one (appliedConfigVersion, agentVersion). The error is of type
-// *arm.Error or Problems. Words that only a newer agent knows are kept as texts.
+// ReadReport reads an agent's report into the form in which it is stored: a value that has two
+// places is at the older one (appliedConfigVersion, agentVersion). The error is of type *arm.Error
+// or Problems. Words that only a newer agent uses are kept as texts.
 func ReadReport(body []byte) (api.Report, error) {
 	var r api.Report
 	if err := DecodeLenient(body, &r); err != nil {
@@ -40,7 +40,7 @@ func ReadReport(body []byte) (api.Report, error) {
 	return r, problems.err()
 }
 
-// merge moves what is said at a newer place to the older one.
+// merge moves a value from the newer place to the older one.
 func (p *Problems) merge(at string, older, newer *string) {
 	switch {
 	case *older == "":
@@ -52,7 +52,7 @@ func (p *Problems) merge(at string, older, newer *string) {
 	*newer = ""
 }
 
-// report checks what an agent says of its node.
+// report checks a report.
 func (p *Problems) report(r api.Report) {
 	p.unless(len(r.Conditions) <= maxConditions, "conditions",
 		"There are %d conditions; at most %d are kept.", len(r.Conditions), maxConditions)
@@ -111,12 +111,12 @@ func (p *Problems) drift(d api.Drift) {
 	}
 }
 
-// version wants a configVersion, or nothing.
+// version checks that a value is a configVersion or empty.
 func (p *Problems) version(at, value string) {
 	p.unless(isConfigVersion(value), at, "This is not a configVersion.")
 }
 
-// bound wants one line that is not too long and shows all that it has.
+// bound checks that a value is one line of at most most bytes, without invisible characters.
 func (p *Problems) bound(at, value string, most int) {
 	p.unless(untrusted.Plain(value), at, "This has line breaks, or characters that are not shown.")
 	p.unless(len(value) <= most, at, "This is longer than %d characters.", most)

@@ -25,10 +25,10 @@ type Revision struct {
 	Own json.RawMessage `json:"own"`
 	// Desired holds the owner's settings of that time, without secrets.
 	Desired *api.Desired `json:"desired,omitempty"`
-	// SecretVersion tells which client secret goes with it; 0 is none.
+	// SecretVersion is the version of the client secret that goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By has caused it, Why is "put", WhyFacts or "rollback", Repeats the version rolled back to.
+	// By is its author, Why is "put", WhyFacts or "rollback", Repeats the version rolled back to.
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
 	Repeats  int64  `json:"repeats,omitempty"`
@@ -48,7 +48,7 @@ type Signed struct {
 // WhyFacts is the Why of a revision made because the cluster's facts have changed.
 const WhyFacts = "facts"
 
-// ShownVersion is a configVersion as callers see it; "" for none.
+// ShownVersion returns a configVersion as callers see it; "" for none.
 func ShownVersion(version int64) string {
 	if version == 0 {
 		return ""
@@ -56,16 +56,16 @@ func ShownVersion(version int64) string {
 	return strconv.FormatInt(version, 10)
 }
 
-// NextVersion is a configVersion after another.
+// NextVersion returns the configVersion after a previous one.
 func NextVersion(previous int64, now time.Time) int64 { return max(now.Unix(), previous+1) }
 
-// ContentID names a layer by its content.
+// ContentID returns the id of a layer, a digest of its content.
 func ContentID(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:16])
 }
 
-// ShownRevision is a revision of a node as callers see it. applied is what the node runs.
+// ShownRevision returns a revision of a node as callers see it. applied is the one that runs.
 func ShownRevision(n Node, r *Revision, applied int64) api.Revision {
 	return api.Revision{
 		ConfigVersion: ShownVersion(r.Version), Repeats: ShownVersion(r.Repeats),
@@ -74,10 +74,10 @@ func ShownRevision(n Node, r *Revision, applied int64) api.Revision {
 	}
 }
 
-// listedChanges bounds how many paths a revision in a list tells.
+// listedChanges limits the changed paths of a revision in a list.
 const listedChanges = 20
 
-// Summarize adds to a revision what has changed with it.
+// Summarize adds the changes of a revision to it: their number and first paths.
 func Summarize(r *api.Revision, changes []api.Change) {
 	r.ChangeCount = len(changes)
 	for _, c := range changes[:min(len(changes), listedChanges)] {
@@ -85,14 +85,14 @@ func Summarize(r *api.Revision, changes []api.Change) {
 	}
 }
 
-// ReadDiff reads what diff is asked for; 0 is what the caller leaves open.
+// ReadDiff reads the versions in a diff request; 0 for one that the caller leaves open.
 func ReadDiff(ask api.DiffRequest) (from, to int64, problems Problems) {
 	from = readVersion("from", ask.From, &problems)
 	to = readVersion("to", ask.To, &problems)
 	return from, to, problems
 }
 
-// ReadRollback reads which version a rollback is asked for.
+// ReadRollback reads the version in a rollback request.
 func ReadRollback(ask api.RollbackRequest) (to int64, problems Problems) {
 	to = readVersion("configVersion", ask.ConfigVersion, &problems)
 	if ask.ConfigVersion == "" {
@@ -113,8 +113,8 @@ func readVersion(at, text string, problems *Problems) int64 {
 	return version
 }
 
-// Diff returns what differs between two configurations, ordered by path (node.labels["a.b/c"]), and
-// what an agent does to pods for it. A list is one value.
+// Diff returns the differences between two configurations, ordered by path (node.labels["a.b/c"]),
+// and the disruption of pods that they cause. A list is one value.
 func Diff(from, to map[string]any) api.Diff {
 	diff := api.Diff{Disruption: config.DisruptsNothing, Changes: []api.Change{}}
 	for _, d := range config.Differences(from, to) {
@@ -131,7 +131,7 @@ func Diff(from, to map[string]any) api.Diff {
 // Change lists the settings for which an agent must restart or drain to get from one configuration
 // to another. The same settings with the same new values are the same change, on whatever node.
 type Change struct {
-	// ID names it by its content; "" is one that neither restarts nor drains.
+	// ID is a digest of its content; "" for a change that neither restarts nor drains.
 	ID string `json:"id"`
 	// Settings lists the settings that differ, as path=value, in order, at most maxSettings.
 	Settings []string `json:"settings,omitempty"`

@@ -7,9 +7,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// Rollback asks for a node to be again as a revision of it was.
+// Rollback is a request to return a node to one of its revisions.
 type Rollback struct {
-	// To is that revision, Desired the one that its owner wants now.
+	// To is that revision, Desired the present desired one.
 	To, Desired *Revision
 	// Parent is the cluster as it is, with the defaults that To was rendered with.
 	Parent     Parent
@@ -17,14 +17,14 @@ type Rollback struct {
 	By, ByType string
 	At         time.Time
 	Renderer   string
-	// Joins and Running are as those of a Put.
+	// Joins and Running are as in a Put.
 	Joins   bool
 	Running []map[string]any
 }
 
-// RollBack returns a node as it was with a revision, but for the cluster's facts: a new revision,
-// since versions do not go back. One that is wanted and offered, and has not failed, changes
-// nothing. The error is an *arm.Error or Problems.
+// RollBack returns a node to the settings of a revision, with the cluster's present facts, in a new
+// revision, since versions do not go back. A revision that is desired and offered, and has not
+// failed, changes nothing. The error is an *arm.Error or Problems.
 func RollBack(ask Rollback, old Node) (Decision, error) {
 	to := ask.To
 	sp, _ := principalOf(to.Desired.AzureAuth)
@@ -60,7 +60,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	return d, nil
 }
 
-// isWanted reports whether the revision is what the owner wants, and agents are offered or will be.
+// isWanted reports whether the revision equals the desired one, and is or will be offered.
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
 	offered := old.Assigned == old.Revision || old.Insisted == old.Revision
@@ -69,7 +69,7 @@ func (ask Rollback) isWanted(old Node) bool {
 		equal(old.Desired, paused(*to.Desired, old.Desired))
 }
 
-// check checks that the node can be so in its cluster as it is now.
+// check checks that the revision fits the node and its cluster as it is now.
 func (ask Rollback) check(old, n Node) Problems {
 	if n.Chosen.PodCIDR != old.Chosen.PodCIDR {
 		return Problems{{"configVersion", "The pod subnet of that revision is not the node's."}}

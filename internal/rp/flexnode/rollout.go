@@ -8,7 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// Rollout is a row of the store: how far the changes of a cluster are, as Admit has returned it.
+// Rollout is a row of the store: the states of a cluster's changes, as Admit last returned them.
 type Rollout struct {
 	Changes []State `json:"changes"`
 }
@@ -46,10 +46,10 @@ func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout
 	return next, nil
 }
 
-// maxSettings and maxSetting bound what is shown of a change.
+// maxSettings limits the shown settings of a change, maxSetting the length of each.
 const maxSettings, maxSetting = 20, 200
 
-// Shown are the changes as callers see them.
+// Shown returns the changes as callers see them.
 func (r Rollout) Shown() []api.RolloutChange {
 	shown := []api.RolloutChange{}
 	for _, s := range r.Changes {
@@ -69,7 +69,7 @@ func (r Rollout) Shown() []api.RolloutChange {
 // Attempt is the last change that a node was admitted to. It holds a slot until Ready or an
 // Outcome.
 type Attempt struct {
-	// Change is its id; "" for a node that was sent back before it was Ready.
+	// Change is the id of the change; "" for a node that was sent back before it was Ready.
 	Change   string `json:"change,omitempty"`
 	Revision int64  `json:"revision"`
 	// The slot was given at Since, for this change at At; an agent that has begun is done by Until
@@ -86,7 +86,7 @@ type Attempt struct {
 const (
 	Good    = "Good"    // applied, Ready and heard for the soak
 	Bad     = "Bad"     // reported as failed, or not Ready while its agent is heard
-	Unknown = "Unknown" // none of both by the deadline
+	Unknown = "Unknown" // neither by the deadline
 )
 
 func (a *Attempt) open() bool { return a != nil && a.Outcome == "" }
@@ -110,27 +110,27 @@ type Candidate struct {
 	// Applied the one that it reports to run, Failed the one that it reports to have failed; 0 for
 	// none. Refused is the desired revision if the node has failed it before.
 	Desired, Assigned, Applied, Failed, Refused int64
-	// Change has the differences between Applied and Desired.
+	// Change is the change from Applied to Desired.
 	Change Change
-	// Restored tells that it runs a revision that the store does not know (Node.Lost).
+	// Restored reports that it runs a revision that the store does not know (Node.Lost).
 	Restored bool
-	// Follows tells that its agent follows the resource, Heard that it was heard of lately, Open
+	// Follows reports that its agent follows the resource, Heard that it was heard of lately, Open
 	// that it is in its window and not paused, Insisted that a person wants this revision, Kept
 	// that Applied can be offered again, ByHand that a person has rolled it back on the machine.
 	Follows, Heard, Open, Insisted, Kept, ByHand bool
-	// Same tells that Assigned does not run yet, and differs from Desired in nothing that disturbs.
+	// Same reports that Assigned does not run yet, and differs from Desired in nothing that disturbs.
 	Same bool
 	// Ready is the status of the Node's Ready condition, "" for none; False only after a while.
 	Ready   string
 	Attempt *Attempt
-	// Asks tells that its agent asks to begin with Desired, so that it is at no change.
+	// Asks reports that its agent asks to begin Desired, so it carries out no change.
 	Asks bool
-	// FailedChanges are the last changes that it has failed, since the last good one.
+	// FailedChanges holds the last changes that it has failed, since the last good one.
 	FailedChanges []string
 }
 
-// Offered reports whether a node is offered what is desired, and Admit has nothing to judge of it
-// before its agent says more: the change does not matter.
+// Offered reports whether a node is offered its desired revision, and Admit has nothing to judge
+// until its agent reports again: Admit does not need its Change.
 func (c Candidate) Offered() bool {
 	return c.Assigned == c.Desired && c.Attempt == nil && !c.Asks && c.Failed != c.Desired &&
 		c.Refused != c.Desired

@@ -15,7 +15,7 @@ const (
 	ClusterUnreachable = "ClusterUnreachable"
 )
 
-// NodeMissing is the Ready condition of a node whose Node object is not in its cluster any more.
+// NodeMissing returns the Ready condition of a node whose Node object is not in its cluster.
 func NodeMissing(since time.Time) *api.Condition {
 	return &api.Condition{
 		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeNotFound,
@@ -23,7 +23,7 @@ func NodeMissing(since time.Time) *api.Condition {
 	}
 }
 
-// ForeignNode is the Ready condition of a node whose name another installation's Node has.
+// ForeignNode returns the Ready condition of a node whose name another installation's Node has.
 func ForeignNode(since time.Time) *api.Condition {
 	return &api.Condition{
 		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeForeign,
@@ -32,7 +32,7 @@ func ForeignNode(since time.Time) *api.Condition {
 	}
 }
 
-// Evidence holds what is known of a node, of which its status is made.
+// Evidence holds the inputs of a node's status.
 type Evidence struct {
 	Node   Node
 	Status Status
@@ -40,15 +40,15 @@ type Evidence struct {
 	Seen time.Time
 	// Reachable reports whether its cluster answers.
 	Reachable bool
-	// Credential is the one that a machine may join with; nil for none, and where it was not read.
+	// Credential is the one that a machine may join with; nil for none, or if it was not read.
 	Credential *JoinCredential
 	// Provider is the version of the provider.
 	Provider string
 	Now      time.Time
 }
 
-// StatusOf returns what its agent and its cluster say of a node, and what follows from that. While
-// the cluster does not answer, Ready is Unknown: what it said last may not be so any more.
+// StatusOf returns the status of a node: the reports of its agent and its cluster, and derived
+// conditions. While the cluster does not answer, Ready is Unknown: its last value may be stale.
 func StatusOf(e Evidence) *api.Status {
 	if e.Seen.After(e.Now) { // another replica's clock
 		e.Seen = e.Now
@@ -77,7 +77,7 @@ func StatusOf(e Evidence) *api.Status {
 	return status
 }
 
-// bothPlaces are the sections of a report with what is stored at the older place (ReadReport).
+// bothPlaces returns the sections of a report with the values that have two places (ReadReport).
 func (e Evidence) bothPlaces() (*api.Applied, *api.Components) {
 	config := *cmp.Or(e.Status.Report.Config, &api.Applied{})
 	components := *cmp.Or(e.Status.Report.Components, &api.Components{})
@@ -94,7 +94,7 @@ func unlessEmpty[T comparable](value T) *T {
 	return &value
 }
 
-// ready is the Ready condition that is shown; nil for a node that never had a Node object.
+// ready returns the Ready condition to show; nil for a node that never had a Node object.
 func (e Evidence) ready() *api.Condition {
 	known := e.Status.Ready
 	if known == nil || e.Reachable || known.Status == "Unknown" {
@@ -106,7 +106,7 @@ func (e Evidence) ready() *api.Condition {
 	}
 }
 
-// Brief is a status in a list, without log and drifted items.
+// Brief returns a status as lists show it, without log and drifted items.
 func Brief(s *api.Status) *api.Status {
 	next := *s
 	if c := s.Config; c != nil && c.Failed != nil {
@@ -121,7 +121,7 @@ func Brief(s *api.Status) *api.Status {
 	return &next
 }
 
-// Shown is a node as callers see it, with a revision and its config; nil in a list.
+// Shown returns a node as callers see it, with a revision and its config; nil in a list.
 func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.FlexNodeConfig {
 	system := n.SystemData
 	shown := api.FlexNodeConfig{
@@ -141,7 +141,7 @@ func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.F
 	return shown
 }
 
-// withReason adds to a status why the node cannot be as it is wanted, or has nothing to join with.
+// withReason adds to a status the reason that a node cannot be rendered or has no credential.
 func withReason(status *api.Status, n Node) *api.Status {
 	s := *cmp.Or(status, &api.Status{})
 	told := api.Condition{

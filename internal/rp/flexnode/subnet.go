@@ -18,9 +18,9 @@ func Slots(pool string, mask int) int {
 	return 1 << min(mask-network.Bits(), 32)
 }
 
-// Slot is the n-th place to try for a node's pod subnet: the key of its row and the subnet. The
-// first one is where the node's name points to, so that a node that comes back mostly gets the
-// subnet that it had. False: there are only n places.
+// Slot returns the n-th subnet to try for a node: the key of its row and the subnet. The first one
+// follows from the node's name, so that a node that comes back mostly gets its previous subnet. ok
+// is false if the pool has no n-th subnet.
 func Slot(cluster, node, pool string, mask, n int) (key, subnet string, ok bool) {
 	count := Slots(pool, mask)
 	if n < 0 || n >= count {
@@ -33,7 +33,7 @@ func Slot(cluster, node, pool string, mask, n int) (key, subnet string, ok bool)
 	return slotKey(cluster, number), subnetOf(network, mask, number), true
 }
 
-// SlotOf is the key of the row of a pod subnet; "" when it is not one of that pool.
+// SlotOf returns the key of the row of a pod subnet; "" if it is not one of that pool.
 func SlotOf(cluster, pool, subnet string) string {
 	network, err := netip.ParsePrefix(pool)
 	own, err2 := netip.ParsePrefix(subnet)
@@ -43,11 +43,11 @@ func SlotOf(cluster, pool, subnet string) string {
 	return slotKey(cluster, numberOf(network, own.Addr(), own.Bits()))
 }
 
-// wideBits bounds how much wider than the subnets of a pool a node's may be.
+// wideBits is the max number of bits by which a node's subnet may be wider than a pool's.
 const wideBits = 4
 
-// Overlapped are the keys of the rows of those pod subnets of a pool that a subnet overlaps, of
-// whatever size that is. One that is too wide to be a node's overlaps none.
+// Overlapped returns the keys of the rows of all pod subnets in a pool that a subnet of any size
+// overlaps; none if that is too wide to be a node's.
 func Overlapped(cluster, pool string, mask int, subnet string) []string {
 	network, err := netip.ParsePrefix(pool)
 	own, err2 := netip.ParsePrefix(subnet)
@@ -65,7 +65,7 @@ func Overlapped(cluster, pool string, mask int, subnet string) []string {
 	return keys
 }
 
-// numberOf is the number of the subnet with mask bits of a network that an address is in.
+// numberOf returns the number of the subnet with mask bits of a network that has an address.
 func numberOf(network netip.Prefix, addr netip.Addr, mask int) uint64 {
 	number := uint64(0)
 	bytes := addr.AsSlice()
@@ -79,7 +79,7 @@ func slotKey(cluster string, number uint64) string {
 	return fmt.Sprintf("%s/%08x", cluster, number)
 }
 
-// subnetOf is the n-th subnet with mask bits of a network.
+// subnetOf returns the n-th subnet with mask bits of a network.
 func subnetOf(network netip.Prefix, mask int, n uint64) string {
 	bytes := network.Masked().Addr().AsSlice()
 	for bit := mask - 1; bit >= 0 && n > 0; bit-- {
@@ -92,7 +92,7 @@ func subnetOf(network netip.Prefix, mask int, n uint64) string {
 	return netip.PrefixFrom(addr, mask).String()
 }
 
-// PodCIDROf is the pod subnet in the labels of a Node; "" for none.
+// PodCIDROf returns the pod subnet in the labels of a Node; "" for none.
 func PodCIDROf(labels map[string]string) string {
 	value := labels[config.PodCIDRLabel]
 	bits := strings.LastIndexByte(value, '-') + 1

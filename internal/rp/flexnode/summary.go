@@ -7,7 +7,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// maxSummarized bounds the versions and conditions of a summary, which agents say: the most
+// maxSummarized limits the versions and conditions in a summary, which agents report, to the most
 // frequent.
 const maxSummarized = 200
 
@@ -62,7 +62,7 @@ func Summary(counts map[*Class]int) api.Summary {
 	return s
 }
 
-// most are the most frequent ones, in the order of their names.
+// most returns the most frequent ones, sorted by name.
 func most[T any](all []T, of func(T) (n int, name string)) []T {
 	slices.SortFunc(all, func(a, b T) int {
 		x, _ := of(a)
@@ -78,7 +78,7 @@ func most[T any](all []T, of func(T) (n int, name string)) []T {
 	return all
 }
 
-// versionCounts are those of components, each with its version, that have one.
+// versionCounts returns the pairs of component and version that have a version.
 func versionCounts(pairs ...string) (all []api.VersionCount) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != "" {

@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// Tombstone is a node that was deleted.
+// Tombstone records the deletion of a node.
 type Tombstone struct {
 	UID string `json:"uid"`
-	// Revision is the last configVersion, Identity and Former are who may know of the deletion.
+	// Revision is the last configVersion. Identity and Former may read the tombstone.
 	Revision int64  `json:"revision"`
 	Identity string `json:"identity,omitempty"`
 	Former   Former `json:"former,omitempty"`
-	// MachineKey is that of the machine, which may still report and leave.
+	// MachineKey is the key of the machine, which may still report and leave.
 	MachineKey string    `json:"key,omitempty"`
 	Deleted    time.Time `json:"deleted"`
-	// Wipe tells that the owner deleted the node itself, so that its machine is given back. The
-	// deletion of a registration wipes no machine unless that was asked for.
+	// Wipe has the machine unbootstrap, as after the DELETE of a node. The deletion of a
+	// registration wipes no machine unless the caller asked for it.
 	Wipe bool `json:"wipe,omitempty"`
 	// Signed proves to the agent that the provider has deleted the node.
 	Signed *Signed `json:"signed,omitempty"`
 }
 
-// Tombstones holds all of one name, in one row by key of the node. Every deletion writes that row,
-// so that a caller that makes a node of that name and has read it depends on the absence of a later
-// one: that the node's own row is absent does not show that it was absent meanwhile.
+// Tombstones holds all of one name, in one row by key of the node. Every deletion writes that row:
+// a transaction that has read it and makes a node of that name fails if there was a deletion since.
+// The absence of the node's own row does not prove that.
 type Tombstones struct {
-	// Stored are the tombstones, the last one first, with what a newer program has added.
+	// Stored holds the tombstones, newest first, with members that a newer program has added.
 	Stored []json.RawMessage `json:"stored"`
 }
 
 // KeptStones limits the tombstones of one name that are kept.
 const KeptStones = 100
 
-// With has one more, which is the last.
+// With returns the tombstones with a new one.
 func (t Tombstones) With(s Tombstone) (Tombstones, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -45,8 +45,8 @@ func (t Tombstones) With(s Tombstone) (Tombstones, error) {
 	return Tombstones{append([]json.RawMessage{text}, t.Stored[:kept]...)}, nil
 }
 
-// Sign returns the tombstones with sign's signatures, nil being no change, and whether there is
-// one.
+// Sign returns the tombstones with the signatures that sign returns, nil for no change, and whether
+// one has changed.
 func (t Tombstones) Sign(sign func(Tombstone) *Signed) (next Tombstones, changed bool, err error) {
 	all, err := t.All()
 	next.Stored = slices.Clone(t.Stored)
@@ -58,7 +58,7 @@ func (t Tombstones) Sign(sign func(Tombstone) *Signed) (next Tombstones, changed
 	return next, changed, err
 }
 
-// All are the tombstones, the last one first.
+// All returns the tombstones, newest first.
 func (t Tombstones) All() ([]Tombstone, error) {
 	all := make([]Tombstone, len(t.Stored))
 	for i, text := range t.Stored {
@@ -69,7 +69,7 @@ func (t Tombstones) All() ([]Tombstone, error) {
 	return all, nil
 }
 
-// Of is the tombstone of a uid, or the last one for "", if there is one.
+// Of returns the tombstone of a uid, or the newest one for ""; false for none.
 func (t Tombstones) Of(uid string) (stone Tombstone, ok bool, err error) {
 	all, err := t.All()
 	for _, s := range all {
@@ -80,8 +80,8 @@ func (t Tombstones) Of(uid string) (stone Tombstone, ok bool, err error) {
 	return Tombstone{}, false, err
 }
 
-// Needed are those of nodes whose machine may not know of the deletion yet and has, or may have, a
-// certificate that is valid: certificates are those of its name.
+// Needed returns the tombstones of nodes whose machine may not know of the deletion yet and may
+// have a valid certificate. certificates are those of the node's name.
 func (t Tombstones) Needed(certificates Certificates, now time.Time) (Tombstones, error) {
 	all, err := t.All()
 	if err != nil {

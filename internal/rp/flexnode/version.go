@@ -8,20 +8,20 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// atKubernetes is where a resource says its version of Kubernetes.
+// atKubernetes is the path of the Kubernetes version in a resource.
 const atKubernetes = "properties.versions.kubernetes"
 
 // chooser chooses the versions of a node.
 type chooser struct {
-	// want is asked for now; asked and chosen are the previous request and choice, if any.
+	// want is the present request; asked and chosen are the previous request and choice, if any.
 	want, asked, chosen api.Versions
 	server              string // version of the API server, "" while it is not known
 	// overridden has the artifacts, or versions of one, whose digests the operator has set.
 	overridden map[string]bool
 }
 
-// choose gives each version: the one asked for; else the chosen one, unless another was asked for;
-// else the default. What depends on an unknown version of the cluster is left open.
+// choose returns each version: the requested one; else the previous choice, unless another was
+// requested; else the default. It leaves open versions that depend on an unknown cluster version.
 func (c chooser) choose() (api.Versions, Problems) {
 	allowed, vulnerable := c.want.AllowUnknown, c.want.AllowVulnerable
 	c.want.AllowUnknown, c.asked.AllowUnknown = false, false
@@ -48,13 +48,13 @@ func (c chooser) choose() (api.Versions, Problems) {
 		if got.Kubernetes, err = release.KubernetesFor(c.server); err != nil {
 			problems.add(atKubernetes, "A version of Kubernetes must be set: %s.", err)
 		}
-	case got.Kubernetes != o.Kubernetes: // what runs may remain, whatever the cluster is upgraded to
+	case got.Kubernetes != o.Kubernetes: // a running version may stay after an upgrade of the cluster
 		problems = checkSkew(got.Kubernetes, c.server)
 	}
 	skewed, former := len(problems) > 0, artifactsOf(c.chosen)
 	for _, a := range artifactsOf(versionsOf(got)) {
 		at := "properties.versions." + a.member
-		if slices.Contains(former, a) || c.overrides(a) { // what runs may remain
+		if slices.Contains(former, a) || c.overrides(a) { // a running version may stay
 			continue
 		}
 		if !allowed && a.isUnpinned() && !(skewed && a.member == "kubernetes") {
@@ -70,14 +70,14 @@ func (c chooser) choose() (api.Versions, Problems) {
 	return versionsOf(got.Filled()), problems
 }
 
-// versionsOf are the versions of a set.
+// versionsOf returns the versions of a set.
 func versionsOf(s release.Set) api.Versions {
 	return api.Versions{
 		Kubernetes: s.Kubernetes, Containerd: s.Containerd, Runc: s.Runc, CNI: s.CNI, NPD: s.NPD,
 	}
 }
 
-// artifact is one of a node's versions: its member of the resource, its name, and which.
+// artifact is one of a node's versions: its member in the resource, its name and the version.
 type artifact struct{ member, name, version string }
 
 func artifactsOf(v api.Versions) []artifact {
@@ -93,7 +93,7 @@ func unpinned(v api.Versions) []artifact {
 	return slices.DeleteFunc(artifactsOf(v), func(a artifact) bool { return !a.isUnpinned() })
 }
 
-// isUnpinned reports whether the digest of a version is not known; what is no version is not one.
+// isUnpinned reports whether a version has no known digest; false for a text that is no version.
 func (a artifact) isUnpinned() bool {
 	_, ok := release.Parse(a.version)
 	return ok && !slices.Contains(release.Pinned(a.name), a.version)
@@ -111,7 +111,7 @@ func allowsVulnerable(v api.Versions) bool {
 	})
 }
 
-// overridden are the artifacts, or versions of one, whose digests the operator's defaults have.
+// overridden returns the artifacts, or versions of one, whose digests the operator has set.
 func (p Parent) overridden() map[string]bool {
 	overrides, _ := in(p.Defaults.settings(), "artifacts", "overrides").(object)
 	found := map[string]bool{}
@@ -122,7 +122,7 @@ func (p Parent) overridden() map[string]bool {
 	return found
 }
 
-// checkSkew checks that a kubelet goes with an API server, as far as that is known.
+// checkSkew checks that a kubelet works with an API server, as far as their versions are known.
 func checkSkew(kubelet, server string) Problems {
 	var problems Problems
 	if _, ok := release.Parse(kubelet); !ok {
