@@ -1,7 +1,7 @@
-// Package front is the resource provider's API: the way of a request from its route to an answer,
-// who may do what, paging, errors, metrics and audit. Handlers are in files by what they are about;
-// they decide with package flexnode and write with store.Update. They never reach for a cluster:
-// what a cluster has to do is done by its reconcilers, and a handler waits for it for a while.
+// Package front is the resource provider's API: routing, authentication, authorization, paging,
+// errors, metrics and audit. Each file has the handlers of one subject. They decide with package
+// flexnode and write with store.Update. They never call a cluster: its reconcilers do the work
+// there, and a handler waits for them for a limited time.
 package front
 
 import (
@@ -28,24 +28,24 @@ type API struct {
 	Store *store.Store
 	// Index is this replica's copy of nodes and clusters, from which polls and lists are answered.
 	Index *store.Index
-	// Seen is when nodes were last heard of.
+	// Seen has the times at which nodes were last heard of.
 	Seen Liveness
 	// Credentials makes and revokes the credentials that machines join with.
 	Credentials *credential.Service
 	// Keys sign page tokens.
 	Keys seal.Ring
-	// Authorizer answers for callers that come directly.
+	// Authorizer authorizes callers that come directly.
 	Authorizer Authorizer
-	// Throttle and Gate bound what callers ask for; nil is no bound.
+	// Throttle and Gate limit the requests of callers; nil is no limit.
 	Throttle *fair.Throttle
 	Gate     *fair.Gate
 	// Quotas holds the quotas of subscriptions.
 	Quotas fair.Quotas
-	// Kubelets prove machines whose keys a restored store does not know; nil without clusters.
+	// Kubelets prove machines whose keys a restored store does not have; nil without clusters.
 	Kubelets Kubelets
-	// Kubeconfigs tells which kubeconfig each cluster may name.
+	// Kubeconfigs checks which kubeconfig each cluster may name.
 	Kubeconfigs Kubeconfigs
-	// Defaults is agent configuration that every node is given, under all else.
+	// Defaults is the operator's agent configuration for every node, below all other layers.
 	Defaults map[string]any
 	// Installation names this provider among others.
 	Installation string
@@ -54,11 +54,11 @@ type API struct {
 	// Endpoints are the URLs at which agents may poll, without a slash at the end; the default
 	// first.
 	Endpoints []string
-	// Audience is that of tokens for this API's own listener.
+	// Audience is the audience of tokens for this API's own listener.
 	Audience string
-	// Renderer is the version of the program, which revisions are marked with.
+	// Renderer is the program's version, with which revisions are marked.
 	Renderer string
-	// Waiters are the polls that wait for a change, Pace tells agents when to poll again.
+	// Waiters holds the polls that wait for a change; Pace sets when agents poll again.
 	Waiters *Waiters
 	Pace    *Pace
 	// Patience limits a caller's wait for a cluster.
@@ -71,18 +71,18 @@ type API struct {
 	Tracer trace.Tracer
 
 	once         sync.Once
-	defaults     *flexnode.Layer // once it was asked for
-	defaultsKept atomic.Bool     // the store is known to have them
+	defaults     *flexnode.Layer // made at the first use
+	defaultsKept atomic.Bool     // the store has them
 	claims       fair.Claims
 	caches       sync.Once
-	heardOf      *lru.Cache[string, time.Time] // by node key: when heard has told of it
-	strangers    limiters                      // of refusals, by tenant and object id
+	heardOf      *lru.Cache[string, time.Time] // by node key: the last time heard reported it
+	strangers    limiters                      // of rejections, by tenant and object id
 }
 
-// Liveness is when the agents of nodes were last heard of, by the keys of the nodes.
+// Liveness records when the agents of nodes were last heard of, by node key.
 type Liveness interface {
 	Note(nodeKey string, now time.Time)
-	// Last is zero for one that was never heard of.
+	// Last returns zero for a node that was never heard of.
 	Last(nodeKey string) time.Time
 }
 
@@ -95,14 +95,14 @@ func (a *API) Direct(who Authenticator) http.Handler {
 	return a.listener(newMachines(who, a.Endpoints, a.Keys, a.Now), false)
 }
 
-// BehindARM returns the API for Resource Manager, which is known by its client certificate.
+// BehindARM returns the API for Resource Manager, which authenticates by client certificate.
 func (a *API) BehindARM(who Authenticator) http.Handler { return a.listener(who, true) }
 
-// listener is the API on one listener: how callers prove who they are is a matter of the listener.
+// listener is the API on one listener, which decides how callers authenticate.
 type listener struct {
 	api          *API
 	authenticate Authenticator
-	// trusted tells that Resource Manager is in front: it has authorized, and its headers hold.
+	// trusted reports that Resource Manager is in front: it has authorized, and its headers are valid.
 	trusted bool
 	routes  []route
 }
@@ -120,13 +120,13 @@ func (a *API) listener(who Authenticator, trusted bool) *listener {
 	return l
 }
 
-// change makes a change of rows for a request; what is "" for one that only reads.
+// change updates rows for a request; what is "" if do only reads.
 func (a *API) change(r *request, what string, do func(*store.View) error) error {
 	_, err := a.Store.Update(r.Context(), what, nil, do)
 	return err
 }
 
-// storedNode reads the node of a request, which must be there.
+// storedNode reads the node of a request; an error if it does not exist.
 func (a *API) storedNode(r *request) (store.Row[flexnode.Node], error) {
 	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
 	if err == nil && (!row.Exists() || !named(r.uid, row.Value.UID)) {
@@ -144,7 +144,7 @@ func (a *API) nodeIn(v *store.View, r *request) (flexnode.Node, error) {
 	return row.Value, nil
 }
 
-// parent is a cluster with what its nodes are rendered with now.
+// parent returns a cluster with the layers that its nodes are rendered with now.
 func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 	facts, err := a.Store.Layer(v.Context(), c.Facts)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 	}
 }
 
-// DefaultsLayer returns what the operator gives every node, and that it polls this provider.
+// DefaultsLayer returns the operator's settings for every node, with this provider to poll.
 func (a *API) DefaultsLayer() *flexnode.Layer {
 	a.once.Do(func() {
 		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints), a.Audience))
@@ -163,7 +163,7 @@ func (a *API) DefaultsLayer() *flexnode.Layer {
 	return a.defaults
 }
 
-// keepDefaults has a change store the layer of defaults, unless it is known to be stored.
+// keepDefaults stores the layer of defaults in a change, unless it is known to be stored.
 func (a *API) keepDefaults(v *store.View) error {
 	layer := a.DefaultsLayer()
 	if a.defaultsKept.Load() || a.Store.Layers.Row(v, layer.ID).Exists() {
@@ -173,7 +173,7 @@ func (a *API) keepDefaults(v *store.View) error {
 	return a.Store.KeepLayer(v, layer)
 }
 
-// StoreDefaults stores the layer of defaults, so that no PUT has to.
+// StoreDefaults stores the layer of defaults, so that PUTs need not.
 func (a *API) StoreDefaults(ctx context.Context) error {
 	_, err := a.Store.Update(ctx, "defaults written", nil, a.keepDefaults)
 	return err

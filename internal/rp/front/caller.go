@@ -19,17 +19,17 @@ type Caller struct {
 	Name                      string // user principal name, else application id
 	Type                      string // User, Application or ManagedIdentity
 	MachineID                 string // resource id of a managed identity's resource
-	// MachineKey is the thumbprint of the key of a machine that asks with it, UID the flexNodeConfig
-	// that it says it is. BodyDigest is that of the body that the request is to have; "" for any.
+	// MachineKey is the thumbprint of the key with which a machine signed the request, UID the
+	// flexNodeConfig that it claims to be. BodyDigest is the signed digest of the body; "" for none.
 	MachineKey, UID, BodyDigest string
-	// Boot is the boot of the machine, Signed when it has signed the request by its own clock.
+	// Boot is the boot of the machine, Signed the time of its signature by its own clock.
 	Boot   flexnode.Boot
 	Signed time.Time
-	// Trusted callers were authorized by Resource Manager, which is in front.
+	// Trusted reports that Resource Manager, which is in front, has authorized the caller.
 	Trusted bool
 }
 
-// Authenticator tells who a request comes from; an *arm.Error with status 401 or 403 otherwise.
+// Authenticator authenticates a request; it returns an *arm.Error with status 401 or 403 otherwise.
 type Authenticator interface {
 	Authenticate(*http.Request) (Caller, error)
 }
@@ -39,9 +39,9 @@ type Authorizer interface {
 	Allowed(ctx context.Context, c Caller, action, scope string) (bool, error)
 }
 
-// isNode reports whether the caller is a node that has an identity, and had others before, and a
-// machine with a key. Once the machine has registered its key, the node's identity in Azure counts
-// only where Resource Manager is in front: many machines may share it.
+// isNode reports whether the caller is a node with an identity, former ones and a machine key. Once
+// a machine has registered its key, the node's Azure identity counts only behind Resource Manager:
+// many machines may share it.
 func (c Caller) isNode(identity string, former flexnode.Former, machineKey string) bool {
 	if c.isMachine() {
 		return c.MachineKey == machineKey
@@ -49,13 +49,13 @@ func (c Caller) isNode(identity string, former flexnode.Former, machineKey strin
 	return (machineKey == "" || c.Trusted) && c.hasIdentity(identity, former)
 }
 
-// hasIdentity reports whether the caller has an identity of a node, the present or a former one.
+// hasIdentity reports whether the caller has the present or a former identity of a node.
 func (c Caller) hasIdentity(identity string, former flexnode.Former) bool {
 	return c.is(identity) || slices.ContainsFunc(former.All(), c.is)
 }
 
-// is reports whether the caller is an identity of a node (flexnode.IdentityOf). A person who uses
-// an application is not the application, and neither is its namesake in another tenant.
+// is reports whether the caller has an identity of a node (flexnode.IdentityOf). A person who uses
+// an application does not have its identity, nor does its namesake in another tenant.
 func (c Caller) is(identity string) bool {
 	kind, rest, _ := strings.Cut(identity, ":")
 	if rest == "" || c.Type == "User" {
@@ -72,11 +72,11 @@ func (c Caller) is(identity string) bool {
 		kind == "oid" && arm.EqualFold(id, c.ObjectID)
 }
 
-// ManagerCertificate authenticates Azure Resource Manager by its client certificate, and takes who
-// the caller is from its headers (RPC, client request headers). The listener has verified that the
-// certificate is of the right CA; here its name counts.
+// ManagerCertificate authenticates Azure Resource Manager by the name in its client certificate,
+// and reads the caller from its headers (RPC, client request headers). The listener has verified
+// that the right CA issued the certificate.
 type ManagerCertificate struct {
-	// Names are those that the certificate may have, as DNS names or as the common name.
+	// Names lists the accepted names: DNS names, or the common name.
 	Names []string
 }
 
@@ -89,7 +89,7 @@ func (m ManagerCertificate) Authenticate(r *http.Request) (Caller, error) {
 	return managerCaller(r.Header), nil
 }
 
-// managerCaller returns the caller that Resource Manager names.
+// managerCaller returns the caller in Resource Manager's headers.
 func managerCaller(h http.Header) Caller {
 	c := Caller{
 		Trusted: true, TenantID: h.Get("x-ms-client-tenant-id"),
@@ -113,7 +113,7 @@ type Assignment struct {
 	PrincipalID string `json:"principalId"`
 	// Scope is a resource id, or / for everything.
 	Scope string `json:"scope"`
-	// Actions are those that are allowed; * stands for anything, as in
+	// Actions lists the allowed actions; * stands for anything, as in
 	// Microsoft.ContainerService/managedClusters/flexNodeConfig/*.
 	Actions []string `json:"actions"`
 }

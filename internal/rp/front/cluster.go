@@ -16,9 +16,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Kubeconfigs tells which kubeconfig the operator has bound to which cluster.
+// Kubeconfigs holds the operator's bindings of kubeconfigs to clusters.
 type Kubeconfigs interface {
-	// Check is an error unless the cluster with an id may name a kubeconfig.
+	// Check returns an error unless the cluster with an id may name a kubeconfig.
 	Check(clusterID, kubeconfig string) error
 }
 
@@ -53,7 +53,7 @@ func (a *API) putCluster(r *request, body api.ManagedCluster) (any, error) {
 	return a.answerCluster(r, created)
 }
 
-// writeCluster writes what the owner of a cluster wants of its registration.
+// writeCluster writes the settings of a registration from its owner.
 func (a *API) writeCluster(
 	v *store.View, r *request, body api.ManagedCluster, old store.Row[flexnode.Cluster], uid string,
 ) error {
@@ -87,8 +87,8 @@ func (a *API) writeCluster(
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)
 }
 
-// wanted returns a registration with its owner's present settings. Another way to write its id and
-// location is no change: nodes receive them.
+// wanted returns a registration with its owner's present settings. Another spelling of its id or
+// location is no change, since nodes receive both.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
 	c.ID = cmp.Or(c.ID, id)
@@ -98,11 +98,11 @@ func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Clu
 	c.Tags, c.Properties = body.Tags, body.Properties
 	c.Properties.ProvisioningState = said.ProvisioningState
 	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
-	c.Properties.Message = "" // which is not stored
+	c.Properties.Message = "" // not stored
 	return c
 }
 
-// region is the name of an Azure region as Azure writes it, without capitals and blanks.
+// region returns the name of an Azure region in Azure's form, without capitals and blanks.
 func region(location string) string {
 	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
 }
@@ -112,7 +112,7 @@ func sameCluster(a, b flexnode.Cluster) bool {
 		maps.Equal(a.Tags, b.Tags)
 }
 
-// answerCluster waits until the cluster has been reached, and answers with what it is then.
+// answerCluster waits until the cluster has been reached, and answers with its present state.
 func (a *API) answerCluster(r *request, created bool) (any, error) {
 	err := a.awaitCluster(r, func(c flexnode.Cluster) bool { return !isCreating(c) })
 	if err != nil {
@@ -132,7 +132,7 @@ func (a *API) answerCluster(r *request, created bool) (any, error) {
 	return resource{created, shown.ETag, shown}, nil
 }
 
-// storedCluster reads the cluster of a request, which must be there.
+// storedCluster reads the cluster of a request; an error if it does not exist.
 func (a *API) storedCluster(r *request) (flexnode.Cluster, error) {
 	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
 	if err == nil && !row.Exists() {
@@ -152,7 +152,7 @@ func (a *API) getCluster(r *request) (any, error) {
 	return resource{false, shown.ETag, shown}, err
 }
 
-// listClusters answers the clusters of a subscription or resource group.
+// listClusters answers with the clusters of a subscription or resource group.
 func (a *API) listClusters(r *request) (any, error) {
 	prefix := r.subscriptionKey() + "/"
 	if group := r.names.of("group"); group != "" {

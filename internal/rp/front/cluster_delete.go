@@ -13,15 +13,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// What becomes of the machines of a cluster's nodes when its registration is deleted.
+// What happens to the machines of a cluster's nodes when its registration is deleted.
 const (
-	releaseNodes = "release" // they run on, and are not managed any more
-	wipeNodes    = "wipe"    // their agents receive the order to give them back
+	releaseNodes = "release" // they keep running, without management
+	wipeNodes    = "wipe"    // their agents unbootstrap them
 )
 
-// deleteCluster deletes a registration, asynchronously, by its reconciler. With nodes it is
-// refused, unless the caller says what becomes of the machines, and confirms how many are given
-// back; dryRun=true only counts.
+// deleteCluster deletes a registration asynchronously: its reconciler does the work. A cluster with
+// nodes is not deleted unless the caller chooses what happens to the machines, and confirms the
+// number to wipe; dryRun=true only counts.
 func (a *API) deleteCluster(r *request) (any, error) {
 	nodes := r.query.Get("nodes")
 	if nodes != "" && nodes != releaseNodes && nodes != wipeNodes {
@@ -51,7 +51,7 @@ func (a *API) deleteCluster(r *request) (any, error) {
 	return nil, nil
 }
 
-// abort ends the deletion of a cluster while nodes are left: they remain as they are.
+// abort ends the deletion of a cluster while nodes are left: these remain unchanged.
 func (a *API) abort(r *request) (any, error) {
 	return nil, a.change(r, "deletion aborted", func(v *store.View) error {
 		row, err := a.registered(v, r)
@@ -77,7 +77,7 @@ func (a *API) abort(r *request) (any, error) {
 	})
 }
 
-// dryRun tells what would be deleted with a registration.
+// dryRun counts what would be deleted with a registration.
 func (a *API) dryRun(r *request, wipe bool) (any, error) {
 	credentials, _, err := a.Store.Credentials.List(r.Context(), r.clusterKey()+"/")
 	found := a.count(r)
@@ -91,8 +91,8 @@ func (a *API) dryRun(r *request, wipe bool) (any, error) {
 }
 
 // markDeletion writes that a registration is being deleted, and returns the operation; the previous
-// one if it is being deleted already, "" if it is gone. Without a word on its nodes it must have
-// none: a node that is written at the same time depends on the row that is written here.
+// one if it is being deleted already, "" if it is gone. With no choice for its nodes it must have
+// none: a concurrent write of a node depends on the row that is written here.
 func (a *API) markDeletion(r *request, nodes string) (operation string, err error) {
 	id := uuid.NewString()
 	err = a.change(r, "cluster marked", func(v *store.View) error {
@@ -132,7 +132,7 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 	return operation, err
 }
 
-// beginDeletion writes that a registration is being deleted from now on.
+// beginDeletion writes that the deletion of a registration begins now.
 func (a *API) beginDeletion(
 	v *store.View, row store.Row[flexnode.Cluster], operation string, wipe bool, by string,
 ) error {

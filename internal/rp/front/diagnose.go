@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// diagnose asks the agent of a node for a diagnosis, in place of the one before. The key that a
-// support bundle is encrypted to stands on the machine, and not in the request.
+// diagnose requests a diagnosis from the agent of a node, in place of the previous one. A support
+// bundle is encrypted to a key that is stored on the machine, not to one in the request.
 func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 	if err := a.roomForDiagnosis(r); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 	return asked, err
 }
 
-// putDiagnosis writes a diagnosis, and its node.
+// putDiagnosis writes a diagnosis and its node.
 func (a *API) putDiagnosis(v *store.View, r *request, n flexnode.Node, d api.Diagnosis) error {
 	if err := a.Store.Diagnoses.Put(v, r.nodeKey(), d); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (a *API) putDiagnosis(v *store.View, r *request, n flexnode.Node, d api.Dia
 	return a.Store.Nodes.Put(v, r.nodeKey(), n)
 }
 
-// roomForDiagnosis is an error where as many diagnoses of the cluster's nodes are kept as may be.
+// roomForDiagnosis returns an error if the max number of diagnoses of the cluster is kept.
 func (a *API) roomForDiagnosis(r *request) error {
 	rows := a.Store.Diagnoses
 	own, err := rows.Get(r.Context(), r.nodeKey())
@@ -55,7 +55,7 @@ func (a *API) roomForDiagnosis(r *request) error {
 	return err
 }
 
-// listDiagnosis tells what a node was asked for last, and what it has answered.
+// listDiagnosis answers with the last diagnosis of a node: the request and its answer.
 func (a *API) listDiagnosis(r *request) (any, error) {
 	if _, err := a.storedNode(r); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (a *API) listDiagnosis(r *request) (any, error) {
 	return row.Value, err
 }
 
-// reportDiagnosis takes what a node's agent has found out.
+// reportDiagnosis stores the diagnosis that a node's agent reports.
 func (a *API) reportDiagnosis(r *request) (any, error) {
 	answer, err := flexnode.ReadDiagnosed(r.body)
 	if err != nil {
@@ -89,7 +89,7 @@ func (a *API) reportDiagnosis(r *request) (any, error) {
 	return nil, err
 }
 
-// askDiagnosis tells the agent that polls which diagnosis it is asked for.
+// askDiagnosis adds the pending request for a diagnosis to the answer of an agent's poll.
 func (a *API) askDiagnosis(r *request) {
 	if r.known == nil {
 		a.lookUp(r)

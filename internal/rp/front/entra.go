@@ -17,25 +17,25 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// Issuer signs callers' tokens for one tenant.
+// Issuer is an issuer of callers' tokens, for one tenant.
 type Issuer struct {
 	// URL is the claim iss, such as https://sts.windows.net/<tenant>/ (v1.0) or
 	// https://login.microsoftonline.com/<tenant>/v2.0.
 	URL string `json:"url"`
 	// TenantID is the claim tid that its tokens must have.
 	TenantID string `json:"tenantId"`
-	// KeysURL is where its signing keys are (jwks_uri).
+	// KeysURL is the URL of its signing keys (jwks_uri).
 	KeysURL string `json:"keysURL"`
 }
 
 // leeway limits the difference between clocks.
 const leeway = 5 * time.Minute
 
-// unknownKey is the pause between fetches of the keys because of a token with an unknown one, which
-// anybody can send.
+// unknownKey is the pause between fetches of the keys because of tokens with an unknown one, which
+// any caller can send.
 const unknownKey = 10 * time.Second
 
-// verifiedTokens limits the remembered tokens of Entra ID: machines come with their keys.
+// verifiedTokens limits the cached tokens of Entra ID. Machines use their keys instead.
 const verifiedTokens = 20_000
 
 // Entra authenticates callers by their Entra ID access tokens.
@@ -47,8 +47,8 @@ type Entra struct {
 	tokens    tokens
 }
 
-// NewEntra fetches the issuers' keys, and again when a token is signed with one it does not know.
-// The client trusts what the issuers' servers show.
+// NewEntra fetches the issuers' keys; Entra fetches them again for a token with an unknown key. The
+// client must trust the certificates of the issuers' servers.
 func NewEntra(
 	ctx context.Context, issuers []Issuer, audiences []string, client *http.Client,
 	now func() time.Time,
@@ -70,7 +70,7 @@ func NewEntra(
 	return e, nil
 }
 
-// accessToken are the claims of an access token of version 1.0 or 2.0.
+// accessToken holds the claims of an access token of version 1.0 or 2.0.
 type accessToken struct {
 	jwt.RegisteredClaims
 	TenantID  string `json:"tid"`
@@ -78,7 +78,7 @@ type accessToken struct {
 	AppID     string `json:"appid"` // version 1.0
 	AZP       string `json:"azp"`   // version 2.0
 	Type      string `json:"idtyp"`
-	Scopes    string `json:"scp"` // what a person has let an application do
+	Scopes    string `json:"scp"` // permissions that a person delegated to an application
 	UPN       string `json:"upn"`
 	Preferred string `json:"preferred_username"`
 	MachineID string `json:"xms_mirid"`
@@ -107,7 +107,7 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 	return caller, nil
 }
 
-// errTenant is a token of a tenant that the issuer does not stand for.
+// errTenant is the error for a token of a tenant that is not the issuer's.
 var errTenant = errors.New("the token is from another tenant")
 
 func (e *Entra) verify(text string) (accessToken, error) {
@@ -153,14 +153,14 @@ func (t accessToken) caller() Caller {
 	return c
 }
 
-// isPerson reports whether a person acts, through an application. A token of an application itself
-// has idtyp app, where the issuer sets it, and never scopes or a person's name.
+// isPerson reports whether a person acts through an application. A token of an application itself
+// has idtyp app, if the issuer sets it, and never scopes or a person's name.
 func (t accessToken) isPerson() bool {
 	return t.Type != "" && !strings.EqualFold(t.Type, "app") ||
 		t.Scopes != "" || t.UPN != "" || t.Preferred != ""
 }
 
-// refuse tells a caller what is wrong with its token, as Resource Manager does.
+// refuse returns the error for an invalid token, in Resource Manager's words.
 func (e *Entra) refuse(err error) error {
 	code, message := "InvalidAuthenticationToken", "is invalid."
 	switch {
@@ -178,7 +178,7 @@ func (e *Entra) refuse(err error) error {
 	return e.challenge(code, "The access token "+message)
 }
 
-// challenge is a 401 that tells what to do.
+// challenge returns a 401 with a challenge.
 func (e *Entra) challenge(code, message string) error {
 	authority := strings.TrimSuffix(e.issuers[0].URL, "/")
 	return &refusal{

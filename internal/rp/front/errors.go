@@ -12,22 +12,22 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// refusal is an answer that tells more than its body.
+// refusal is an error answer with a header or a time to retry.
 type refusal struct {
 	answer *arm.Error
-	// after is when to ask again; 0 if that is not known.
+	// after is the time to wait before a retry; 0 if that is not known.
 	after time.Duration
-	// header has a value in the answer; "" for none.
+	// header is a header of the answer, with its value; "" for none.
 	header, value string
 }
 
 // Error implements error.
 func (r *refusal) Error() string { return r.answer.Error() }
 
-// Unwrap gives the answer.
+// Unwrap returns the answer.
 func (r *refusal) Unwrap() error { return r.answer }
 
-// fail writes an error in ARM's form. What is not for the caller goes to the log.
+// fail writes an error in ARM's form. Details that are not for the caller go to the log.
 func (a *API) fail(w *response, r *request, err error) {
 	if w.wrote {
 		return
@@ -82,13 +82,13 @@ func (a *API) told(r *request, err error) *arm.Error {
 	return arm.Errorf(503, "ServiceUnavailable", "The service cannot answer now. "+again, r.id)
 }
 
-// noParent is the answer to a request about a node of a cluster that is not registered.
+// noParent returns the error for a node of a cluster that is not registered.
 func noParent(r *request) error {
 	return arm.Errorf(404, "ParentResourceNotFound", "Can not perform requested operation on nested "+
 		"resource. Parent resource '%s' not found.", r.names.of("cluster"))
 }
 
-// noCluster is the answer to a request about a cluster that is not registered.
+// noCluster returns the error for a cluster that is not registered.
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
@@ -103,14 +103,14 @@ func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Clus
 	return row, err
 }
 
-// leaving is the answer to a change of what belongs to a cluster that is being deleted.
+// leaving returns the error for a change of anything in a cluster that is being deleted.
 func leaving(r *request) error {
 	return arm.Errorf(409, "ClusterIsBeingDeleted",
 		"The registration of the cluster '%s' is being deleted. Wait until it is gone, and "+
 			"register the cluster again.", r.names.of("cluster"))
 }
 
-// invalid is the answer to a parameter that cannot be used.
+// invalid returns the error for an invalid parameter.
 func invalid(format string, args ...any) error {
 	return arm.Errorf(400, "InvalidParameter", format, args...)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// summarizeNodes counts the nodes of a cluster, out of the index and without a lock.
+// summarizeNodes counts the nodes of a cluster, from the index and without a lock.
 func (a *API) summarizeNodes(r *request) (any, error) {
 	key := r.clusterKey()
 	if err := a.hasCluster(r, noCluster); err != nil {
@@ -37,10 +37,10 @@ func (a *API) summarizeNodes(r *request) (any, error) {
 	return summary, err
 }
 
-// maxLeft bounds how many Arc machines that are left a summary shows.
+// maxLeft limits the Arc machines in a summary.
 const maxLeft = 200
 
-// arcMachinesLeft are the Arc machines that deleted nodes of a cluster have left.
+// arcMachinesLeft returns the Arc machines that deleted nodes of a cluster have left behind.
 func (a *API) arcMachinesLeft(r *request) (all []api.ArcMachineLeft, err error) {
 	rows, _, err := a.Store.ArcLeft.List(r.Context(), r.clusterKey()+"/")
 	for _, row := range rows[:min(len(rows), maxLeft)] {
@@ -53,7 +53,7 @@ func (a *API) arcMachinesLeft(r *request) (all []api.ArcMachineLeft, err error) 
 	return all, err
 }
 
-// allowVersions lets more nodes fail a change that is held.
+// allowVersions lets more nodes fail a held change.
 func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 	var next flexnode.Rollout
 	key := r.clusterKey()
@@ -71,7 +71,7 @@ func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 	return api.AllowedVersions{Changes: next.Shown()}, err
 }
 
-// hasCluster is an error unless the cluster of a request is registered.
+// hasCluster returns an error unless the cluster of a request is registered.
 func (a *API) hasCluster(r *request, missing func(*request) error) error {
 	key := r.clusterKey()
 	if cluster, err := a.Index.Cluster(key); err == nil && cluster.Exists() {
@@ -84,15 +84,15 @@ func (a *API) hasCluster(r *request, missing func(*request) error) error {
 	return err
 }
 
-// How many nodes are looked at for a page of a filtered list; those whose labels are asked for are
-// unpacked. A page may be empty then although there are more.
+// Limits of the nodes that are looked at, and of those unpacked to look at their labels, for a page
+// of a filtered list. A page may be empty although there are more.
 const (
 	maxLooked   = 20_000
 	maxUnpacked = 2_000
 )
 
-// chosen are up to size nodes after a key that a filter chooses, and the key to go on after, "" at
-// the end.
+// chosen returns up to size nodes after a key that a filter chooses, and the key to continue after;
+// "" at the end.
 func (a *API) chosen(
 	r *request, after string, size int, f flexnode.Filter,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
@@ -127,7 +127,7 @@ func (a *API) chosen(
 	return rows, next, err
 }
 
-// listNodes answers the nodes that the caller's filter chooses, by name, a page at a time.
+// listNodes answers with a page of the nodes that the caller's filter chooses, by name.
 func (a *API) listNodes(r *request) (any, error) {
 	key := r.clusterKey()
 	if err := a.hasCluster(r, noParent); err != nil {
@@ -158,9 +158,9 @@ func (a *API) listNodes(r *request) (any, error) {
 	return list, err
 }
 
-// listed are nodes of a cluster as a list shows them: no more after maxPageBytes.
+// listed returns nodes of a cluster as a list shows them; it stops after maxPageBytes.
 func (a *API) listed(r *request, rows []store.Row[flexnode.Node]) ([]json.RawMessage, error) {
-	nodes := make([]json.RawMessage, 0, len(rows)) // an empty list is no null
+	nodes := make([]json.RawMessage, 0, len(rows)) // an empty list must not be null
 	reachable, size := a.reachable(r.clusterKey()), 0
 	for _, row := range rows {
 		if size > maxPageBytes {

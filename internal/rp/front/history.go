@@ -9,15 +9,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// kept is a node and the revisions of it that are kept, as they are stored now.
+// kept is a stored node with its kept revisions.
 type kept struct {
 	node    store.Row[flexnode.Node]
 	history flexnode.History
-	// applied is the version that its agent has reported to run; 0 without a report.
+	// applied is the version that its agent reports to run; 0 without a report.
 	applied int64
 }
 
-// kept reads the node of a request, which may not be there, with its history.
+// kept reads the node of a request, which may not exist, with its history.
 func (a *API) kept(r *request) (k kept, err error) {
 	key := r.nodeKey()
 	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key), a.Store.Status.Key(key)}
@@ -29,7 +29,7 @@ func (a *API) kept(r *request) (k kept, err error) {
 	return k, err
 }
 
-// keptNode is kept of a node that must be there.
+// keptNode is kept for a node that must exist.
 func (a *API) keptNode(r *request) (kept, error) {
 	k, err := a.kept(r)
 	if err == nil && (!k.node.Exists() || !named(r.uid, k.node.Value.UID)) {
@@ -38,7 +38,7 @@ func (a *API) keptNode(r *request) (kept, error) {
 	return k, err
 }
 
-// offered is the revision that agents are offered, or the desired one; nil for none yet.
+// offered returns the revision that agents are offered, or the desired one; nil if there is none.
 func (k kept) offered(desired bool) (*flexnode.Revision, error) {
 	version := k.node.Value.Assigned
 	if desired && version != 0 {
@@ -47,8 +47,8 @@ func (k kept) offered(desired bool) (*flexnode.Revision, error) {
 	return k.history.Find(version)
 }
 
-// revisionIn is a revision of a history; nil if it is not kept. One that cannot be read fails the
-// change.
+// revisionIn returns a revision of a history; nil if it is not kept. One that cannot be read fails
+// the change.
 func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revision {
 	revision, err := h.Find(version)
 	if err != nil {
@@ -57,7 +57,7 @@ func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revi
 	return revision
 }
 
-// listHistory tells the revisions of a node that are kept.
+// listHistory answers with the kept revisions of a node.
 func (a *API) listHistory(r *request) (any, error) {
 	k, err := a.keptNode(r)
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *API) listHistory(r *request) (any, error) {
 	return answer, nil
 }
 
-// diffRevisions tells what differs between two revisions of a node.
+// diffRevisions answers with the differences between two revisions of a node.
 func (a *API) diffRevisions(r *request, ask api.DiffRequest) (any, error) {
 	from, to, problems := flexnode.ReadDiff(ask)
 	if len(problems) > 0 {
@@ -108,7 +108,7 @@ func (a *API) diffRevisions(r *request, ask api.DiffRequest) (any, error) {
 	return diff, err
 }
 
-// keptConfig is the configuration of a revision that a caller has named.
+// keptConfig returns the configuration of a revision that a caller has named.
 func (a *API) keptConfig(r *request, k kept, version int64) (map[string]any, error) {
 	config, err := a.Store.Kept(r.Context(), k.history, version)
 	if err == nil && config == nil {
@@ -117,7 +117,7 @@ func (a *API) keptConfig(r *request, k kept, version int64) (map[string]any, err
 	return config, err
 }
 
-// notKept is the answer to a request about a revision that is not there.
+// notKept returns the error for a revision that is not kept.
 func notKept(n flexnode.Node, version int64) error {
 	if n.Revision == 0 {
 		return arm.Errorf(409, "RevisionNotKept",
@@ -127,7 +127,7 @@ func notKept(n flexnode.Node, version int64) error {
 		"not kept any more: listHistory tells those that are.", version)
 }
 
-// rollBack has a node be as with a revision. As by every change, its credentials are revoked.
+// rollBack rolls a node back to a revision. As with every change, its credentials are revoked.
 func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
 	to, problems := flexnode.ReadRollback(ask)
 	if len(problems) > 0 {
@@ -146,7 +146,7 @@ func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
 	return p.answer(nil)
 }
 
-// back returns the node that a rollback makes.
+// back returns the decision of a rollback.
 func (p *put) back(
 	v *store.View, c flexnode.Cluster, row store.Row[flexnode.Node], kept flexnode.History,
 ) (d flexnode.Decision, err error) {

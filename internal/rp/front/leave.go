@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// leave has the Node of a machine that leaves be deleted. If its node is deleted, it may not write
-// any more.
+// leave has the Node of a leaving machine deleted. If its flexNodeConfig is deleted, the machine
+// may not write any more.
 func (a *API) leave(r *request, ask api.Leave) (any, error) {
 	switch {
 	case ask.PublicKey != nil:
@@ -41,8 +41,8 @@ func (a *API) leave(r *request, ask api.Leave) (any, error) {
 	return nil, err
 }
 
-// leaves writes that a machine leaves, and returns its node's uid. Another machine's Node is not
-// deleted.
+// leaves writes that a machine leaves, and returns its node's uid. It does not delete the Node of
+// another machine.
 func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 	key := r.nodeKey()
 	row, node := a.Store.Certificates.Row(v, key).Value, a.Store.Nodes.Row(v, key)
@@ -68,10 +68,10 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 	return stone.UID, a.Store.Certificates.Put(v, key, row)
 }
 
-// buried is the tombstone of the deleted node that the caller's machine was.
+// buried returns the tombstone of the deleted node that the caller's machine was.
 func (a *API) buried(v *store.View, r *request) (flexnode.Tombstone, error) {
 	cluster := a.Store.Clusters.Row(v, r.clusterKey())
-	if !cluster.Exists() || cluster.Value.Deleting() { // whose rows go with it
+	if !cluster.Exists() || cluster.Value.Deleting() { // its rows go with it
 		return flexnode.Tombstone{}, a.notFound(r)
 	}
 	stone, ok, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.Of(r.uid)
@@ -83,8 +83,8 @@ func (a *API) buried(v *store.View, r *request) (flexnode.Tombstone, error) {
 	return stone, err
 }
 
-// arcSecret gives the machine of a deleted node, by its key, the secret that enrolled it with Azure
-// Arc.
+// arcSecret gives the machine of a deleted node the secret that enrolled it with Azure Arc,
+// encrypted to its key.
 func (a *API) arcSecret(r *request, public []byte) (any, error) {
 	var row store.Row[store.ArcLeft]
 	var stone flexnode.Tombstone
@@ -118,12 +118,12 @@ func (a *API) arcSecret(r *request, public []byte) (any, error) {
 	return answer, nil
 }
 
-// maxProblem bounds what a machine says of why it could not leave Azure Arc, in bytes.
+// maxProblem limits the reason of a machine that could not leave Azure Arc, in bytes.
 const maxProblem = 500
 
-// leftArc takes what has become of the Arc machine of a deleted node: one that has left is
-// forgotten with its secret, and what is left is listed until the tombstone goes. The machine of a
-// node that is still there has been given back by hand.
+// leftArc records whether the machine of a deleted node has left Azure Arc. If it has, its secret
+// is erased; if not, the Arc machine is listed until the tombstone goes. A machine whose node still
+// exists was unbootstrapped by hand.
 func (a *API) leftArc(r *request, said api.ArcLeft) (any, error) {
 	problem := cut(said.Problem, maxProblem)
 	var left store.ArcLeft

@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// machines authenticates machines by tokens signed with their keys, and others by an Authenticator.
+// machines authenticates machines by tokens signed with their keys, other callers by others.
 type machines struct {
 	others   Authenticator
 	verifier verifier.Verifier
@@ -29,10 +29,10 @@ type machines struct {
 	tokens   tokens
 }
 
-// machineTokens limits the remembered tokens of machines: each agent has one.
+// machineTokens limits the cached tokens of machines: each agent has one.
 const machineTokens = 200_000
 
-// newMachines makes an Authenticator of the machines of a provider that is reached by some URLs.
+// newMachines returns an Authenticator for machines of a provider that is reached at some URLs.
 func newMachines(
 	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
@@ -68,14 +68,14 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 	return token.caller, nil
 }
 
-// machineToken is a token that was verified.
+// machineToken is a verified token.
 type machineToken struct {
 	machinekey.Request
 	caller       Caller
 	ends, signed time.Time
 }
 
-// verify verifies a token. One that is wrong only by its times is refused with a nonce.
+// verify verifies a token. If only its times are wrong, the refusal has a nonce.
 func (m *machines) verify(text string) (machineToken, error) {
 	token, err := m.verifier.Verify(text)
 	if errors.Is(err, verifier.ErrTime) {
@@ -99,13 +99,13 @@ func (m *machines) verify(text string) (machineToken, error) {
 	}, token.Ends, token.Signed}, nil
 }
 
-// badToken is the answer to a token that proves nothing, with a reason where an agent may err.
+// badToken returns the error for an invalid token, with a reason that may help an agent.
 func badToken(why string) error {
 	return arm.Errorf(401, "InvalidMachineToken", "%s",
 		strings.TrimSpace("The machine's token is invalid. "+why))
 }
 
-// nonces are for machines with wrong clocks: a time of the provider and its MAC, for all replicas.
+// nonces make tokens of machines with wrong clocks valid: a provider's time and its MAC.
 type nonces struct {
 	ring seal.Ring
 	now  func() time.Time
@@ -116,7 +116,7 @@ const (
 	nonceKeys = "nonces"
 )
 
-// make returns the nonce of the present time; "" without a key to make one with.
+// make returns the nonce of the present time; "" without a key.
 func (n nonces) make() string {
 	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) // after 1970
 	all, err := macs(n.ring, nonceKeys, at)
@@ -126,7 +126,8 @@ func (n nonces) make() string {
 	return base64.RawURLEncoding.EncodeToString(append(at, all[0]...))
 }
 
-// until returns until when a nonce holds, if it does. Another replica's clock may be ahead.
+// until returns the time until which a nonce is valid, if it is. Another replica's clock may be
+// ahead.
 func (n nonces) until(nonce string) (until time.Time, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(nonce)
 	if err != nil || len(text) != nonceTime+macSize {
@@ -137,26 +138,26 @@ func (n nonces) until(nonce string) (until time.Time, ok bool) {
 	for _, mac := range all {
 		genuine = hmac.Equal(mac, text[nonceTime:]) || genuine
 	}
-	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) // our own
+	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) // made by a replica
 	until = at.Add(machinekey.Lifetime)
 	now := n.now()
 	return until, genuine && now.Before(until) && now.After(at.Add(-leeway))
 }
 
-// isMachine reports whether a machine asks, with its key.
+// isMachine reports whether the caller is a machine with a key.
 func (c Caller) isMachine() bool { return c.MachineKey != "" }
 
-// authorizeMachine lets a machine do what its node may do, and nothing else.
+// authorizeMachine allows a machine what its node may do, and nothing else.
 func (a *API) authorizeMachine(r *request) error {
 	switch {
 	case !r.route.own:
 		return r.forbidden(r.scope())
-	case r.route.registers: // which answers for itself
+	case r.route.registers: // its handler authorizes
 		return nil
 	case r.own:
 		return a.checkBoot(r)
 	}
-	// Anybody can make a key: an address that is refused often costs the store nothing.
+	// Anyone can make a key: an address that is refused often costs the store nothing.
 	stranger := a.stranger("machines at " + r.address())
 	if stranger.Tokens() < 1 {
 		return notRegistered()
@@ -172,7 +173,7 @@ func (a *API) authorizeMachine(r *request) error {
 	return notRegistered()
 }
 
-// checkBoot is an error for another machine with the node's key. It writes once for each boot.
+// checkBoot returns an error for another machine with the node's key. It writes once for each boot.
 func (a *API) checkBoot(r *request) error {
 	if r.known != nil && r.known.Boot == r.caller.Boot.ID {
 		return nil
@@ -182,7 +183,7 @@ func (a *API) checkBoot(r *request) error {
 		row := a.Store.Nodes.Row(v, r.nodeKey())
 		n := row.Value
 		if is = flexnode.CurrentBoot; !row.Exists() || r.caller.MachineKey != n.MachineKey {
-			return nil // who answers compares the row again, and the deleted have no boots
+			return nil // the handler compares the row again, and a deleted node has no boots
 		}
 		next, verdict := n.Booted(r.caller.Boot, a.Seen.Last(r.nodeKey()), a.Now())
 		if is = verdict; reflect.DeepEqual(next, n) {
@@ -201,19 +202,19 @@ func (a *API) checkBoot(r *request) error {
 	return nil
 }
 
-// secondMachine is the answer to another machine than the node's.
+// secondMachine returns the error for another machine than the node's.
 func secondMachine() error {
 	return arm.Errorf(409, "SecondMachine", "Another machine is this node. If this machine is to be "+
 		"the node, POST regenerateToken and give it the new URL.")
 }
 
-// notRegistered is the answer to a machine with another key than that of the node.
+// notRegistered returns the error for a machine with another key than that of the node.
 func notRegistered() error {
 	return arm.Errorf(401, "MachineKeyNotRegistered",
 		"The machine's key is not registered as that of this node. POST registerKey registers it.")
 }
 
-// address is where a request comes from, without its port.
+// address returns the IP address of the caller.
 func (r *request) address() string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

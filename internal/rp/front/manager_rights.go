@@ -20,12 +20,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// answer holds the rights of a principal in a subscription. A part of a grant that is not
-// understood does not grant, and a part of a denial that is not understood denies.
+// answer holds the rights of a principal in a subscription. Unknown parts of a grant do not grant,
+// unknown parts of a denial deny.
 type answer struct {
 	grants, denials []permission
 	when            time.Time
-	// refused is why Resource Manager does not tell.
+	// refused is the reason that Resource Manager gives no answer.
 	refused error
 }
 
@@ -49,11 +49,11 @@ type permission struct {
 // managementGroups begins the scopes above subscriptions.
 const managementGroups = "/providers/microsoft.management/managementgroups/"
 
-// at reports whether a permission is for a scope in the subscription asked about, with the
+// at reports whether a permission covers a scope in the subscription of the request, with the
 // management groups above it. unknown is the answer for any other form of scope.
 func (p permission) at(scope string, unknown bool) bool {
 	at := arm.Key(p.scope)
-	if unknown { // a denial holds for all that Azure might take for its scope
+	if unknown { // a denial covers everything that Azure might take for its scope
 		at, scope = wide(at), wide(scope)
 	}
 	switch {
@@ -104,21 +104,21 @@ func (m *ManagerRoles) grants(ctx context.Context, principal, scope string) ([]p
 	return granted, nil
 }
 
-// assignedTo is the filter for what concerns a principal, itself or by its groups.
+// assignedTo returns the filter for assignments of a principal, its own or by its groups.
 func assignedTo(principal string) string {
 	return "assignedTo('" + strings.ReplaceAll(principal, "'", "''") + "')"
 }
 
-// isConditional reports whether there is a condition: whether it holds is not known here.
+// isConditional reports whether there is a condition, which cannot be evaluated here.
 func isConditional(condition *string) bool { return strings.TrimSpace(deref(condition)) != "" }
 
-// definition holds what a role allows, without a scope.
+// definition holds the permissions of a role, without a scope.
 type definition struct {
 	permissions []permission
 	when        time.Time
 }
 
-// definition is that of a role; a role that is not there any more allows nothing.
+// definition returns the definition of a role; one that does not exist any more allows nothing.
 func (m *ManagerRoles) definition(ctx context.Context, id, scope string) (definition, error) {
 	key := arm.Key(id)
 	if known, ok := m.defined.Get(key); ok && m.now().Before(known.when.Add(remembered)) {
@@ -142,7 +142,7 @@ func (m *ManagerRoles) definition(ctx context.Context, id, scope string) (defini
 	return role, nil
 }
 
-// permissionsOf reads a role's permissions without conditions, which the SDK does not show.
+// permissionsOf reads a role's permissions without conditions; the SDK does not decode conditions.
 func permissionsOf(r *http.Response) ([]permission, error) {
 	body, err := runtime.Payload(r)
 	if err != nil {
@@ -168,17 +168,17 @@ func permissionsOf(r *http.Response) ([]permission, error) {
 	return all, nil
 }
 
-// everyone is the principal of deny assignments that are for all.
+// everyone is the principal of deny assignments for all principals.
 const everyone = "00000000-0000-0000-0000-000000000000"
 
-// denials returns what a principal is denied: by deny assignments for it, its groups, or everyone.
-// A condition is taken to hold, and no group excepts a principal.
+// denials returns the permissions that deny assignments deny a principal, its groups, or everyone.
+// A condition is taken to hold, and an excluded group excludes no principal.
 func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]permission, error) {
 	var denied []permission
 	for _, filter := range []string{assignedTo(principal), ""} {
 		var options armauthorization.DenyAssignmentsClientListForScopeOptions
 		if filter != "" {
-			options.Filter = to.Ptr(filter) // which the SDK escapes here
+			options.Filter = to.Ptr(filter) // the SDK escapes this one
 		}
 		pager := m.factory.NewDenyAssignmentsClient().NewListForScopePager(scope, &options)
 		for pager.More() {

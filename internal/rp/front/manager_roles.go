@@ -21,45 +21,45 @@ import (
 )
 
 const (
-	// remembered is the lifetime of an answer: a role that is taken away works on for so long.
+	// remembered is the lifetime of a cached answer: a removed role stays effective for so long.
 	remembered = time.Minute
-	// outlasting is the lifetime of an answer while Resource Manager does not give another one.
+	// outlasting is the lifetime of a cached answer while Resource Manager gives no new one.
 	outlasting = 10 * time.Minute
 	// asking limits the time of a request to Resource Manager.
 	asking = 20 * time.Second
 	// pausing is the pause for a subscription after Resource Manager has failed to answer for it,
-	// longest the max pause for all requests after it has said when to ask again.
+	// longest the max pause for all requests after it has sent a time to retry.
 	pausing = 5 * time.Second
 	longest = 5 * time.Minute
-	// principals limits remembered answers, roles definitions, failures subscriptions without one.
+	// principals limits cached answers, roles definitions, failures subscriptions without an answer.
 	principals = 10_000
 	roles      = 1_000
 	failures   = 1_000
 )
 
 // ManagerRoles is an Authorizer that asks Resource Manager for a caller's role assignments, once
-// for all of a subscription. The provider's identity must be allowed to read them
-// (Microsoft.Authorization/*/read). About an unregistered subscription it asks only who may
-// register it.
+// for a whole subscription. The provider's identity must be allowed to read them
+// (Microsoft.Authorization/*/read). For an unregistered subscription it asks only about the
+// permission to register it.
 type ManagerRoles struct {
 	factory *armauthorization.ClientFactory
 	index   *store.Index
 	stored  *store.Store
-	asking  limiters // by principal, for what the index does not have
+	asking  limiters // by principal, for subscriptions that the index does not have
 	now     func() time.Time
 	asked   singleflight.Group
 	known   *lru.Cache[string, answer]
 	defined *lru.Cache[string, definition]
-	failed  *lru.Cache[string, failure] // by subscription; "" while it wants no request at all
+	failed  *lru.Cache[string, failure] // by subscription; "" pauses all requests
 }
 
-// failure is until when Resource Manager is not asked about a subscription, and why.
+// failure pauses requests about a subscription, for a reason.
 type failure struct {
 	until time.Time
 	why   error
 }
 
-// NewManagerRoles makes an authorizer. Index and store know the subscriptions.
+// NewManagerRoles returns an authorizer. index and stored have the registered subscriptions.
 func NewManagerRoles(
 	factory *armauthorization.ClientFactory, index *store.Index, stored *store.Store,
 	now func() time.Time,
@@ -88,7 +88,7 @@ func (m *ManagerRoles) Allowed(ctx context.Context, c Caller, action, scope stri
 	return known.allows(action, scope), nil
 }
 
-// answer returns a principal's rights: a minute old, older while Resource Manager cannot be asked.
+// answer returns a principal's rights, cached for a minute, longer while no request succeeds.
 func (m *ManagerRoles) answer(ctx context.Context, principal, subscription string) (answer, error) {
 	key := arm.Fold(principal) + " " + subscription
 	known, ok := m.known.Get(key)
@@ -119,7 +119,7 @@ func (m *ManagerRoles) answer(ctx context.Context, principal, subscription strin
 	return answer{}, err
 }
 
-// paused is why Resource Manager is not to be asked about a subscription now, nil if it may be.
+// paused returns the reason for a pause of requests about a subscription; nil for no pause.
 func (m *ManagerRoles) paused(now time.Time, subscription string) error {
 	if f, ok := m.failed.Get(""); ok && now.Before(f.until) {
 		return throttle(f.until.Sub(now))
@@ -130,13 +130,13 @@ func (m *ManagerRoles) paused(now time.Time, subscription string) error {
 	return nil
 }
 
-// isRefusal reports whether Resource Manager has answered that the provider may not ask.
+// isRefusal reports whether Resource Manager has refused the provider's request.
 func isRefusal(err error) bool {
 	failed, ok := errors.AsType[*azcore.ResponseError](err)
 	return ok && failed.StatusCode >= 400 && failed.StatusCode < 500 && failed.StatusCode != 408
 }
 
-// ask asks Resource Manager, and remembers what comes of it.
+// ask asks Resource Manager and caches the answer or failure.
 func (m *ManagerRoles) ask(
 	ctx context.Context, key, principal, subscription string,
 ) (answer, error) {
@@ -166,7 +166,7 @@ func (m *ManagerRoles) ask(
 	return answer{}, err
 }
 
-// waitOf returns the wait that a response asks for.
+// waitOf returns the time to wait that a response asks for.
 func waitOf(r *http.Response) time.Duration {
 	seconds := 0
 	if r != nil {
@@ -175,25 +175,25 @@ func waitOf(r *http.Response) time.Duration {
 	return cmp.Or(time.Duration(min(max(0, seconds), 3600))*time.Second, arm.RetryLater)
 }
 
-// throttle is a 429 with when to ask again.
+// throttle returns a 429 with a time to retry.
 func throttle(after time.Duration) error {
 	return &refusal{after: after, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests", "Too much is asked at a time. Try again later.")}
 }
 
-// errUnknownSubscription is for what is asked of a subscription that is not registered.
+// errUnknownSubscription is the error for an action in a subscription that is not registered.
 var errUnknownSubscription = errors.New("the subscription is not registered")
 
-// How often a principal may ask for subscriptions that the index does not have.
+// Limits of a principal's requests about subscriptions that the index does not have.
 const (
 	unknowns     = 10
 	unknownAgain = 10 * time.Second
 )
 
-// isKnown returns an error if Resource Manager is not to be asked whether a principal may do
-// something in a subscription, given in lower case: errUnknownSubscription, unless it is to
-// register that. Callers cannot make the provider work with subscriptions that they make up:
-// requests for those that its index does not have are bounded.
+// isKnown returns an error if Resource Manager must not be asked about a principal's action in a
+// subscription, given in lower case: errUnknownSubscription, unless the action registers it.
+// Invented subscriptions must not cause work: requests about those that the index does not have are
+// limited.
 func (m *ManagerRoles) isKnown(ctx context.Context, principal, action, subscription string) error {
 	if m.index.Subscription(subscription) != "" {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 func split(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
 
-// match finds the operation of a request. As in ARM the case of ASCII letters does not count.
+// match finds the operation of a request. As in ARM, the case of ASCII letters is ignored.
 func (l *listener) match(r *request) error {
 	segments := segmentsOf(r.URL)
 	if slices.ContainsFunc(segments, isNoName) {
@@ -40,8 +40,8 @@ func (l *listener) match(r *request) error {
 	return unknownPath(segments, r.query.Get("api-version"))
 }
 
-// segmentsOf are the segments of a path, "" for one that is not escaped as it must be. A path that
-// is written as it is by default has no escaped slash.
+// segmentsOf returns the segments of a path; "" for one with invalid escapes. A path in its default
+// encoding has no escaped slash.
 func segmentsOf(u *url.URL) []string {
 	if u.RawPath == "" {
 		return split(u.Path)
@@ -53,12 +53,12 @@ func segmentsOf(u *url.URL) []string {
 	return segments
 }
 
-// isNoName reports whether a segment can be no name.
+// isNoName reports whether a segment cannot be a name.
 func isNoName(s string) bool {
 	return s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\\")
 }
 
-// fits compares the segments of a path with those of a route.
+// fits reports whether the segments of a path match those of a route.
 func fits(pattern, segments []string) bool {
 	if len(pattern) != len(segments) {
 		return false
@@ -71,10 +71,10 @@ func fits(pattern, segments []string) bool {
 	return true
 }
 
-// names are the variable segments of a path. There are few, so they are looked for one by one.
+// names holds the variable segments of a path. They are few, so a linear search is enough.
 type names []struct{ name, value string }
 
-// of returns the segment with a name in the route, which is never empty; "" for none.
+// of returns the segment with a name in the route; it is never empty, "" is none.
 func (n names) of(name string) string {
 	for i := range n {
 		if n[i].name == name {
@@ -84,7 +84,7 @@ func (n names) of(name string) string {
 	return ""
 }
 
-// namesIn are the variable segments of a path.
+// namesIn returns the variable segments of a path.
 func namesIn(pattern, segments []string) names {
 	found := make(names, 0, 4)
 	for i, p := range pattern {
@@ -95,7 +95,7 @@ func namesIn(pattern, segments []string) names {
 	return found
 }
 
-// unknownPath tells what of a path is not known.
+// unknownPath returns an error that names the unknown part of a path.
 func unknownPath(segments []string, version string) error {
 	isProviders := func(s string) bool { return arm.EqualFold(s, "providers") }
 	at := slices.IndexFunc(segments, isProviders)
@@ -137,7 +137,7 @@ var nameRules = []nameRule{
 	{"operation", isOperation, "InvalidOperationId", "The operation id '%s' is malformed or invalid."},
 }
 
-// checkNames checks the variable segments, without regular expressions: each poll comes here.
+// checkNames checks the variable segments, without regular expressions: every poll runs it.
 func (a *API) checkNames(r *request) error {
 	for _, rule := range nameRules {
 		if value := r.names.of(rule.name); value != "" && !rule.good(value) {
@@ -171,7 +171,7 @@ func isNode(s string) bool {
 	return len(s) <= 253
 }
 
-// isWord is 1 to 63 letters and digits, with others of a few in between.
+// isWord reports whether a text is 1 to 63 letters and digits, with characters of between inside.
 func isWord(s, between string) bool {
 	if len(s) == 0 || len(s) > 63 || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
 		return false

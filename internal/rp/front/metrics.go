@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
-// Metrics are those of requests, in Prometheus' form.
+// Metrics holds the metrics of requests, for Prometheus.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
@@ -49,7 +49,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// BundleRead counts a configuration that was handed out.
+// BundleRead counts a bundle that was handed out.
 func (m *Metrics) BundleRead() { m.reads.Inc() }
 
 // isPoll reports whether a request is a conditional GET of a node.
@@ -74,7 +74,7 @@ func (r *request) operationName() string {
 	return r.route.permission
 }
 
-// observe counts a request, and writes down who has changed what, and who was refused.
+// observe counts a request, and audits changes and refusals.
 func (a *API) observe(r *request, w *response, took time.Duration) {
 	operation := r.operationName()
 	a.Metrics.requests.WithLabelValues(operation, strconv.Itoa(w.status)).Inc()
@@ -95,13 +95,13 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	}
 }
 
-// What the audit log takes of a path and a method, in bytes: a node's id has at most 400.
+// Limits of a path and a method in the audit log, in bytes: a node's id has at most 400.
 const (
 	auditedPath   = 512
 	auditedMethod = 16
 )
 
-// audit writes down a request. Nothing secret is in it: neither bodies nor queries.
+// audit writes a request to the audit log, without secrets: neither bodies nor queries.
 func (a *API) audit(r *request, w *response, operation string, took time.Duration) {
 	from := r.RemoteAddr
 	if client := r.Header.Get("X-Ms-Client-Ip-Address"); r.caller.Trusted && client != "" {
@@ -118,7 +118,7 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 		slog.String("took", took.Round(time.Microsecond).String()))
 }
 
-// trace begins a span for a request, below the caller's if it tells one (W3C Trace Context).
+// trace begins a span for a request, below the caller's if it sends one (W3C Trace Context).
 func (a *API) trace(r *request) (context.Context, trace.Span) {
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	return a.Tracer.Start(ctx, r.route.method+" "+r.route.pattern,
@@ -126,10 +126,10 @@ func (a *API) trace(r *request) (context.Context, trace.Span) {
 		trace.WithAttributes(attribute.String("azure.request_id", r.id)))
 }
 
-// gauges counts when it is read. None of it walks over nodes.
+// gauges collects its values when it is read, without a walk over all nodes.
 type gauges struct{ *API }
 
-// Gauges is a collector of what there is: nodes by condition and state, and how the store is.
+// Gauges returns a collector of nodes by condition and state, and of the state of the store.
 func (a *API) Gauges() prometheus.Collector { return gauges{a} }
 
 // Describe implements prometheus.Collector.

@@ -9,10 +9,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// deleteNode deletes a node with all that belongs to it, in one change: what a machine could have
-// joined with is revoked, and a tombstone is written for the machine that was the node. A cluster
-// that does not answer does not keep it: the Secret of the token is deleted later, and expires. The
-// machine has a time to leave until the cluster refuses its writes, or none (revokeNow).
+// deleteNode deletes a node with all its rows, in one change: its credentials are revoked, and a
+// tombstone is written for its machine. It does not wait for a cluster that does not answer: the
+// Secret of the token is deleted later, and expires. The machine has a time to leave before the
+// cluster refuses its writes, or none (revokeNow).
 func (a *API) deleteNode(r *request) (any, error) {
 	var gone *flexnode.Node
 	var certificates flexnode.Certificates
@@ -46,7 +46,7 @@ func (a *API) deleteNode(r *request) (any, error) {
 		return nil, nil
 	}
 	r.before = flexnode.ShownVersion(gone.Revision)
-	revoked := true // nothing is left of its credential
+	revoked := true // the credential is gone
 	if gone.Credential != "" {
 		is := func(c store.Row[store.Credential]) bool { return !c.Exists() || c.Value.TokenID == "" }
 		err = a.await(r, func(ctx context.Context) error {
@@ -77,7 +77,7 @@ func (a *API) deleteNode(r *request) (any, error) {
 }
 
 // revokeNode revokes the certificates of a node from a time on; uid is that of a deleted one
-// (flexnode.Certificates.Revoke). Without a machine, and with tokens, there may be none.
+// (flexnode.Certificates.Revoke). A node without a machine, or with tokens, may have none.
 func (a *API) revokeNode(
 	v *store.View, key string, n flexnode.Node, uid string, from time.Time,
 ) (flexnode.Certificates, error) {
@@ -94,12 +94,12 @@ func (a *API) joined(v *store.View, key string, n flexnode.Node) bool {
 	return n.Used || a.Store.Status.Row(v, key).Exists()
 }
 
-// leaveArc has the machine of a node that is being deleted leave Azure Arc, if there is one. A
-// machine that is shut out at once, or whose key is not known, gets no secret.
+// leaveArc has the machine of a node that is being deleted leave Azure Arc, if it is enrolled. A
+// machine that is shut out at once, or without a known key, gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
 	hasKey := n.MachineKey != ""
 	if n.LeftArc != "" && (n.MachineKey == n.LeftArc || !hasKey) {
-		return nil // and no other has joined since
+		return nil // and no other machine has joined since
 	}
 	if !hasKey && !a.joined(v, r.nodeKey(), n) {
 		return nil
@@ -107,8 +107,8 @@ func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
 	return a.Credentials.LeaveArc(v, r.nodeKey(), n, hasKey && !r.flag("revokeNow"), a.Now())
 }
 
-// revokeDeleted revokes the certificates of a node that was deleted before, if that is to be at
-// once, and erases the secret with which its machine would leave Azure Arc.
+// revokeDeleted revokes the certificates of a node that was deleted before, if revokeNow is set,
+// and erases the secret for its machine to leave Azure Arc.
 func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 	if !r.flag("revokeNow") {
 		return nil
@@ -124,7 +124,7 @@ func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 		row.Value.Revoke(r.uid, flexnode.NoCertificate, from))
 }
 
-// dropArcSecrets erases the secrets with which machines of a deleted node would leave Azure Arc.
+// dropArcSecrets erases the secrets with which machines of a deleted node could leave Azure Arc.
 func (a *API) dropArcSecrets(v *store.View, r *request) error {
 	stones, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.All()
 	for _, stone := range stones {

@@ -15,12 +15,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// getNode answers GET of one node. A conditional GET, which is an agent's poll, costs the store
-// nothing as long as nothing has changed; it waits for that if its caller prefers to.
+// getNode answers GET of one node. A conditional GET, such as an agent's poll, does not read the
+// store as long as nothing has changed; it waits for a change if its caller prefers to.
 func (a *API) getNode(r *request) (any, error) {
 	wait := a.Waiters.begin(r)
 	if wait.entry != nil {
-		r.known = nil // what has changed before it began does not wake it
+		r.known = nil // a change before it began does not wake it
 	}
 	found, err := a.awaitNode(r, &wait)
 	if r.caller.isMachine() && r.known != nil && r.known.Second {
@@ -48,15 +48,15 @@ func (a *API) getNode(r *request) (any, error) {
 	return resource{false, shown.ETag, shown}, err
 }
 
-// found holds the answer to a GET of a node: the node, or the ETag that the caller knows.
+// found is the answer to a GET of a node: the node, or the ETag that the caller has.
 type found struct {
 	node     flexnode.Node
 	revision *flexnode.Revision
 	same     string
 }
 
-// awaitNode finds a node: if the request waits, until it is another than the caller knows, its
-// agent may begin, or is asked for a diagnosis. Each time the caller must be allowed to have it.
+// awaitNode finds a node. If the request waits, it returns once the node differs from the caller's,
+// its agent may begin, or a diagnosis is requested. It authorizes the caller again each time.
 func (a *API) awaitNode(r *request, wait *wait) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
@@ -75,14 +75,14 @@ func (a *API) awaitNode(r *request, wait *wait) (found, error) {
 	}
 }
 
-// wakes reports whether the node's agent may begin, or is asked for a diagnosis.
+// wakes reports whether the node's agent may begin, or a diagnosis is requested.
 func (a *API) wakes(r *request) bool {
 	row, err := a.Index.Node(r.nodeKey())
 	return err == nil && (row.Value.Released() || row.Value.Diagnose != nil)
 }
 
-// authorizeAgain is authorize after a wait. Who was the node is looked for in the store before
-// anybody is asked for his roles: all nodes of a cluster may be deleted at once.
+// authorizeAgain is authorize after a wait. It looks for a former node in the store before it asks
+// for the caller's roles: all nodes of a cluster may be deleted at once.
 func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
 		return a.authorize(r)
@@ -102,7 +102,7 @@ func (a *API) authorizeAgain(r *request) error {
 	return nil
 }
 
-// findNode finds a node in the index if the caller knows that, else in the store.
+// findNode finds a node in the index if the caller's copy is current, else in the store.
 func (a *API) findNode(r *request) (found, error) {
 	condition := first(r.Header["If-None-Match"])
 	poll := r.known
@@ -137,7 +137,7 @@ func (a *API) findNode(r *request) (found, error) {
 	return found{node: n, revision: revision}, err
 }
 
-// lookUp asks the index what it knows of the node now; nil for nothing.
+// lookUp reads the index's data of the node; nil for none.
 func (a *API) lookUp(r *request) *store.Poll {
 	r.known = nil
 	if poll, ok := a.Index.Poll(r.nodeKey()); ok {
@@ -146,11 +146,11 @@ func (a *API) lookUp(r *request) *store.Poll {
 	return r.known
 }
 
-// asksOffer reports whether a GET asks for what agents are offered, not for what the owner wants.
+// asksOffer reports whether a GET asks for the offered revision, not for the desired one.
 func (r *request) asksOffer() bool { return r.own || r.node || r.uid != "" }
 
-// same returns the ETag of an answer 304; "" if a caller with such a condition is to have the node.
-// An agent is not answered for a revision that it is not offered.
+// same returns the ETag of a 304 answer; "" if the caller must get the node. An agent gets no
+// answer for a desired revision that it is not offered.
 func (r *request) same(condition, etag string) string {
 	if listed(condition, etag) {
 		return etag
@@ -161,10 +161,10 @@ func (r *request) same(condition, etag string) string {
 	return ""
 }
 
-// named reports whether a uid that a caller names, if it does, is that of a node.
+// named reports whether the uid that a caller names, if any, is that of a node.
 func named(uid, of string) bool { return uid == "" || uid == of }
 
-// show is the node of a request as callers see it, with the configuration of a revision of it.
+// show returns the node of a request as callers see it, with the configuration of a revision.
 func (a *API) show(
 	r *request, n flexnode.Node, revision *flexnode.Revision,
 ) (shown api.FlexNodeConfig, err error) {
@@ -186,7 +186,7 @@ func (a *API) show(
 	return flexnode.Shown(n, revision, config, status), err
 }
 
-// status returns what agent and cluster say of a node. joining is nil where it is not read.
+// status returns the status of a node. joining is nil if it was not read.
 func (a *API) status(
 	key string, n flexnode.Node, joining *flexnode.JoinCredential, reachable bool,
 ) (*api.Status, error) {
@@ -203,8 +203,8 @@ func (a *API) reachable(clusterKey string) bool {
 	return err == nil && row.Value.Properties.Reachable
 }
 
-// isNode reports whether a request is of a node (Caller.isNode). The key of the node's machine does
-// not keep its identity in Azure from registering a key.
+// isNode reports whether a request is from a node (Caller.isNode). A node's Azure identity may
+// register a key although the node has one.
 func (r *request) isNode(identity string, former flexnode.Former, machineKey string) bool {
 	if r.route.registers && !r.caller.isMachine() {
 		return r.caller.hasIdentity(identity, former)
@@ -212,8 +212,8 @@ func (r *request) isNode(identity string, former flexnode.Former, machineKey str
 	return r.caller.isNode(identity, former, machineKey)
 }
 
-// ownNode reports whether a request is of a node about itself, as far as the index knows; the row
-// that is answered with is compared again (mayHave).
+// ownNode reports whether a request is from a node about itself, by the index; the handler compares
+// the stored row again (mayHave).
 func (a *API) ownNode(r *request) bool {
 	poll := a.lookUp(r)
 	r.node = poll != nil && named(r.uid, poll.UID) &&
@@ -222,8 +222,8 @@ func (a *API) ownNode(r *request) bool {
 	return r.own
 }
 
-// ownStoredNode is as ownNode by the store, for who would be refused otherwise: the index may be
-// behind, and does not know the nodes that were deleted.
+// ownStoredNode is ownNode by the store, for callers that would be refused otherwise: the index may
+// be behind, and has no deleted nodes.
 func (a *API) ownStoredNode(r *request) (bool, error) {
 	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
 	if err != nil {
@@ -240,7 +240,7 @@ func (a *API) ownStoredNode(r *request) (bool, error) {
 	return r.own, err
 }
 
-// mayHave is an error if a caller that was let in as a node is not the one whose row was read.
+// mayHave returns an error if a caller that was authorized as a node is not the node that was read.
 func (a *API) mayHave(r *request, n flexnode.Node) error {
 	if !r.own || r.caller.isNode(n.Identity, n.Former, n.MachineKey) {
 		return nil
@@ -256,8 +256,8 @@ func pollOf(n flexnode.Node) store.Poll {
 	}
 }
 
-// heard takes down that a node has polled or reported. Those that wait for that are informed too:
-// its credential, when it joins without a token, and its former identities.
+// heard records that a node has polled or reported. It also informs those that wait for that: the
+// credential of a node that joins without a token, and its former identities.
 func (a *API) heard(r *request, poll store.Poll) {
 	if r.node && poll.Joining && r.caller.is(poll.Identity) {
 		a.notePrincipal(r)
@@ -289,7 +289,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 	a.heardOf.Add(key, a.Now())
 }
 
-// notePrincipal writes down the object id of an identity that polls before it joins.
+// notePrincipal records the object id of an identity that polls before it joins.
 func (a *API) notePrincipal(r *request) {
 	key := r.nodeKey()
 	noted := func(n flexnode.Node) bool {
@@ -312,13 +312,13 @@ func (a *API) notePrincipal(r *request) {
 }
 
 // isPresent reports whether a caller that counts as a node has its present identity. An Arc machine
-// behind Resource Manager has it as long as it can be no former one.
+// behind Resource Manager has it unless it could be a former one.
 func (c Caller) isPresent(poll store.Poll, uid string) bool {
 	return c.isMachine() || c.is(poll.Identity) ||
 		poll.Former == "" && c.isMachineBehindManager(poll, uid)
 }
 
-// heardAgain is the time between notes that a node was heard of, while something waits for them.
+// heardAgain is the time between two records of the same node.
 const heardAgain = 10 * time.Second
 
 // isNodeBehindManager reports whether a caller that Resource Manager has authorized is the node.
@@ -328,17 +328,17 @@ func (c Caller) isNodeBehindManager(poll store.Poll, uid string) bool {
 }
 
 // isMachineBehindManager reports whether a caller names the uid of a present or former Arc machine,
-// of which Resource Manager tells no id.
+// whose id Resource Manager does not send.
 func (c Caller) isMachineBehindManager(poll store.Poll, uid string) bool {
 	isMachine := func(identity string) bool { return strings.HasPrefix(identity, "mirid:") }
 	return c.Trusted && uid != "" && uid == poll.UID &&
 		(isMachine(poll.Identity) || slices.ContainsFunc(poll.Former.All(), isMachine))
 }
 
-// TombstoneInfo is the type of a 404's additional info for a node that its owner has deleted.
+// TombstoneInfo is the type of the additional info in a 404 for a node that its owner deleted.
 const TombstoneInfo = "FlexNodeConfigTombstone"
 
-// tombstone is that of the node that the caller says it is of, or of the last that was deleted.
+// tombstone returns that of the node that the caller names by uid, or of the last one deleted.
 func (a *API) tombstone(r *request) (flexnode.Tombstone, bool, error) {
 	row, err := a.Store.Tombstones.Get(r.Context(), r.nodeKey())
 	if err != nil {
@@ -347,8 +347,8 @@ func (a *API) tombstone(r *request) (flexnode.Tombstone, bool, error) {
 	return row.Value.Of(r.uid)
 }
 
-// notFound is the answer for a node that is not there. Only by the tombstone in it an agent knows
-// that its machine is to be given back.
+// notFound returns the error for a node that does not exist. The tombstone in it is an agent's only
+// order to unbootstrap.
 func (a *API) notFound(r *request) error {
 	stone, ok, err := a.tombstone(r)
 	if err != nil {

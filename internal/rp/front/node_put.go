@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// put is a PUT of a node: what is asked for, and what came of it.
+// put is a PUT or rollback of a node: the request and its effect.
 type put struct {
 	api *API
 	r   *request
@@ -29,14 +29,14 @@ type put struct {
 
 	created  bool
 	node     flexnode.Node
-	revision *flexnode.Revision // that is assigned
+	revision *flexnode.Revision // the desired one
 	applied  int64              // the version that the node runs
 	// offered and repeats are stored revisions that new ones take settings from.
 	offered, repeats *flexnode.Revision
 }
 
-// putNode creates or replaces a node. A change revokes what a machine could have joined with; new
-// credentials are made if the caller asks for a URL.
+// putNode creates or replaces a node. A change revokes the credentials to join with; new ones are
+// made if the caller asks for a URL.
 func (a *API) putNode(r *request) (any, error) {
 	desired, secret, err := flexnode.ReadPut(r.body, r.resourceID())
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *API) putNode(r *request) (any, error) {
 	return p.answer(nil)
 }
 
-// checkEndpoint refuses another provider's URL: who writes a node does not choose whom it obeys.
+// checkEndpoint rejects another provider's URL: a caller must not choose a node's provider.
 func (a *API) checkEndpoint(endpoint string) error {
 	if endpoint == "" || endpoint == api.ResourceManager ||
 		slices.Contains(a.Endpoints, strings.TrimRight(endpoint, "/")) {
@@ -71,7 +71,7 @@ func (a *API) checkEndpoint(endpoint string) error {
 		strings.Join(append([]string{api.ResourceManager}, a.Endpoints...), " or "))}}
 }
 
-// commit decides, and writes what was decided.
+// commit makes the decision and writes it.
 func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
@@ -80,7 +80,7 @@ func (p *put) commit() error {
 	}
 	err := try()
 	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
-		// If they are not known in time either, the reply says when it is tried again.
+		// If they are still unknown then, the answer has a time to retry.
 		err = p.api.awaitCluster(p.r, func(c flexnode.Cluster) bool {
 			return c.SubnetsEpoch >= unknown.epoch
 		})
@@ -91,7 +91,7 @@ func (p *put) commit() error {
 	return err
 }
 
-// ahead are the rows that a PUT mostly needs, to be read together.
+// ahead returns the keys of the rows that a PUT mostly needs, to read them together.
 func (p *put) ahead() []string {
 	s, key := p.api.Store, p.r.nodeKey()
 	keys := []string{
@@ -114,12 +114,12 @@ func (p *put) ahead() []string {
 	return keys
 }
 
-// outcome decides what becomes of a node in a cluster. An error of the view counts before its own.
+// outcome decides about a node in a cluster. An error of the view takes precedence over its own.
 type outcome func(
 	v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
 ) (flexnode.Decision, error)
 
-// decide decides within a view and writes there. It is called again when rows have changed.
+// decide decides within a view and writes there. It runs again when rows have changed.
 func (p *put) decide(v *store.View, of outcome) error {
 	cluster, old, err := p.api.openNode(v, p.r)
 	if err != nil {
@@ -131,14 +131,15 @@ func (p *put) decide(v *store.View, of outcome) error {
 		return err
 	}
 	p.created, p.node, p.r.before = !old.Exists(), d.Node, flexnode.ShownVersion(old.Value.Revision)
-	// What the owner wants answers his request, whenever agents are offered it.
+	// The answer has the desired revision, even if agents are not offered it yet.
 	if p.revision = d.Revision; p.revision == nil {
 		p.revision = revisionIn(v, history, d.Node.Revision)
 	}
 	return p.write(v, history, d)
 }
 
-// openNode reads the node of a request, and its cluster, if it may be changed, or, by a PUT, made.
+// openNode reads the node of a request and its cluster. It returns an error if the node may not be
+// changed or, by a PUT, created.
 func (a *API) openNode(
 	v *store.View, r *request,
 ) (c flexnode.Cluster, node store.Row[flexnode.Node], err error) {
@@ -155,7 +156,7 @@ func (a *API) openNode(
 	return c, node, r.preconditions(etag)
 }
 
-// openCluster reads the cluster of a request, to be shared, if nodes may be changed in it.
+// openCluster reads the cluster of a request, which is shared; an error if nodes may not change.
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	row := a.cluster(v, r.clusterKey())
 	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey()) // the index may be behind
@@ -171,7 +172,7 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	return row.Value, nil
 }
 
-// cluster reads a cluster within a view: large, so the index's if that is what is stored.
+// cluster reads a cluster within a view: from the index, if that is current, since rows are large.
 func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
 	if known, err := a.Index.Cluster(key); err == nil {
 		if same, _ := a.Store.Clusters.IsAt(v, key, known.Revision); same {
@@ -181,7 +182,7 @@ func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
 	return a.Store.Clusters.Row(v, key)
 }
 
-// replaced returns the node that a PUT makes.
+// replaced returns the decision of a PUT.
 func (p *put) replaced(
 	v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
 ) (flexnode.Decision, error) {
@@ -220,7 +221,7 @@ func (p *put) replaced(
 	return d, p.claim(old, d.Node)
 }
 
-// claim claims what a PUT takes of the subscription's quotas.
+// claim claims the quotas of the subscription that a PUT needs.
 func (p *put) claim(old store.Row[flexnode.Node], next flexnode.Node) error {
 	if !old.Exists() {
 		if err := p.quota.need(fair.Nodes); err != nil {
@@ -236,7 +237,7 @@ func (p *put) claim(old store.Row[flexnode.Node], next flexnode.Node) error {
 	return nil
 }
 
-// joins is flexnode.Joins of a node, by what its agent has reported last.
+// joins returns flexnode.Joins of a node, by its agent's last report.
 func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	a, key := p.api, p.r.nodeKey()
 	status, err := a.Index.Status(key)
@@ -248,7 +249,7 @@ func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
 }
 
-// running are the configurations that a node may run; none if one of them is not kept.
+// running returns the configurations that a node may run; none if one of them is not kept.
 func (p *put) running(
 	v *store.View, n *flexnode.Node, kept flexnode.History,
 ) (all []map[string]any) {
@@ -268,8 +269,8 @@ func (p *put) running(
 	return all
 }
 
-// free is an error if another machine has a certificate of the node's name: it could read what the
-// node's pods do.
+// free returns an error if another machine has a valid certificate of the node's name, with which
+// it could read what the node's pods read.
 func (p *put) free(v *store.View) error {
 	row := p.api.Store.Certificates.Row(v, p.r.nodeKey()).Value
 	until := row.HeldUntil(p.api.Now())
@@ -283,7 +284,7 @@ func (p *put) free(v *store.View) error {
 		until.UTC().Format(time.RFC3339))
 }
 
-// former is the tombstone of the last node of that name, nil if there was none.
+// former returns the tombstone of the last node of that name; nil for none.
 func (p *put) former(v *store.View) *flexnode.Tombstone {
 	stone, ok, err := p.api.Store.Tombstones.Row(v, p.r.nodeKey()).Value.Of("")
 	if err != nil {
@@ -295,7 +296,7 @@ func (p *put) former(v *store.View) *flexnode.Tombstone {
 	return &stone
 }
 
-// write writes what was decided, unless it is nothing.
+// write writes the decision, unless it changes nothing.
 func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision) error {
 	s, c, key := p.api.Store, p.api.Credentials, p.r.nodeKey()
 	if d.StoreSecret {
@@ -349,8 +350,8 @@ func (p *put) answerURL() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// If another caller was faster, the answer is what this caller has written: an ETag of what he
-	// has not would let him undo the other's change unseen.
+	// If another caller has changed the node since, answer with this caller's version: with a later
+	// ETag it could undo the other change without having seen it.
 	now := k.node.Value
 	if now.UID == p.node.UID && now.Credential == p.node.Credential && now.WantsSame(p.node) {
 		p.node = now

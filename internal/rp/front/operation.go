@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// What an operation does (flexnode.Operation.Kind). Only that of a deletion is a row, which the
-// cluster's reconciler writes; how far the others are is seen from their targets.
+// The kinds of operations (flexnode.Operation.Kind). Only a deletion has a row, which the cluster's
+// reconciler writes; the progress of the others follows from their targets.
 const (
 	putNodeKind       = "putNode"
 	regenerateKind    = "regenerateToken"
@@ -39,8 +39,8 @@ type operationStatus struct {
 	Error           *arm.Error `json:"error,omitempty"`
 }
 
-// accept tells the caller where to ask about what goes on after the answer. Nothing is written for
-// it: the id tells what it is about, and how far that is its target tells.
+// accept adds the URLs of an operation that continues after the answer. It writes no row: the id
+// holds the operation, and its target the progress.
 func (a *API) accept(r *request, target flexnode.Operation, location bool) error {
 	target.State, target.By = inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
@@ -55,8 +55,8 @@ func (a *API) accept(r *request, target flexnode.Operation, location bool) error
 	return err
 }
 
-// pointTo tells the caller where to ask about an operation, as it reaches us: for its status, and,
-// where the answer has no body of its own, for its result.
+// pointTo adds the URLs of an operation, as its caller reaches the provider: of its status and, if
+// the answer has no body, of its result.
 func (a *API) pointTo(r *request, key string, location bool) {
 	_, id, _ := strings.Cut(key, "/")
 	at := func(what string) string {
@@ -75,10 +75,10 @@ func (a *API) pointTo(r *request, key string, location bool) {
 	h.Set("Retry-After", operationAgain)
 }
 
-// operationAgain is the pause between questions about an operation, in seconds (RPC: 10 to 600).
+// operationAgain is the pause between requests about an operation, in seconds (RPC: 10 to 600).
 const operationAgain = "10"
 
-// location is that of the cluster of a request.
+// location returns the location of a request's cluster; global if it is unknown.
 func (a *API) location(r *request) string {
 	row, err := a.Index.Cluster(r.clusterKey())
 	if err == nil && !row.Exists() { // the index may be behind
@@ -90,7 +90,7 @@ func (a *API) location(r *request) string {
 	return region(row.Value.Location)
 }
 
-// operation reads an operation, for who has begun it and who may read what it is about.
+// operation reads an operation, for callers that have begun it or may read its target.
 func (a *API) operation(r *request) (flexnode.Operation, error) {
 	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
 		shorten(r.names.of("operation")))
@@ -108,7 +108,7 @@ func (a *API) operation(r *request) (flexnode.Operation, error) {
 	return a.progress(r.Context(), o)
 }
 
-// allowed is the error refused, unless the caller has a role for an action at a scope.
+// allowed returns refused unless the caller has a role for an action at a scope.
 func (a *API) allowed(r *request, action, scope string, refused error) error {
 	may, err := a.Authorizer.Allowed(r.Context(), r.caller, action, scope)
 	if err == nil && !may {
@@ -117,7 +117,7 @@ func (a *API) allowed(r *request, action, scope string, refused error) error {
 	return err
 }
 
-// findOperation is the operation that an id names: what is in the id, or the row of a deletion.
+// findOperation returns the operation with an id: the one in the id, or the row of a deletion.
 func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 	id := arm.Fold(r.names.of("operation"))
 	if flexnode.IsGUID(id) {
@@ -134,7 +134,7 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 // operationAge limits the time for which an operation can be asked about.
 const operationAge = 7 * 24 * time.Hour
 
-// readOf is the permission to read a resource.
+// readOf returns the permission to read a resource.
 func readOf(id string) string {
 	if parsed, err := arm.Parse(id); err == nil && len(parsed.Types) > 1 {
 		return api.ResourceType + "/read"
@@ -142,7 +142,7 @@ func readOf(id string) string {
 	return flexnode.ClusterType + "/read"
 }
 
-// progress returns how far an operation is, by the state of its target.
+// progress returns an operation with the state of its target.
 func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Operation, error) {
 	state, reason, err := a.stateOf(ctx, o)
 	if err != nil || state == api.Creating || state == api.Updating {
@@ -161,7 +161,7 @@ func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Oper
 	return o, nil
 }
 
-// stateOf is the provisioningState of an operation's target, and why it is so; "" if it is gone.
+// stateOf returns the provisioningState of an operation's target, and its reason; "" if it is gone.
 func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string, error) {
 	key, ok := keyOf(o.Target)
 	if !ok {
@@ -180,7 +180,7 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 		return "", "", err
 	}
 	if n := row.Value; n.State == "" && n.Credential == "" && n.Reason != "" {
-		return api.Failed, n.Reason, nil // the node is as it was, and what was asked for is not there
+		return api.Failed, n.Reason, nil // the node is unchanged, and has no credential
 	}
 	shown := flexnode.Shown(row.Value, nil, nil, nil)
 	return shown.Properties.ProvisioningState, row.Value.Reason, nil
@@ -196,7 +196,7 @@ func keyOf(id string) (string, bool) {
 	return arm.Fold(strings.Join(parts, "/")), true
 }
 
-// getOperationStatus answers how far an asynchronous operation is.
+// getOperationStatus answers with the status of an asynchronous operation.
 func (a *API) getOperationStatus(r *request) (any, error) {
 	o, err := a.operation(r)
 	if err != nil {
@@ -222,8 +222,8 @@ func (a *API) getOperationStatus(r *request) (any, error) {
 	return shown, nil
 }
 
-// getOperationResult answers as the request that began the operation; 202 until then (RPC,
-// Location).
+// getOperationResult answers like the request that began the operation; 202 while that is in
+// progress (RPC, Location).
 func (a *API) getOperationResult(r *request) (any, error) {
 	o, err := a.operation(r)
 	if err != nil {
@@ -273,17 +273,17 @@ func (a *API) answerRegenerated(r *request, o flexnode.Operation) (any, error) {
 
 const lowerBase32 = "abcdefghijklmnopqrstuvwxyz234567"
 
-// inLowerCase has ids survive a change of their case, as by ARM.
+// inLowerCase encodes ids so that they survive a change of case, as by ARM.
 var inLowerCase = base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding)
 
-// isOperation reports whether something can be the id of an operation.
+// isOperation reports whether a text can be the id of an operation.
 func isOperation(s string) bool {
 	return flexnode.IsGUID(s) || len(s) > 26 && len(s) <= 4096 &&
 		strings.Trim(strings.ToLower(s), lowerBase32) == ""
 }
 
-// await waits for what a cluster's reconciler has to do, as long as a caller waits, and gives his
-// place to others meanwhile. It is no error that it was not done by then.
+// await waits for a cluster's reconciler, for at most Patience, and gives up the request's place
+// meanwhile. A timeout is not an error.
 func (a *API) await(r *request, until func(context.Context) error) (err error) {
 	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
 	defer cancel()

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// Pace tells agents when to poll again, so that this replica can serve all. It counts agents by
-// what it has told them: each is expected once, after that time.
+// Pace sets the time at which agents poll again, so that this replica can serve all. It counts each
+// agent once, as expected until that time.
 type Pace struct {
 	perSecond int
-	// share is the number of agents that this replica can expect, of all that poll the provider.
+	// share is the number of agents, of all that poll the provider, that this replica expects.
 	share atomic.Int64
 
 	mu       sync.Mutex
 	expected expected
 }
 
-// The limits of the mean time between polls, to which agents add, or take away, up to a third.
+// Limits of the mean time between polls, which each agent varies by up to a third.
 const (
 	pollInterval    = 30 * time.Second
 	maxPollInterval = 5 * time.Minute
 )
 
-// NewPace is for a replica that is to be polled at most so many times a second; 0 is no limit.
+// NewPace returns a pace of at most perSecond polls of this replica; 0 is no limit.
 func NewPace(perSecond int) *Pace { return &Pace{perSecond: perSecond} }
 
-// Expect tells how many agents this replica will have: after a start it knows few of them.
+// Expect sets the number of agents that this replica will have: after a start it has seen few.
 func (p *Pace) Expect(agents int) { p.share.Store(int64(agents)) }
 
 // Agents returns the number of agents of this replica, besides those that wait.
@@ -37,8 +37,8 @@ func (p *Pace) Agents(now time.Time) int {
 	return p.expected.count(now.Unix())
 }
 
-// tell is when an agent is to ask again that has waited so long, or was not let wait, beside
-// others.
+// tell returns the pause before an agent's next poll. The present one has waited for so long, if it
+// was allowed to (applied), beside other waiting polls.
 func (p *Pace) tell(now time.Time, applied bool, waited time.Duration, waiting int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *Pace) tell(now time.Time, applied bool, waited time.Duration, waiting i
 	return pause
 }
 
-// interval is the seconds between polls of an agent with which so many of them poll perSecond.
+// interval returns the pause of an agent with which so many of them make perSecond polls.
 func interval(agents, perSecond int) time.Duration {
 	if perSecond <= 0 {
 		return 0
@@ -57,8 +57,8 @@ func interval(agents, perSecond int) time.Duration {
 	return min(time.Duration(seconds)*time.Second, maxPollInterval)
 }
 
-// pauseOf returns the rest of an interval after an answer. An agent that was let wait learns of
-// changes at once only while it waits: it pauses as little as the load allows.
+// pauseOf returns the rest of an interval after an answer. An agent that may wait learns of changes
+// at once only while it waits, so it pauses as little as the load allows.
 func pauseOf(interval time.Duration, applied bool, waited time.Duration) time.Duration {
 	if !applied {
 		return max(interval, pollInterval)
@@ -73,7 +73,7 @@ type expected struct {
 	due   [512]int
 }
 
-// count returns how many are expected after now. Time that goes back changes nothing.
+// count returns the number that is expected after now. It ignores a clock that goes back.
 func (e *expected) count(now int64) int {
 	if now-e.now >= int64(len(e.due)) {
 		e.total, e.due, e.now = 0, [512]int{}, now
@@ -92,7 +92,7 @@ func (e *expected) add(now int64, in time.Duration) {
 	e.total++
 }
 
-// tellPace tells the caller of a GET of a node when to ask again, after he has waited for so long.
+// tellPace adds the pause before the next poll to the answer of a GET of a node.
 func (a *API) tellPace(r *request, applied bool, waited time.Duration) {
 	pause := pollInterval
 	if r.isPoll() {

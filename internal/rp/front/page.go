@@ -12,14 +12,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 )
 
-// How many items a page has, and after how many bytes it ends: ARM drops answers above 8 MB.
+// Limits of a page, in items and in bytes: ARM drops answers above 8 MB.
 const (
 	pageSize     = 200
 	maxPageSize  = 1000
 	maxPageBytes = 4 << 20
 )
 
-// page reads $top and $skipToken. A token is for the collection that it was made for.
+// page reads $top and $skipToken. A token is valid only for its collection.
 func (a *API) page(r *request, collection string) (after string, size int, err error) {
 	size = pageSize
 	if top := r.query.Get("$top"); top != "" {
@@ -44,7 +44,7 @@ func (a *API) page(r *request, collection string) (after string, size int, err e
 	return string(last), size, nil
 }
 
-// nextLink is the URL of the next page, as the caller reaches us.
+// nextLink returns the URL of the next page, as the caller reaches the provider.
 func (a *API) nextLink(r *request, collection, last string) (string, error) {
 	token, err := signed(a.Keys, paging, collection, []byte(last))
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *API) nextLink(r *request, collection, last string) (string, error) {
 	return link.String(), nil
 }
 
-// What is signed: the last key of a page, of a collection, and an operation, of a subscription.
+// The purposes of signatures: for the last key of a page of a collection, and for an operation.
 const (
 	paging       = "page tokens"
 	operationIDs = "operation ids"
@@ -69,7 +69,7 @@ const (
 // macSize is the length of a MAC, in bytes.
 const macSize = 16
 
-// macs are the MACs of a text by the keys of a ring, for a purpose; the first is the one to give.
+// macs returns the MACs of a text with the keys of a ring, for a purpose; new ones use the first.
 func macs(keys seal.Ring, purpose string, text []byte) ([][]byte, error) {
 	all, err := keys.Derive(purpose)
 	for i, key := range all {
@@ -80,7 +80,7 @@ func macs(keys seal.Ring, purpose string, text []byte) ([][]byte, error) {
 	return all, err
 }
 
-// signed is a text that callers bring back, with a signature: they cannot make one of their own.
+// signed returns a text with a signature: callers bring it back, and cannot make one of their own.
 func signed(keys seal.Ring, what, of string, text []byte) ([]byte, error) {
 	all, err := macs(keys, what, append([]byte(of+"\x00"), text...))
 	if err != nil {
@@ -89,7 +89,7 @@ func signed(keys seal.Ring, what, of string, text []byte) ([]byte, error) {
 	return append(all[0], text...), nil
 }
 
-// checked is the text that was signed, with any of the keys.
+// checked returns a text that was signed with any of the keys.
 func checked(keys seal.Ring, what, of string, data []byte) (text []byte, good bool) {
 	if len(data) < macSize {
 		return nil, false

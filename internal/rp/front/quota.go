@@ -13,11 +13,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// quota holds what a change takes of its subscription's quotas.
+// quota holds the claims of a change on its subscription's quotas.
 type quota struct {
 	api   *API
 	r     *request
-	key   string // of what is made
+	key   string // of the new resource
 	taken []fair.Resource
 }
 
@@ -39,7 +39,7 @@ func (q *quota) need(of fair.Resource) error {
 		of, q.r.names.of("subscription"), limit, used, used+1, contact)
 }
 
-// needBytes claims room for a node that is made, or wants more than it did.
+// needBytes claims bytes for a node that is new, or whose settings have grown.
 func (q *quota) needBytes(old store.Row[flexnode.Node], next flexnode.Node) error {
 	if old.Exists() && old.Value.Revision == next.Revision {
 		return nil
@@ -75,7 +75,7 @@ func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
 	}
 }
 
-// usage describes how much of a quota is used (RPC, usages).
+// usage is the use of a quota (RPC, usages).
 type usage struct {
 	Unit         string    `json:"unit"`
 	Name         usageName `json:"name"`
@@ -88,7 +88,7 @@ type usageName struct {
 	LocalizedValue string `json:"localizedValue"`
 }
 
-// listUsages tells how much of its quotas a subscription uses; they are the same in all locations.
+// listUsages answers with a subscription's use of its quotas, which are the same in all locations.
 func (a *API) listUsages(r *request) (any, error) {
 	words := map[fair.Resource]string{
 		fair.Nodes: "Flex nodes", fair.Clusters: "Target clusters of flex nodes",

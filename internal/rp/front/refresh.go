@@ -11,9 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// refreshCredentials gives a node its configuration with the secrets, sealed to the key that it
-// sends: a changed client secret, and a bootstrap token. Only the node gets them, now or formerly,
-// no caller that acts for it; an Arc machine, which Resource Manager does not name, gets no secret.
+// refreshCredentials answers with a node's configuration and its secrets, a changed client secret
+// and a bootstrap token, sealed to the key in the request. Only the node gets them, by its present
+// or a former identity; an Arc machine, which Resource Manager does not name, gets no secret.
 func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 	node, err := a.storedNode(r)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// registerKey makes a machine's key that of a node. The machine proves the key by signing, and the
-// node by an enrolment secret or by the node's identity in Azure.
+// registerKey registers a machine's key for a node. The machine proves the key by a signature, and
+// the node by an enrolment secret or by the node's Azure identity.
 func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 	key, boot, err := r.keyToRegister(ask)
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 				}
 			}
 		}
-		if as == flexnode.Registered { // a token of Azure proves what a machine says
+		if as == flexnode.Registered { // an Azure token takes precedence over the machine's claim
 			next = next.Joins(cmp.Or(r.caller.ObjectID, ask.PrincipalID))
 		}
 		if next.MachineKey != row.Value.MachineKey {
@@ -71,7 +71,8 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 }
 
 // revokeReplaced revokes the certificates of a machine that another one has replaced with an
-// enrolment secret, but the one that it proves to have: it may have replaced its own key.
+// enrolment secret, except a certificate that the latter proves to have: it may be the same
+// machine.
 func (a *API) revokeReplaced(
 	v *store.View, r *request, key, enrolment string, proof *api.KubeletProof,
 ) error {
@@ -90,7 +91,7 @@ func (a *API) revokeReplaced(
 	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
-// returns notes that a machine was a node of the name before: it has what it had until it leaves.
+// returns gives a node the certificates that its machine has as a deleted node of that name.
 func (a *API) returns(v *store.View, r *request, n flexnode.Node) error {
 	row := a.Store.Certificates.Row(v, r.nodeKey())
 	if row.Value.HeldUntil(a.Now()).IsZero() {
@@ -108,7 +109,7 @@ func (a *API) returns(v *store.View, r *request, n flexnode.Node) error {
 	return a.Store.Certificates.Put(v, r.nodeKey(), row.Value)
 }
 
-// keyToRegister is the thumbprint of the key that a request registers, and the machine's boot.
+// keyToRegister returns the thumbprint of the key that a request registers, and the machine's boot.
 func (r *request) keyToRegister(ask api.RegisterKey) (key, boot string, err error) {
 	if r.caller.isMachine() {
 		return r.caller.MachineKey, r.caller.Boot.ID, nil
@@ -130,8 +131,8 @@ func (r *request) keyToRegister(ask api.RegisterKey) (key, boot string, err erro
 	return c.MachineKey, c.Boot.ID, nil
 }
 
-// enrols returns the id of the enrolment secret of a request that may register a key, or "" if the
-// node's identity in Azure asks. A machine without a key that the node has needs one of them.
+// enrols returns the id of the enrolment secret with which a request registers a key, or "" for the
+// node's Azure identity. A machine needs one of them, unless the node has its key.
 func (a *API) enrols(r *request, n flexnode.Node, ask api.RegisterKey) (string, error) {
 	if !r.caller.isMachine() {
 		if r.caller.hasIdentity(n.Identity, n.Former) {
@@ -149,7 +150,7 @@ func (a *API) enrols(r *request, n flexnode.Node, ask api.RegisterKey) (string, 
 	return id, err
 }
 
-// unenrolled is the answer to a machine that does not prove that it may be the node.
+// unenrolled returns the error for a machine that does not prove that it may be the node.
 func unenrolled() error {
 	return arm.Errorf(401, "EnrolmentFailed", "The machine's key is not registered: the enrolment "+
 		"secret is not one of this node, or it was used, replaced, or has expired. POST "+
@@ -166,7 +167,7 @@ type Kubelets interface {
 }
 
 // provedByKubelet reports whether a machine with a key runs the kubelet of a request's node. It
-// counts after a restore only, when the store may not know what has happened since the backup.
+// counts only after a restore, when the store may lack changes since the backup.
 func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (bool, error) {
 	poll := a.lookUp(r)
 	if proof == nil || poll == nil || poll.MachineKey == key || a.Kubelets == nil {

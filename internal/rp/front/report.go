@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// reportStatus takes what an agent says of its node. It does not touch the desired configuration.
+// reportStatus stores an agent's report. It does not touch the desired configuration.
 func (a *API) reportStatus(r *request) (any, error) {
 	report, err := flexnode.ReadReport(r.body)
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *API) beginChange(r *request, ask api.BeginChange) (any, error) {
 	return answer, nil
 }
 
-// byAgent makes a change that a node's agent asks for, and returns the node as it was.
+// byAgent makes a change that a node's agent requests, and returns the previous node.
 func (a *API) byAgent(
 	r *request, what string, ahead []string, decide func(*store.View, flexnode.Node) error,
 ) (n flexnode.Node, err error) {
@@ -102,7 +102,7 @@ func (a *API) byAgent(
 	return n, err
 }
 
-// beginning reads what the answer depends on. The write depends on all of it.
+// beginning reads the arguments of Node.Begin. The write depends on all these rows.
 func (a *API) beginning(v *store.View, r *request, n flexnode.Node) (flexnode.Beginning, error) {
 	cluster := a.Store.Clusters.Row(v, r.clusterKey()).Value
 	history := a.Store.History.Row(v, r.nodeKey()).Value

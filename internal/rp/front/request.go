@@ -21,10 +21,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// uidHeader is sent by agents: the uid of the node that they are.
+// uidHeader is the header in which agents send the uid of their node.
 const uidHeader = "X-Ms-Flexnode-Uid"
 
-// trialHeader is sent by agents with a poll that only finds out whether it would be answered.
+// trialHeader is the header of an agent's poll that only tests whether it is answered.
 const trialHeader = "X-Ms-Flexnode-Trial"
 
 // request is one request on its way through the steps of serve.
@@ -33,28 +33,28 @@ type request struct {
 	answer   *response
 	listener *listener
 	route    *route
-	// names are the variable segments of the path, in the caller's casing.
+	// names holds the variable segments of the path, in the caller's casing.
 	names names
 	query url.Values // keys in lower case
 	body  []byte
 	// caller is the request's caller, once it is known.
 	caller Caller
-	// node tells that the caller is the node that the request is about, now or formerly, own that
-	// it was let in as that, or as one that was deleted, without a role.
+	// node reports that the caller is, or was, the node that the request is about, own that it was
+	// authorized as that node, or as a deleted one, without a role.
 	node, own bool
 	id        string // x-ms-request-id
-	key       string // nodeKey, once it was asked for
-	// uid is the one that the caller says it is of, in lower case; "" for none, and for people.
+	key       string // nodeKey, once it was used
+	// uid is the uid of the node that the caller claims to be, in lower case; "" for people.
 	uid string
-	// known holds the index's data of the node; nil if it is to be asked.
+	// known holds the index's data of the node; nil until it is read.
 	known *store.Poll
 	// waited is the time that a poll has waited for its node to change.
 	waited time.Duration
-	// byNode tells that it counts as the node's own, place is its place at the gate.
+	// byNode reports that it counts as the node's own, place is its place at the gate.
 	byNode   bool
 	place    *fair.Place
 	bodyRead bool
-	// before and after are what the audit log tells of a change: versions.
+	// before and after are versions, for the audit log of a change.
 	before, after string
 }
 
@@ -76,7 +76,7 @@ func (r *request) nodeKey() string {
 	return r.key
 }
 
-// resourceID is the id of the request's resource as the caller wrote it, without an action.
+// resourceID returns the id of the request's resource as the caller wrote it, without an action.
 func (r *request) resourceID() string {
 	path := "/" + strings.Trim(r.originalPath(), "/")
 	if r.route.action != "" {
@@ -85,8 +85,8 @@ func (r *request) resourceID() string {
 	return path
 }
 
-// scope returns what permission is asked for: the route with the names in it, so that it is always
-// of the form that roles and denials are compared with.
+// scope returns the scope that needs the permission: the route with its names, so that it always
+// has the form that roles and denials are compared with.
 func (r *request) scope() string {
 	segments, at := slices.Clone(r.route.segments), 0
 	for i, s := range segments {
@@ -101,7 +101,7 @@ func (r *request) scope() string {
 	return "/" + strings.Join(segments, "/")
 }
 
-// originalPath is the path that the caller used, which ARM tells in Referer, in its casing.
+// originalPath returns the path that the caller used, which ARM sends in Referer, in its casing.
 func (r *request) originalPath() string {
 	u := r.referer()
 	if u != nil && arm.EqualFold(strings.Trim(u.Path, "/"), strings.Trim(r.URL.Path, "/")) {
@@ -110,7 +110,7 @@ func (r *request) originalPath() string {
 	return r.URL.Path
 }
 
-// referer is the URL that Resource Manager's caller used; nil for others: anybody can send it.
+// referer returns the URL that Resource Manager's caller used; nil for others, who can forge it.
 func (r *request) referer() *url.URL {
 	if !r.caller.Trusted {
 		return nil
@@ -122,7 +122,7 @@ func (r *request) referer() *url.URL {
 	return u
 }
 
-// publicURL is the URL of this request as its caller knows it.
+// publicURL returns the URL of this request as its caller knows it.
 func (r *request) publicURL() url.URL {
 	if u := r.referer(); u != nil {
 		return *u
@@ -134,10 +134,10 @@ func (r *request) publicURL() url.URL {
 	return u
 }
 
-// preconditions checks If-Match and If-None-Match; etag is "" for nothing (RPC, ETags).
+// preconditions checks If-Match and If-None-Match; etag is "" for a missing resource (RPC, ETags).
 func (r *request) preconditions(etag string) error {
 	if want := r.Header.Get("If-Match"); want != "" {
-		// Deleting what is not there has been done.
+		// A DELETE of a missing resource has succeeded.
 		missing := etag == "" && r.Method != http.MethodDelete
 		if missing || etag != "" && !listedDesired(want, etag) {
 			return arm.Errorf(412, "PreconditionFailed",
@@ -153,8 +153,8 @@ func (r *request) preconditions(etag string) error {
 	return nil
 }
 
-// first returns the first value of a header, "" without a value. Headers that each poll may have
-// are taken by their canonical names: Header.Get makes sure of that each time.
+// first returns the first value of a header, "" without a value. Headers of polls are read by their
+// canonical names, since Header.Get canonicalizes each time.
 func first(values []string) string {
 	if len(values) == 0 {
 		return ""
@@ -162,7 +162,7 @@ func first(values []string) string {
 	return values[0]
 }
 
-// listed reports whether a list of ETags has one; * has them all (RFC 9110, section 13.1).
+// listed reports whether a list of ETags has one; * matches all (RFC 9110, section 13.1).
 func listed(list, etag string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
@@ -173,8 +173,8 @@ func listed(list, etag string) bool {
 	return false
 }
 
-// listedDesired reports whether a list of ETags has one of the same desired state: who has read it
-// may change it, whatever agents are offered meanwhile (flexnode.ETag).
+// listedDesired reports whether a list of ETags has one of the same desired state: a caller that
+// has read it may change it, whatever agents are offered since (flexnode.ETag).
 func listedDesired(list, etag string) bool {
 	if listed(list, etag) {
 		return true
@@ -220,15 +220,15 @@ func (r *request) checkVersion() error {
 			"api-versions are '%s'.", given[0], kind, supported)
 }
 
-// flag is a query parameter that is true or false.
+// flag reports whether a query parameter is true.
 func (r *request) flag(name string) bool {
 	return strings.EqualFold(r.query.Get(strings.ToLower(name)), "true")
 }
 
-// shorten keeps what a caller sent from filling an answer or a log.
+// shorten limits a text from a caller, so that it cannot fill a response or a log.
 func shorten(s string) string { return cut(s, 100) }
 
-// cut keeps at most so many bytes of a text.
+// cut returns at most so many bytes of a text.
 func cut(s string, most int) string {
 	if len(s) > most {
 		s = s[:most] + "..."
@@ -236,7 +236,7 @@ func cut(s string, most int) string {
 	return strings.ToValidUTF8(s, "?")
 }
 
-// maxBody bounds a request body without a bound of its route. ARM's limit is 4 MB.
+// maxBody limits a request body unless its route does. ARM's limit is 4 MB.
 const maxBody = 256 << 10
 
 // readBody reads the body of methods that have one.

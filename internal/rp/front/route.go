@@ -10,23 +10,23 @@ import (
 
 const (
 	namespace = "Microsoft.ContainerService"
-	// registerAction needs no subscription that is registered.
+	// registerAction does not need a registered subscription.
 	registerAction = namespace + "/register/action"
 )
 
 // handler returns the answer to a request, unless it has written one: a resource, anything else
 // that is sent as JSON, or nil for no content. Its error is an *arm.Error, flexnode.Problems, or
-// anything else, which the caller does not get to see.
+// another one, which the caller does not see.
 type handler func(*request) (answer any, err error)
 
-// resource is the answer with a resource, which was created or not, and its ETag.
+// resource is an answer with a resource, which may be a new one, and its ETag.
 type resource struct {
 	created bool
 	etag    string
 	shown   any
 }
 
-// asked is a handler of requests whose body is read with flexnode.Decode or one of its variants.
+// asked returns a handler of requests whose body is read with flexnode.Decode or one like it.
 func asked[T any](
 	decode func(body []byte, into any) error, handle func(*request, T) (any, error),
 ) handler {
@@ -42,7 +42,7 @@ func asked[T any](
 // route is one operation.
 type route struct {
 	method, pattern string
-	// what is the operation in words, for the list of operations.
+	// what describes the operation in the list of operations.
 	what   string
 	handle handler
 	// permission is the action that the caller must be allowed to do; "" for none.
@@ -55,18 +55,18 @@ type route struct {
 	plain bool
 	// own lets a node itself do this without a role.
 	own bool
-	// registers is for a machine with a key of no node, and not there for Resource Manager;
-	// managerOnly is there for it alone.
+	// registers is open to a machine whose key no node has, and hidden from Resource Manager;
+	// managerOnly is hidden from all others.
 	registers, managerOnly bool
-	// maxBody bounds the request body, in bytes; 0 is the bound of all.
+	// maxBody limits the request body, in bytes; 0 is the general limit.
 	maxBody int
-	// many marks what goes over many resources or revisions: it counts as a list.
+	// many marks a request about many resources or revisions: it counts as a list.
 	many bool
-	// bucket is the one of each node for this, besides that for all that it asks; "" for none.
+	// bucket is the kind of a limit of each node, besides that for all its requests; "" for none.
 	bucket fair.Kind
-	// change marks what a subscription that is not registered or suspended may not do.
+	// change marks a request that an unregistered or suspended subscription may not make.
 	change bool
-	// open needs no caller: it tells what is public.
+	// open needs no caller: the answer is public.
 	open     bool
 	segments []string
 	// polling is the name of a poll in metrics and audit.
@@ -84,7 +84,7 @@ const (
 	inOperations   = inProvider + "/locations/{location}"
 )
 
-// routes are all operations of the API.
+// routes returns all operations of the API.
 func (a *API) routes() []route {
 	table := append(a.nodeRoutes(), a.clusterRoutes()...)
 	table = append(table, a.providerRoutes()...)
@@ -95,7 +95,7 @@ func (a *API) routes() []route {
 	return table
 }
 
-// of gives routes their resource type, with which their permissions begin.
+// of completes routes of a resource type, with which their permissions begin.
 func of(kind string, table []route) []route {
 	for i := range table {
 		r := &table[i]

@@ -31,7 +31,7 @@ func strip(h http.Header) {
 	h.Del("Referer")
 }
 
-// ServeHTTP implements http.Handler: the steps of serve, and what always happens around them.
+// ServeHTTP implements http.Handler. It runs serve, writes its error, and observes the request.
 func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	began := time.Now()
 	answer := &response{ResponseWriter: w, status: http.StatusOK}
@@ -49,7 +49,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	l.api.observe(r, answer, time.Since(began)-r.waited)
 }
 
-// serveSafely is serve, with a panic as an error.
+// serveSafely runs serve, and returns a panic as an error.
 func (l *listener) serveSafely(r *request) (err error) {
 	defer func() {
 		p := recover()
@@ -66,8 +66,8 @@ func (l *listener) serveSafely(r *request) (err error) {
 	return l.serve(r)
 }
 
-// serve is the way of every request. Unmatched ones are refused in ARM's order: version, caller,
-// path.
+// serve runs the steps of every request. Unmatched ones are refused in ARM's order: version,
+// caller, path.
 func (l *listener) serve(r *request) error {
 	unmatched := l.match(r)
 	if err := r.checkVersion(); err != nil {
@@ -115,7 +115,7 @@ func lowerKeys(raw string) url.Values {
 	if raw == "api-version="+api.APIVersion {
 		return agentsQuery
 	}
-	parsed, _ := url.ParseQuery(raw) // what does not parse is not there
+	parsed, _ := url.ParseQuery(raw) // parameters that do not parse are left out
 	if strings.IndexByte(raw, '%') < 0 && strings.ToLower(raw) == raw {
 		return parsed
 	}
@@ -127,7 +127,7 @@ func lowerKeys(raw string) url.Values {
 	return lower
 }
 
-// correlate sets the headers by which one request is found in several logs.
+// correlate sets the headers that identify a request in several logs.
 func correlate(w http.ResponseWriter, r *request) {
 	correlation := first(r.Header["X-Ms-Correlation-Request-Id"])
 	if correlation == "" || len(correlation) > 64 {
@@ -143,7 +143,7 @@ func correlate(w http.ResponseWriter, r *request) {
 	}
 }
 
-// authorize asks whether the caller may do this. Resource Manager has, and a node may for itself.
+// authorize checks the caller's permission. Resource Manager has checked it; a node needs none.
 func (a *API) authorize(r *request) error {
 	if r.caller.isMachine() {
 		return a.authorizeMachine(r)
@@ -155,7 +155,7 @@ func (a *API) authorize(r *request) error {
 	if e, ok := errors.AsType[*arm.Error](refused); !ok || e.Status != 403 || !r.route.own {
 		return refused
 	}
-	// Anybody with a token of the tenant comes here: who is refused often costs the store nothing.
+	// Any token of the tenant gets here: a caller that is refused often costs the store nothing.
 	stranger := a.stranger(r.caller.TenantID + "/" + r.caller.ObjectID)
 	if stranger.Tokens() < 1 {
 		return refused
@@ -168,7 +168,7 @@ func (a *API) authorize(r *request) error {
 	return refused
 }
 
-// How often the store is asked about a caller that turns out to be no node.
+// Limits of reads of the store about a caller that turns out to be no node.
 const (
 	refusals     = 10
 	refusalAgain = time.Second
@@ -178,7 +178,7 @@ func (a *API) stranger(key string) *rate.Limiter {
 	return a.strangers.of(key, refusalAgain, refusals)
 }
 
-// askRole is an error unless the caller has a role for what it asks.
+// askRole returns an error unless the caller has a role for the request.
 func (a *API) askRole(r *request) error {
 	if r.caller.isMachine() {
 		return notRegistered() // it has no roles
@@ -195,7 +195,7 @@ func (a *API) askRole(r *request) error {
 	return nil
 }
 
-// forbidden is the answer to a caller that has no role for what it asks.
+// forbidden returns the error for a caller that has no role for the request.
 func (r *request) forbidden(scope string) error {
 	return arm.Errorf(403, "AuthorizationFailed",
 		"The client '%s' with object id '%s' does not have authorization to perform action '%s' "+
@@ -204,7 +204,7 @@ func (r *request) forbidden(scope string) error {
 		r.caller.Name, r.caller.ObjectID, r.route.permission, scope)
 }
 
-// response remembers what was answered.
+// response records the status of the answer.
 type response struct {
 	http.ResponseWriter
 	status int

@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// recognize reports whether a request is of a node about itself, as far as the index knows: it
-// counts as the node's then, not as its identity's, which many nodes may share.
+// recognize marks a request from a node about itself, by the index: it counts as the node's, not as
+// its identity's, which many nodes may share.
 func (a *API) recognize(r *request) error {
 	if !r.route.own {
 		return nil
@@ -32,7 +32,7 @@ func (a *API) recognize(r *request) error {
 	}
 	r.byNode = a.ownNode(r)
 	if r.caller.Trusted {
-		// Anybody may name the uid, and many nodes may share an identity: it takes both.
+		// Any caller may name the uid, and many nodes may share an identity: it takes both.
 		r.own, r.byNode = false, r.node && uid != ""
 	}
 	return nil
@@ -51,7 +51,7 @@ func (r *request) kind() fair.Kind {
 	return fair.Reads
 }
 
-// class is which places a request needs.
+// class returns the class of the places that a request needs.
 func (r *request) class() fair.Class {
 	switch {
 	case r.byNode && r.route.bucket != "":
@@ -69,7 +69,7 @@ func (r *request) class() fair.Class {
 }
 
 // throttle refuses a request of a caller that has sent too many lately, before its permission is
-// checked. What Resource Manager tells of itself is never refused: no caller makes it tell more.
+// checked. Resource Manager's own requests are never refused: no caller can cause more of them.
 func (a *API) throttle(r *request) error {
 	switch {
 	case r.route.managerOnly:
@@ -80,9 +80,9 @@ func (a *API) throttle(r *request) error {
 	return a.take(r, fair.Bucket{Of: fair.Principal, Kind: r.kind(), ID: r.principal()}, 0)
 }
 
-// throttleAllowed refuses an allowed request if too much is asked in its subscription, not counting
-// what everybody may ask, or if it costs the store and too much of it is asked of the node. Who is
-// not the node has a bucket of his own there.
+// throttleAllowed refuses an authorized request if its subscription has sent too many, not counting
+// public ones, or if it uses the store and there were too many such requests about the node. Other
+// callers than the node have a bucket of their own there.
 func (a *API) throttleAllowed(r *request) error {
 	if !r.byNode && r.route.permission != "" {
 		of := fair.Bucket{Of: fair.Subscription, Kind: r.kind(), ID: r.subscriptionKey()}
@@ -103,8 +103,8 @@ func (a *API) throttleAllowed(r *request) error {
 	return a.take(r, fair.Bucket{Of: fair.Node, Kind: r.route.bucket, ID: key}, 0)
 }
 
-// throttleStored refuses what the store would be asked for nodes, if too much of it is asked for
-// those of a subscription, or of an identity that many of them share. No two share a machine's key.
+// throttleStored refuses a node's request that uses the store if the nodes of its subscription, or
+// those that share its identity, have sent too many. No two share a machine's key.
 func (a *API) throttleStored(r *request) error {
 	if !r.byNode {
 		return nil
@@ -123,8 +123,8 @@ func (a *API) throttleStored(r *request) error {
 	return nil
 }
 
-// AdmitDelivery has what is asked with a configuration URL wait for its place, by the key of its
-// credential; leave gives that back. Otherwise it returns when to ask again.
+// AdmitDelivery waits for a place for a request with a configuration URL, by the key of its
+// credential; leave gives the place back. Without one, again is the time to wait before a retry.
 func (a *API) AdmitDelivery(
 	ctx context.Context, credential string,
 ) (leave func(), again time.Duration) {
@@ -140,7 +140,7 @@ func (a *API) AdmitDelivery(
 	return place.Leave, 0
 }
 
-// principal returns the id that the request counts for.
+// principal returns the id that the request is counted for.
 func (r *request) principal() string {
 	switch {
 	case r.route.open:
@@ -153,7 +153,7 @@ func (r *request) principal() string {
 	return arm.Fold(r.caller.AppID)
 }
 
-// take takes from a bucket of so many nodes, or is the error without a rest. People see the rest.
+// take takes from a bucket of so many nodes; an error if it is empty. People see the rest.
 func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 	v := a.Throttle.Take(of, nodes)
 	if v.Limited && of.Of != fair.Node {
@@ -176,16 +176,16 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 		v.Of.PerSecond)}
 }
 
-// seconds is a time in whole seconds, one at least.
+// seconds returns a time in whole seconds, at least one.
 func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
 
-// enter waits for a place among the requests that are answered at once.
+// enter waits for a place among the concurrent requests.
 func (a *API) enter(r *request) (err error) {
 	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
 	return orBusy(err)
 }
 
-// askStore waits for a place among the requests of nodes that ask the store, if this is one.
+// askStore waits for a place among the requests of nodes that use the store, if this is one.
 func (r *request) askStore() error {
 	if !r.byNode {
 		return nil
@@ -206,10 +206,10 @@ func orBusy(err error) error {
 // unread limits the time of a refused caller for the rest of its body, which is not read.
 const unread = time.Second
 
-// hurry keeps a caller whose body is not read from holding the connection with it.
+// hurry limits the time for which a caller with an unread body can hold the connection.
 func hurry(w http.ResponseWriter, r *request) {
 	if !r.bodyRead && r.ContentLength != 0 {
-		// A connection that cannot be told is closed when its own deadline comes.
+		// If this fails, the connection is closed at its own deadline.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread))
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// guesses limits the places that are tried for a node's pod subnet before all of the pool is read.
+// guesses is the number of subnets that are tried for a node before the whole pool is read.
 const guesses = 8
 
 // reserveSubnet reserves a pod subnet for a node, in the change that writes the node.
@@ -43,9 +43,9 @@ func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (stri
 	}
 }
 
-// subnetsNotKnown is that it is not known which pod subnets the cluster's Nodes have: they have not
-// been seen in that epoch of the store. So it is for about a second after the registration of a
-// cluster, whose Nodes may be those of a former one, and after a restore.
+// subnetsNotKnown is the error while the pod subnets of the cluster's Nodes are unknown: they have
+// not been seen in that epoch of the store. This lasts about a second after the registration of a
+// cluster, which may have Nodes of a previous registration, and after a restore.
 type subnetsNotKnown struct{ epoch int64 }
 
 func (subnetsNotKnown) Error() string { return "the pod subnets of the Nodes are not known" }
@@ -57,7 +57,7 @@ func (subnetsNotKnown) ARM() *arm.Error {
 			"takes about a second once the cluster is reached, as its property 'reachable' tells.")
 }
 
-// knowSubnets is subnetsNotKnown, or nil.
+// knowSubnets returns subnetsNotKnown, unless the pod subnets of the cluster's Nodes are known.
 func (a *API) knowSubnets(v *store.View, c flexnode.Cluster) error {
 	epoch, err := a.Store.Epoch(v)
 	if err != nil || c.SubnetsEpoch >= epoch {

@@ -25,7 +25,7 @@ const (
 	deleted      = "Deleted"
 )
 
-// register registers a subscription, and keeps what ARM has told of it.
+// register registers a subscription, and keeps the properties that ARM has sent.
 func (a *API) register(r *request) (any, error) {
 	key := r.subscriptionKey()
 	err := a.change(r, "subscription written", func(v *store.View) error {
@@ -40,7 +40,7 @@ func (a *API) register(r *request) (any, error) {
 	return r.provider(registered), err
 }
 
-// provider is the provider in the subscription of a request.
+// provider returns the provider's registration in the subscription of a request.
 func (r *request) provider(state string) object {
 	return object{
 		"id":        "/subscriptions/" + r.names.of("subscription") + "/providers/" + namespace,
@@ -48,8 +48,8 @@ func (r *request) provider(state string) object {
 	}
 }
 
-// putSubscription receives a subscription's state from ARM (RPC, subscription lifecycle). With a
-// deleted one its registrations are deleted, by their reconcilers; no machine is given back.
+// putSubscription receives a subscription's state from ARM (RPC, subscription lifecycle).
+// Reconcilers delete the registrations of a deleted one; no machine is wiped.
 func (a *API) putSubscription(r *request) (any, error) {
 	var body flexnode.Subscription
 	if err := json.Unmarshal(r.body, &body); err != nil {
@@ -78,8 +78,8 @@ func (a *API) putSubscription(r *request) (any, error) {
 	return body, nil
 }
 
-// deleteClusters marks all registrations of a subscription that was deleted. No other is made
-// meanwhile: that depends on the row of the subscription.
+// deleteClusters marks all registrations of a deleted subscription. No other is made meanwhile,
+// since that depends on the row of the subscription.
 func (a *API) deleteClusters(r *request, subscription string) error {
 	rows, _, err := a.Store.Clusters.List(r.Context(), subscription+"/")
 	if err != nil {
@@ -116,7 +116,7 @@ func (a *API) checkSubscription(r *request) error {
 	return r.allowedIn(row.Value.State)
 }
 
-// allowedIn is an error if the request may not be made in a subscription in a state.
+// allowedIn returns an error if the request may not be made in a subscription in a state.
 func (r *request) allowedIn(state string) error {
 	id := r.names.of("subscription")
 	switch {
@@ -137,7 +137,7 @@ func (r *request) allowedIn(state string) error {
 // object is a JSON object.
 type object = map[string]any
 
-// listOperations answers what the provider can be asked for, made of the routes themselves.
+// listOperations answers with the provider's operations, made from the routes.
 func (a *API) listOperations(*request) (any, error) {
 	value, known := []object{}, map[string]bool{"": true}
 	for _, route := range a.routes() {
@@ -157,7 +157,7 @@ func (a *API) listOperations(*request) (any, error) {
 	return api.List[object]{Value: value}, nil
 }
 
-// getProvider answers the metadata of the provider, which clients read api-versions from.
+// getProvider answers with the provider's metadata, where clients find api-versions.
 func (a *API) getProvider(r *request) (any, error) {
 	state := "NotRegistered"
 	if known := a.Index.Subscription(r.subscriptionKey()); known != "" && known != unregistered {

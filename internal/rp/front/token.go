@@ -12,9 +12,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// regenerateToken makes a new credential in place of the present one; the configuration and its
-// version remain. The node's machine remains it until another registers its key. With revokeNow it
-// is shut out at once, and its Node is deleted, beside which no other can register.
+// regenerateToken replaces the credential; the configuration and its version remain. The node's
+// machine stays registered until another registers its key. With revokeNow it is shut out at once,
+// and its Node is deleted: no other machine can register beside it.
 func (a *API) regenerateToken(r *request) (any, error) {
 	return a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
 		if !r.flag("revokeNow") {
@@ -48,7 +48,7 @@ func (a *API) awaitURL(r *request, node flexnode.Node) (any, error) {
 	return nil, nil
 }
 
-// issue has a node have a new credential, unless its own will do, and answers with the URL.
+// issue issues a node's credential, unless its present one will do, and answers with the URL.
 func (a *API) issue(
 	r *request, will func(*store.View, *flexnode.Node) (bool, error),
 ) (any, error) {
@@ -81,8 +81,8 @@ func (a *API) issue(
 	return a.awaitURL(r, next)
 }
 
-// listConfigURL tells the URL that is in force. A node that no machine has used one of gets one: a
-// template can call functions whose names begin with list, and no others.
+// listConfigURL answers with the URL in force. It makes one for a node whose URLs no machine has
+// used: a template can only call functions whose names begin with list.
 func (a *API) listConfigURL(r *request) (any, error) {
 	return a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
 		use := a.Credentials.UseOf(v, r.nodeKey(), *n)

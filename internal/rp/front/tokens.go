@@ -8,7 +8,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// tokens remembers the callers of tokens that were verified, until the tokens end.
+// tokens caches the callers of verified tokens until these expire.
 type tokens struct {
 	known *lru.Cache[tokenHash, verified]
 	now   func() time.Time
@@ -18,7 +18,7 @@ type tokens struct {
 // find.
 type tokenHash [sha256.Size / 2]byte
 
-// verified is the caller of a token that holds until its end.
+// verified is the caller of a token, and the time at which that expires.
 type verified struct {
 	caller Caller
 	ends   time.Time
@@ -33,14 +33,14 @@ func hashOf(token string) tokenHash {
 	return tokenHash(sum[:])
 }
 
-// caller returns the caller of a token that is known and holds.
+// caller returns the caller of a cached token that has not expired.
 func (t tokens) caller(token string) (Caller, bool) {
 	found, ok := t.known.Get(hashOf(token))
 	return found.caller, ok && t.now().Before(found.ends)
 }
 
-// remember adds a token, and forgets tokens that have ended: of those that were used longest ago
-// two at most, which is more than there are added.
+// remember adds a token, and removes expired ones: at most two of the least recently used, which is
+// more than are added.
 func (t tokens) remember(token string, c Caller, ends time.Time) {
 	t.known.Add(hashOf(token), verified{c, ends})
 	for range 2 {
@@ -51,7 +51,7 @@ func (t tokens) remember(token string, c Caller, ends time.Time) {
 	}
 }
 
-// newCache keeps so many values, of those used last.
+// newCache returns a cache of the most recently used values, at most size.
 func newCache[K comparable, V any](size int) *lru.Cache[K, V] {
 	cache, err := lru.New[K, V](size)
 	if err != nil {
@@ -60,14 +60,14 @@ func newCache[K comparable, V any](size int) *lru.Cache[K, V] {
 	return cache
 }
 
-// limiters limit what each caller may ask.
+// limiters holds the rate limiter of each caller.
 type limiters struct {
 	*lru.Cache[string, *rate.Limiter]
 }
 
 func newLimiters() limiters { return limiters{newCache[string, *rate.Limiter](10_000)} }
 
-// of returns the limiter of a caller, which begins with a burst.
+// of returns the limiter of a caller: a burst, then one request after each pause.
 func (l limiters) of(key string, again time.Duration, burst int) *rate.Limiter {
 	if known, ok := l.Get(key); ok {
 		return known

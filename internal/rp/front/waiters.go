@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Waiters are the polls of this replica that wait until their nodes change (Prefer: wait=N, RFC
-// 7240). Each is woken by the index when that has a change of its node, and by nothing else: a poll
-// that waits costs its connection, an entry here and a timer.
+// Waiters holds the polls of this replica that wait until their nodes change (Prefer: wait=N, RFC
+// 7240). Only a change of its node in the index wakes a poll: a poll that waits costs its
+// connection, an entry here and a timer.
 type Waiters struct {
 	longest time.Duration
 	most    int
@@ -26,19 +26,19 @@ type Waiters struct {
 // waiter is one poll that waits.
 type waiter struct {
 	own   bool          // of the node's agent
-	woken chan struct{} // full when it is to see what its node is now
+	woken chan struct{} // full when it must look at its node
 }
 
-// maxPerNode limits how many polls of its agent may wait for one node, one that it has given up
-// among them, and how many of others: people must not keep the agent from waiting.
+// maxPerNode limits the waiting polls of a node's agent, including abandoned ones, and those of
+// other callers: people must not keep the agent from waiting.
 const maxPerNode = 4
 
-// NewWaiters lets so many polls wait at once, each for at most so long.
+// NewWaiters lets up to most polls wait at once, each for at most longest.
 func NewWaiters(longest time.Duration, most int) *Waiters {
 	return &Waiters{longest: longest, most: most, of: map[string][]*waiter{}}
 }
 
-// Wake is to be told of each change of the index (Index.Subscribe).
+// Wake wakes the polls that wait for a changed row; the index calls it (Index.Subscribe).
 func (w *Waiters) Wake(table, key string) {
 	if table != "nodes" {
 		return
@@ -62,14 +62,14 @@ func (w *Waiters) End() {
 	}
 }
 
-// Count returns how many polls wait.
+// Count returns the number of waiting polls.
 func (w *Waiters) Count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.count
 }
 
-// enter adds one who waits for a node, its own agent or another; nil if there are too many of them.
+// enter adds a poll that waits for a node, its agent's or another; nil if there are too many.
 func (w *Waiters) enter(key string, own bool) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,11 +101,11 @@ func (w *Waiters) leave(key string, gone *waiter) {
 func (x *waiter) wake() {
 	select {
 	case x.woken <- struct{}{}:
-	default: // it is to look anyway
+	default: // it will look anyway
 	}
 }
 
-// wait is the waiting of one poll; the zero value does not wait.
+// wait is the wait of one poll; the zero value does not wait.
 type wait struct {
 	of    *Waiters
 	key   string
@@ -116,7 +116,7 @@ type wait struct {
 	timer   *time.Timer
 }
 
-// begin has a poll wait as long as it prefers to and may. It misses no change from now on.
+// begin starts the wait of a poll, if it prefers one and may. It misses no change from now on.
 func (w *Waiters) begin(r *request) wait {
 	granted := min(preferredWait(r.Header), w.longest)
 	if granted <= 0 || !r.isPoll() {
@@ -129,7 +129,7 @@ func (w *Waiters) begin(r *request) wait {
 	return wait{of: w, key: r.nodeKey(), entry: entry, granted: granted, began: time.Now()}
 }
 
-// end is to be called when a poll is answered; it returns how long it has waited.
+// end ends the wait when a poll is answered, and returns its duration.
 func (w *wait) end() time.Duration {
 	if w.entry == nil {
 		return 0
@@ -142,11 +142,11 @@ func (w *wait) end() time.Duration {
 	return time.Since(w.began)
 }
 
-// applied reports whether the poll may have waited as long as was granted.
+// applied reports whether the poll was allowed to wait as long as was granted.
 func (w *wait) applied() bool { return w.entry != nil && !w.of.ended.Load() }
 
-// next waits for the next change of the node; it is for a poll that may wait. It returns false
-// without a change within the granted time, and at once when the replica is to be stopped.
+// next waits for the next change of the node; the poll must be allowed to wait. It returns false
+// without a change within the granted time, and at once when the replica stops.
 func (w *wait) next(r *request) (bool, error) {
 	if w.of.ended.Load() {
 		return false, nil
@@ -168,15 +168,15 @@ func (w *wait) next(r *request) (bool, error) {
 // answerMargin limits the time to write an answer after a wait.
 const answerMargin = 30 * time.Second
 
-// extend has the connection live as long as the poll may wait; the next request has own deadlines.
+// extend extends the connection's deadlines over the wait; the next request sets its own.
 func (w *wait) extend(answer http.ResponseWriter) {
 	c, until := http.NewResponseController(answer), w.began.Add(w.granted+answerMargin)
-	_ = c.SetReadDeadline(until) // what has no deadlines needs none
+	_ = c.SetReadDeadline(until) // a connection without deadlines needs none
 	_ = c.SetWriteDeadline(until)
 }
 
-// preferredWait returns how long a caller prefers to wait (RFC 7240, section 4.3); 0 if he does not
-// say so in a way that is understood. Of several the first counts.
+// preferredWait returns the time that a caller prefers to wait (RFC 7240, section 4.3): the first
+// such preference; 0 for none, or one that is not understood.
 func preferredWait(h http.Header) time.Duration {
 	for _, value := range h["Prefer"] {
 		for one := range strings.SplitSeq(value, ",") {
