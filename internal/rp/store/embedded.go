@@ -16,12 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options are those of an etcd in this process.
+// Options configures an etcd in this process.
 type Options struct {
-	// Quota limits its file, in bytes; default 8 GiB, the most that etcd recommends.
+	// Quota limits its file, in bytes; default 8 GiB, the max that etcd recommends.
 	Quota int64
-	// NoSync leaves out waiting for the disk: what is written may be lost with the machine. It is
-	// for tests.
+	// NoSync does not wait for the disk: a crash of the machine may lose writes. It is for tests.
 	NoSync bool
 }
 
@@ -30,14 +29,14 @@ const defaultQuota = 8 << 30
 // member is the name of an embedded etcd in its cluster of one.
 const member = "flexnode-rp"
 
-// peer is the address that an embedded etcd has for its peers, of whom there are none.
+// peer returns the peer address of an embedded etcd, which has no peers.
 func peer() url.URL { return url.URL{Scheme: "http", Host: "localhost:2380"} }
 
-// socket is where an embedded etcd listens: in its directory, for backups and maintenance.
+// socket returns the socket of an embedded etcd, for backups and maintenance.
 func socket(dir string) string { return filepath.Join(dir, "etcd.sock") }
 
-// LocalEndpoint is where the embedded etcd of a running provider is reached. dir may be relative to
-// where this program was started; the URL of a socket may not.
+// LocalEndpoint returns the endpoint of a running provider's embedded etcd. dir may be relative to
+// the working directory; the URL of a socket may not.
 func LocalEndpoint(dir string) External {
 	if absolute, err := filepath.Abs(dir); err == nil {
 		dir = absolute
@@ -45,7 +44,7 @@ func LocalEndpoint(dir string) External {
 	return External{Endpoints: []string{"unix://" + socket(dir)}}
 }
 
-// Open starts an etcd on a directory, which it makes if need be. Only one program at a time can.
+// Open starts an etcd on a directory, which it creates if needed. Only one program at a time can.
 func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the data directory: %w", err)
@@ -68,11 +67,11 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 	}, nil
 }
 
-// ending limits the time for which a process that was killed may still hold its lock: until the
-// kernel has taken it apart.
+// ending limits the time for which a killed process may still hold its lock, until the kernel has
+// cleaned up.
 const ending = 3 * time.Second
 
-// lockDir keeps a second program away from a data directory.
+// lockDir locks a data directory against other programs.
 func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), flags, 0o600)
@@ -87,10 +86,10 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	return f, nil
 }
 
-// errInUse is a lock that another process keeps.
+// errInUse is returned if another process holds the lock.
 var errInUse = errors.New("another flexnode-rp is running on it")
 
-// take locks, as soon as the lock is free; an error of another kind is returned at once.
+// take takes the lock as soon as it is free; any other error is returned at once.
 func take(ctx context.Context, lock func() error) error {
 	for deadline := time.Now().Add(ending); ; {
 		switch err := lock(); {
@@ -111,28 +110,28 @@ func take(ctx context.Context, lock func() error) error {
 	}
 }
 
-// config is an etcd of one member that listens on a socket. It does not compact by itself: that is
-// for KeepCompacted, here as outside.
+// config configures an etcd of one member that listens on a socket. It does not compact by itself:
+// KeepCompacted does, as for an external one.
 func (o Options) config(dir string) *embed.Config {
 	c := embed.NewConfig()
 	c.Dir, c.Name = etcdIn(dir), member
 	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: socket(dir)}}
-	c.ListenPeerUrls = nil // there are none
+	c.ListenPeerUrls = nil // it has no peers
 	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{peer()}, []url.URL{peer()}
 	c.InitialCluster = member + "=" + c.AdvertisePeerUrls[0].String()
 	c.QuotaBackendBytes = o.Quota
 	if o.Quota == 0 {
 		c.QuotaBackendBytes = defaultQuota
 	}
-	// What is kept in memory for members that are behind, of whom there are none.
+	// Kept in memory for members that are behind; there are none.
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "0"
 	c.MaxTxnOps = MaxWrites
-	// Every write is in the log on the disk when it is answered. What is in the log is put into the
-	// database so often; no read is possible meanwhile, which takes as long as the disk does.
+	// Every write is in the log on disk when it is answered. Writes move from the log to the database
+	// at this interval; they block reads for as long as the disk takes.
 	c.BackendBatchInterval = 500 * time.Millisecond
 	c.UnsafeNoFsync = o.NoSync
-	// It logs what it says before it ends the process, and nothing else.
+	// It logs only its last words before it ends the process.
 	c.LogLevel, c.LogOutputs = "panic", []string{embed.StdErrLogOutput}
 	return c
 }
@@ -153,10 +152,9 @@ func startEmbedded(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 	return nil, err
 }
 
-// readOwn is Read of the etcd in this process, without its client, which takes longer than the
-// reading. It does not ask for anything newer: this is the only member and has applied what it says
-// is written, so its data is the newest, and a reader need not wait for what others write to the
-// disk.
+// readOwn is Read on the etcd in this process, without its client, which takes longer than the
+// reading. It does not ask for newer data: as the only member, it has applied every write that it
+// has answered, and a reader need not wait for writes of others to reach the disk.
 func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64, error) {
 	request := &etcdserverpb.TxnRequest{}
 	for _, key := range keys {
@@ -171,8 +169,8 @@ func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64
 	return found(response), response.Header.Revision, nil
 }
 
-// awaitOwn waits until readOwn reads a revision: etcd tells of a change a moment before it is there
-// to be read (watchableStoreTxnWrite.End), and a busy machine makes that moment long.
+// awaitOwn waits until readOwn reads a revision: etcd reports a change just before it can be read
+// (watchableStoreTxnWrite.End), and a busy machine makes that time long.
 func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
 	for e.server.Server.KV().Rev() < revision {
 		if !Pause(ctx, time.Millisecond) {
@@ -182,16 +180,16 @@ func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// etcdIn is where the etcd of a data directory is.
+// etcdIn returns the directory of etcd in a data directory.
 func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }
 
-// Holds reports whether a data directory has a store in it.
+// Holds reports whether a data directory has a store.
 func Holds(dir string) bool {
 	_, err := os.Lstat(etcdIn(dir))
 	return err == nil
 }
 
-// Restore makes a data directory of a snapshot. There must be none yet.
+// Restore creates a data directory from a snapshot. It must not have a store yet.
 func Restore(path, dir string) error {
 	into := etcdIn(dir)
 	if Holds(dir) {

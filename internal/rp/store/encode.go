@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// reader and writer are rows that read and write themselves, with what a newer program has added.
+// reader and writer are rows with an encoding of their own, which preserves unknown members.
 type (
 	reader interface{ ReadRow(row []byte) error }
 	writer interface{ Row() ([]byte, error) }
@@ -27,8 +27,8 @@ func decodeInto[T any](row []byte, value *T) error {
 	return jsonv1.Unmarshal(row, value)
 }
 
-// encode is the JSON of a value. What the row before has and the type of the value does not know
-// remains: a newer program has written it.
+// encode returns the JSON of a value. Members of the previous row that the type does not have are
+// preserved: a newer program has written them.
 func encode[T any](before []byte, value T) ([]byte, error) {
 	if own, ok := any(value).(writer); ok {
 		return own.Row()
@@ -42,14 +42,14 @@ func encode[T any](before []byte, value T) ([]byte, error) {
 		return now, nil
 	}
 	known, err := json.Marshal(was)
-	if err != nil || bytes.Equal(known, before) { // as most are
+	if err != nil || bytes.Equal(known, before) { // the usual case
 		return now, err
 	}
 	return keepUnknown(before, known, now), nil
 }
 
-// keepUnknown adds to an object what was stored and is not known, also in objects within. Lists are
-// those of now alone.
+// keepUnknown adds the unknown members of a stored object to the new one, also in nested objects,
+// but not in lists.
 func keepUnknown(stored, known, now []byte) []byte {
 	var all, was, is map[string]json.RawMessage
 	err := errors.Join(json.Unmarshal(stored, &all), json.Unmarshal(known, &was),
@@ -74,8 +74,8 @@ func keepUnknown(stored, known, now []byte) []byte {
 	return merged
 }
 
-// codec makes the encoder and decoder of packed tables, once. What is stored is written with each
-// change of a node: without zstd's entropy coding it takes a third more and half the time.
+// codec makes the encoder and decoder of packed tables, once. Each change of a node writes packed
+// rows: without zstd's entropy coding they take a third more space and half the time.
 var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(2),
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
@@ -102,14 +102,13 @@ func unpack(data []byte) ([]byte, error) {
 	return decoder.DecodeAll(data, nil)
 }
 
-// likely has rows of nodes as they are likely to be.
+// likely holds typical rows of nodes.
 //
 //go:embed likely.jsonl
 var likely []byte
 
-// packer packs the rows of an index, which are kept in memory only. They are much alike, so some
-// likely ones as the dictionary make them less than half as large as they would be packed without.
-// It may be used by several goroutines at once.
+// packer packs the rows of an index, which are kept in memory only. Rows are much alike: with
+// typical ones as the dictionary they take less than half the space. It is safe for concurrent use.
 type packer struct{ dictionary *s2.Dict }
 
 func newPacker() packer {

@@ -8,12 +8,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// entry is the rows of a node in a snapshot: itself and its status, packed, and what is asked for
-// without unpacking them. There are as many as nodes in every replica, so what is the same in many
-// nodes is kept once.
+// entry holds the rows of a node in a snapshot: itself and its status, packed, and the values that
+// are read without unpacking. Every replica has one for each node, so values that many nodes share
+// are kept once.
 type entry struct {
 	key, uid         string
-	identity         string // that polls; each agent may have one of its own
+	identity         string // for polls; each agent may have its own
 	machineKey, boot string // the thumbprint of the machine's key, and its current boot
 	node, status     string // packed
 	nodeAt, statusAt int64  // revisions, 0 without such a row
@@ -22,7 +22,7 @@ type entry struct {
 	versions         versions
 }
 
-// traits holds the values that many nodes have in common.
+// traits holds values that many nodes share.
 type traits struct {
 	state, ready, facts string
 	former              flexnode.Former
@@ -30,20 +30,20 @@ type traits struct {
 	wanted              unique.Handle[flexnode.Wanted]
 }
 
-// versions are the configVersions of a node: those of its row, and those that its agent tells.
+// versions holds the configVersions of a node: in its row, and in its agent's report.
 type versions struct{ revision, assigned, applied, observed, failed int64 }
 
 func (e *entry) etag() string {
 	return flexnode.ETag(e.uid, e.versions.assigned, e.versions.revision)
 }
 
-// size returns the bytes of an entry that count for a quota.
+// size returns the bytes of an entry that count against a quota.
 func (e *entry) size() int {
 	return len(e.key) + len(e.uid) + len(e.identity) + len(e.machineKey) + len(e.boot) +
 		len(e.node) + len(e.status)
 }
 
-// without is an entry without rows, and with the Ready condition of its status.
+// without returns an entry without a node's row, with a status that has a Ready condition.
 func (e entry) without(ready string) entry {
 	return entry{
 		key: e.key, status: e.status, statusAt: e.statusAt, said: e.said, versions: e.versions,
@@ -51,7 +51,7 @@ func (e entry) without(ready string) entry {
 	}
 }
 
-// with is an entry, or nil, after a change of its node or status; nil if neither is there then.
+// with returns an entry, or nil, after a change of its node or status; nil if neither is left.
 func (e *entry) with(p parsed) *entry {
 	next := entry{key: p.key, said: unique.Make(flexnode.Said{})}.without("")
 	if e != nil {
@@ -80,7 +80,7 @@ func (e *entry) with(p parsed) *entry {
 	return &next
 }
 
-// say takes over what a status says.
+// say takes over a status.
 func (e *entry) say(p parsed) {
 	said, t := flexnode.Status{}, e.traits.Value()
 	if e.status, e.statusAt = "", 0; !p.deleted {
@@ -93,7 +93,7 @@ func (e *entry) say(p parsed) {
 	e.versions.applied, e.versions.observed, e.versions.failed = said.Versions()
 }
 
-// unpackRow is a row of an index.
+// unpackRow returns a row of an index.
 func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], error) {
 	r := Row[T]{Key: key, Revision: revision}
 	if revision == 0 {
@@ -109,8 +109,8 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	return r, nil
 }
 
-// tally counts nodes: by state and Ready condition; by subscription: all of them, those that have a
-// credential to join with, and the bytes that they take; and by cluster those that are unsettled.
+// tally counts nodes: by state and Ready condition; by subscription, all nodes, those with a
+// credential to join with, and their bytes; and by cluster, the unsettled ones.
 type tally struct {
 	states, used map[[2]string]int
 }
@@ -119,7 +119,7 @@ func newTally() tally {
 	return tally{map[[2]string]int{}, map[[2]string]int{}}
 }
 
-// What is counted by subscription and, last, by cluster.
+// The counts by subscription and, last, by cluster.
 const (
 	allNodes       = "nodes"
 	joiningNodes   = "joining"
@@ -127,7 +127,7 @@ const (
 	unsettledNodes = "unsettled"
 )
 
-// count adds a node, or takes it away.
+// count adds a node or removes it.
 func (t tally) count(e *entry, by int) {
 	if e.nodeAt == 0 {
 		return

@@ -21,24 +21,23 @@ import (
 // Etcd is a Backend in etcd: one in this process (Open), or a cluster outside it (Dial).
 type Etcd struct {
 	client *clientv3.Client
-	server *embed.Etcd // nil for a cluster outside
+	server *embed.Etcd // nil for an external cluster
 	lock   *os.File    // of the data directory
-	// free returns how much of the disk of the data directory is free; it is nil for a cluster
-	// outside.
+	// free returns the free space on the disk of the data directory; nil for an external cluster.
 	free func() (uint64, error)
-	full atomic.Bool // what the last commit said
+	full atomic.Bool // set by the last commit
 
 	// patience limits the time of one request.
 	patience time.Duration
 }
 
-// requestPatience is more than etcd itself gives a request (7 s and its members' elections): a
-// store that does not answer must not keep its caller, and his place, for ever.
+// requestPatience is longer than etcd's own timeout (7 s and its members' elections): a store that
+// does not answer must not keep its caller, and the caller's place, for ever.
 const requestPatience = 15 * time.Second
 
 var errSilent = errors.New("the store does not answer")
 
-// within is a context for one request.
+// within returns a context for one request.
 func (e *Etcd) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, e.patience, errSilent)
 }
@@ -57,7 +56,7 @@ func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, 
 	for _, key := range keys {
 		ops = append(ops, clientv3.OpGet(key))
 	}
-	if len(ops) == 0 { // the revision is still asked for
+	if len(ops) == 0 { // only the revision is needed
 		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
 	}
 	ctx, cancel := e.within(ctx)
@@ -74,8 +73,8 @@ func (e *Etcd) Commit(ctx context.Context, conditions []Condition, writes []Writ
 	if len(conditions) > MaxWrites || len(writes) > MaxWrites || kv.Size(writes) > kv.MaxBytes {
 		return 0, ErrTooLarge
 	}
-	// Claims of replicas end with a lease and are small; without them no replica would work on a
-	// cluster. The room that is kept on the disk is for them, too.
+	// Claims of replicas are small and end with a lease; without them no replica would work on a
+	// cluster. The reserve on the disk is for them, too.
 	if slices.ContainsFunc(writes, func(w Write) bool { return !w.Delete && w.Lease == 0 }) {
 		if err := e.room(); err != nil {
 			return 0, err
@@ -84,7 +83,7 @@ func (e *Etcd) Commit(ctx context.Context, conditions []Condition, writes []Writ
 	compares := make([]clientv3.Cmp, 0, len(conditions))
 	for _, c := range conditions {
 		compare := clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
-		if c.Empty { // it holds for each key that there is
+		if c.Empty { // checked for each existing key
 			compare = clientv3.Compare(clientv3.CreateRevision(c.Key), "=", 0).WithPrefix()
 		}
 		compares = append(compares, compare)
@@ -163,7 +162,7 @@ func (e *Etcd) scan(
 		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
 		clientv3.WithLimit(int64(limit)), what,
 	}
-	if e.server != nil { // which is not asked whether it has anything newer: readOwn
+	if e.server != nil { // reads its own data, as readOwn does
 		options = append(options, clientv3.WithSerializable())
 	}
 	got, err := e.client.Get(ctx, from, options...)
@@ -173,7 +172,7 @@ func (e *Etcd) scan(
 	return got, nil
 }
 
-// found returns what a transaction has read.
+// found returns the values that a transaction has read.
 func found(response *etcdserverpb.TxnResponse) map[string]KV {
 	got := map[string]KV{}
 	for _, r := range response.Responses {
@@ -184,7 +183,7 @@ func found(response *etcdserverpb.TxnResponse) map[string]KV {
 	return got
 }
 
-// valueOf is a value in etcd's words. That of a deletion has a key and a revision only.
+// valueOf converts a value of etcd. The one of a deletion has only a key and a revision.
 func valueOf(kv *mvccpb.KeyValue) KV {
 	return KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision}
 }
@@ -195,10 +194,10 @@ func (e *Etcd) Compact(ctx context.Context, revision int64) error {
 	return translate(err)
 }
 
-// Close implements Backend. An etcd in this process is stopped.
+// Close implements Backend. It stops an etcd in this process.
 func (e *Etcd) Close() error {
 	err := e.client.Close()
-	if errors.Is(err, context.Canceled) { // as it says after it was closed
+	if errors.Is(err, context.Canceled) { // the usual error of a closed client
 		err = nil
 	}
 	if e.server == nil {
@@ -208,7 +207,7 @@ func (e *Etcd) Close() error {
 	return errors.Join(err, e.lock.Close())
 }
 
-// failure is that of a request with a context of within.
+// failure returns the error of a request with a context of within.
 func failure(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		return errSilent
@@ -216,7 +215,7 @@ func failure(ctx context.Context, err error) error {
 	return translate(err)
 }
 
-// translate makes the errors of a Backend of etcd's.
+// translate returns the error of a Backend for one of etcd.
 func translate(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
@@ -271,9 +270,8 @@ func (e *Etcd) Follow(ctx context.Context, prefix string, after int64, see func(
 	}
 }
 
-// batch returns the events of a watch. Its header is of no use while there are changes: a watch
-// that is behind receives a thousand revisions at a time, with the store's present revision in
-// each.
+// batch returns the events of a watch. With changes, the revision of its header cannot be used: a
+// watch that is behind receives a thousand revisions at a time, each with the store's present one.
 func batch(got clientv3.WatchResponse) Batch {
 	b := Batch{Revision: got.Header.Revision}
 	for _, e := range got.Events {

@@ -17,8 +17,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
-// etcdLease is a Lease. etcd counts its time from when it has heard of it, which is after we have
-// asked: so until the ttl after the last question that was answered, it has not ended there.
+// etcdLease is a Lease. etcd counts its time from when it receives a request, which is after we
+// have sent it: so until ttl after the last answered request was sent, the lease has not ended
+// there.
 type etcdLease struct {
 	etcd   *Etcd
 	id     clientv3.LeaseID
@@ -29,8 +30,8 @@ type etcdLease struct {
 	closed sync.Once
 }
 
-// Lease implements Backend. etcd's leases are of whole seconds, at least two: it may outlast ttl,
-// and is not relied upon longer than that.
+// Lease implements Backend. etcd's leases last whole seconds, at least two: one may outlast ttl,
+// but its holder does not rely on that.
 func (e *Etcd) Lease(ctx context.Context, ttl time.Duration) (Lease, error) {
 	asked := time.Now()
 	seconds := int64((ttl + time.Second - 1) / time.Second)
@@ -59,7 +60,7 @@ func (l *etcdLease) extend(asked time.Time) {
 	l.until.Store(&until)
 }
 
-// keep asks for more time three times in a ttl, and more often while that fails, until the lease is
+// keep renews the lease three times in a ttl, and more often while that fails, until the lease is
 // closed, has ended, or may have ended because etcd does not answer.
 func (l *etcdLease) keep(ctx context.Context) {
 	defer close(l.done)
@@ -86,8 +87,8 @@ func (l *etcdLease) keep(ctx context.Context) {
 	}
 }
 
-// renew asks once. The client's own KeepAliveOnce asks again and again without a pause while there
-// is no connection.
+// renew renews once. The client's own KeepAliveOnce retries without a pause while there is no
+// connection.
 func (l *etcdLease) renew(ctx context.Context) error {
 	if l.etcd.server != nil {
 		_, err := l.etcd.server.Server.LeaseRenew(ctx, lease.LeaseID(l.id))
@@ -113,8 +114,8 @@ func (l *etcdLease) renew(ctx context.Context) error {
 	return err
 }
 
-// Close implements Lease: what was written with it vanishes at once, or, if etcd does not answer,
-// when its time is over.
+// Close implements Lease: rows written with it vanish at once, or, if etcd does not answer, when
+// its time is over.
 func (l *etcdLease) Close() error {
 	var err error
 	l.closed.Do(func() {

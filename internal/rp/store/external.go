@@ -11,7 +11,7 @@ import (
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
 )
 
-// External says how an etcd cluster outside the process is reached. Its members need --max-txn-ops
+// External holds the access to an etcd cluster outside the process. Its members need --max-txn-ops
 // of at least MaxWrites, which is etcd's default, and no compaction of their own: the provider
 // compacts (KeepCompacted).
 type External struct {
@@ -32,16 +32,16 @@ func Dial(at External) (*Etcd, error) {
 	return &Etcd{client: client, patience: requestPatience}, nil
 }
 
-// silent is the log of a client without a server: it writes nothing.
+// silent is the logger of a client without a server: it writes nothing.
 var silent = clientv3.NewCtxClient(context.Background()).GetLogger()
 
-// config has a member that hangs left within seconds.
+// config returns a configuration that leaves a hanging member within seconds.
 func (e External) config() (clientv3.Config, error) {
 	c, err := clientv3.NewClientConfig(&clientv3.ConfigSpec{
 		Endpoints: e.Endpoints, DialTimeout: 5 * time.Second,
 		KeepAliveTime: 5 * time.Second, KeepAliveTimeout: 3 * time.Second,
 		Secure: &clientv3.SecureConfig{Cacert: e.CAFile, Cert: e.CertFile, Key: e.KeyFile,
-			InsecureTransport: true}, // where there are no files, the endpoint's scheme decides
+			InsecureTransport: true}, // without files the endpoint's scheme decides
 	}, silent)
 	if err != nil {
 		return clientv3.Config{}, fmt.Errorf("cannot use etcd's certificates: %w", err)
@@ -50,8 +50,8 @@ func (e External) config() (clientv3.Config, error) {
 	return *c, nil
 }
 
-// current returns the access to a member that has all earlier writes: one that is behind would give
-// a snapshot without the last writes.
+// current returns the access to a member that has all earlier writes: the snapshot of one that is
+// behind would lack the last ones.
 func (e External) current(ctx context.Context) (clientv3.Config, error) {
 	config, err := e.config()
 	if err != nil {
@@ -69,7 +69,7 @@ func (e External) current(ctx context.Context) (clientv3.Config, error) {
 	return config, errors.Join(errs...)
 }
 
-// readAt reads from one member, which it answers when it is as far as the cluster.
+// readAt reads from one member, which answers once it has caught up with the cluster.
 func readAt(ctx context.Context, config clientv3.Config) error {
 	client, err := clientv3.New(config)
 	if err != nil {
@@ -81,7 +81,7 @@ func readAt(ctx context.Context, config clientv3.Config) error {
 	return errors.Join(err, client.Close())
 }
 
-// Backup writes a snapshot of a running store to a new file. Any member will do.
+// Backup writes a snapshot of a running store to a new file, from any member.
 func Backup(ctx context.Context, from External, path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("cannot write the backup: %s is there already", path)

@@ -6,27 +6,27 @@ import (
 	"sync"
 )
 
-// feed passes the changes of the store on to listeners: Index.Follow is the one follow of a
-// process, and Sync and Wait of tables hear of rows from it.
+// feed passes changes of the store to listeners. A process follows the store once, by Index.Follow;
+// Sync and Wait of tables are listeners.
 type feed struct {
 	mu sync.Mutex
 	by map[string]map[*listener]bool // by key or prefix
 }
 
-// listener hears of a row, or of all rows below a prefix that ends with a slash.
+// listener receives the changes of a row, or of all rows below a prefix that ends with a slash.
 type listener struct {
-	// told has something in it when there is something to take.
+	// told is full when there are changes to take.
 	told chan struct{}
-	// Guarded by feed.mu: the changes since they were taken last, whether some are missing, and
-	// whether the store has gone back.
+	// Guarded by feed.mu: the changes since the last take, whether some are missing, and whether
+	// the store has gone back.
 	events       []Event
 	missed, back bool
 }
 
-// maxHeld limits the changes that are held for a listener; one that is slower reads its rows again.
+// maxHeld limits the changes held for a listener; a slower one reads its rows again.
 const maxHeld = 10_000
 
-// listen returns a listener, and ends it by leave.
+// listen returns a listener, and a function that ends it.
 func (f *feed) listen(to string) (l *listener, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,8 +47,8 @@ func (f *feed) listen(to string) (l *listener, leave func()) {
 	}
 }
 
-// take returns what a listener has heard of since it was called last. After missed the rows are to
-// be read again; after back they may have other values at the same revisions.
+// take returns the changes for a listener since the last call. After missed it must read its rows
+// again; after back they may have other values at the same revisions.
 func (f *feed) take(l *listener) (events []Event, missed, back bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,7 +57,7 @@ func (f *feed) take(l *listener) (events []Event, missed, back bool) {
 	return events, missed, back
 }
 
-// tell passes changes on.
+// tell passes changes to their listeners.
 func (f *feed) tell(events []Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,7 +81,7 @@ func (f *feed) hand(to string, e Event) {
 	}
 }
 
-// skip has all who listen read their rows again: some changes were not heard of.
+// skip makes all listeners read their rows again: some changes were missed.
 func (f *feed) skip(back bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +93,7 @@ func (f *feed) skip(back bool) {
 	}
 }
 
-// again has one of them read its rows again.
+// again makes a listener read its rows again.
 func (f *feed) again(l *listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,9 +101,9 @@ func (f *feed) again(l *listener) {
 	signal(l.told)
 }
 
-// Wait reads a row, and again each time that it has changed, until it is as wanted or ctx ends. It
-// returns the row as it was read last; the error is why it cannot be read. It hears of changes from
-// the process' index (Index.Follow), and reads nothing as long as the row does not change.
+// Wait reads a row, and again after each change, until wanted reports true or ctx ends. It returns
+// the row as last read; the error is the one of a failed read. It gets changes from the process'
+// index (Index.Follow), and reads nothing while the row does not change.
 func (t Table[T]) Wait(ctx context.Context, key string, wanted func(Row[T]) bool) (Row[T], error) {
 	l, leave := t.store.feed.listen(t.prefix + key)
 	defer leave()

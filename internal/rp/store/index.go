@@ -11,24 +11,23 @@ import (
 	"time"
 )
 
-// Index is a replica's copy of the indexed tables, kept by following the store. Polls and lists are
-// answered from it, so that they cost the store nothing; it is a little behind the store. Who reads
-// it takes no lock: each batch of changes makes a new snapshot, which shares with the one before
-// what has not changed.
+// Index is a replica's copy of the indexed tables, which follows the store. It answers polls and
+// lists, so that they cost the store nothing; it is a little behind the store. Reads take no lock:
+// each batch of changes makes a new snapshot, which shares unchanged parts with the previous one.
 type Index struct {
 	store    *Store
 	packer   packer
 	snapshot atomic.Pointer[snapshot]
-	// heard is when the store was last heard of, in Unix nanoseconds.
+	// heard is the time of the last answer of the store, in Unix nanoseconds.
 	heard atomic.Int64
 	// seen receives each row of Seen.
 	seen func(key string, value []byte)
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // guards the following
 	tally tally
 	sees  []*func(table, key string)
 
-	writing sync.Mutex // of the one that makes snapshots
+	writing sync.Mutex // held while a snapshot is made
 }
 
 // NewIndex returns an empty index; Load fills it.
@@ -41,8 +40,8 @@ func NewIndex(s *Store) *Index {
 // Load reads all indexed rows.
 func (x *Index) Load(ctx context.Context) error { return x.load(ctx, false) }
 
-// load reads all rows, and tells of all that there are and were: it is not known what has changed.
-// back tells that the store has gone back.
+// load reads all rows, and reports all old and new rows as changed, since the changes are unknown.
+// back reports that the store has gone back.
 func (x *Index) load(ctx context.Context, back bool) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -62,18 +61,18 @@ func (x *Index) load(ctx context.Context, back bool) error {
 			x.publish(d, at)
 			x.store.feed.skip(back)
 			return nil
-		case !errors.Is(err, ErrCompacted): // else from the beginning
+		case !errors.Is(err, ErrCompacted): // else start again
 			return fmt.Errorf("cannot load the index: %w", err)
 		}
 	}
 }
 
-// Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
-// seen, and loads again only what the store does not keep any more. It calls say at each break. It
-// is the one follow of a process, from which Sync and Wait of all tables hear of changes after the
-// index has them.
+// Follow keeps the index up to date until ctx ends. It resumes after the last change that it has
+// seen, and loads everything again only if the store does not keep the changes since. It calls say
+// at each interruption. A process calls it once: Sync and Wait of all tables get changes from it,
+// after the index has them.
 func (x *Index) Follow(ctx context.Context, say func(error)) {
-	lost, back := false, false // all is to be loaded again, until that has succeeded
+	lost, back := false, false // lost until everything was loaded again
 	for {
 		var err error
 		if !lost {
@@ -97,16 +96,16 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 			err = errors.New("the connection has ended")
 		}
 		say(fmt.Errorf("cannot follow the store: %w", err))
-		Pause(ctx, Jitter(followPause)) // replicas do not come back all at once
+		Pause(ctx, Jitter(followPause)) // so that not all replicas come back at once
 	}
 }
 
-// errWentBack is a store that is at an earlier revision than it was: it was restored from a backup
-// while replicas run.
+// errWentBack is a store at an earlier revision than before: it was restored from a backup while
+// replicas run.
 var errWentBack = errors.New("the store is behind what it has told")
 
-// follow applies all changes of the store and passes them on, until the connection breaks, or the
-// store has gone back. A member of it that is behind the others for a moment is not taken for that.
+// follow applies all changes of the store and passes them on, until the connection breaks or the
+// store has gone back. A member that is behind the others for a moment does not count as that.
 func (x *Index) follow(ctx context.Context) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -130,7 +129,7 @@ func (x *Index) follow(ctx context.Context) error {
 	return err
 }
 
-// apply makes a snapshot with changes.
+// apply makes a snapshot with the changes of a batch.
 func (x *Index) apply(b Batch) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -152,7 +151,7 @@ func (x *Index) apply(b Batch) {
 	x.publish(d, b.Revision)
 }
 
-// publish makes a draft the snapshot, and tells of its changes.
+// publish makes a draft the present snapshot, and reports its changes.
 func (x *Index) publish(d *draft, revision int64) {
 	d.next.revision = revision
 	x.mu.Lock()
@@ -171,8 +170,8 @@ func (x *Index) publish(d *draft, revision int64) {
 	}
 }
 
-// Subscribe has see called with the table ("nodes", "status", "clusters", "subscriptions") and the
-// key of each change, after the index has it. see must be quick. cancel ends it.
+// Subscribe calls see with the table ("nodes", "status", "clusters", "subscriptions") and the key
+// of each change, after the index has it. see must be quick. cancel ends the subscription.
 func (x *Index) Subscribe(see func(table, key string)) (cancel func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -186,7 +185,7 @@ func (x *Index) Subscribe(see func(table, key string)) (cancel func()) {
 	}
 }
 
-// Age returns the time since the store was last heard of.
+// Age returns the time since the last answer of the store.
 func (x *Index) Age() time.Duration { return time.Since(time.Unix(0, x.heard.Load())) }
 
 // Revision returns the revision of the index.

@@ -7,11 +7,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// keptLayers limits the layers that a process keeps: the nodes of a cluster share few.
+// keptLayers limits the cached layers of a process: the nodes of a cluster share few.
 const keptLayers = 256
 
-// Layer returns a layer by its content id, nil for no id. Layers do not change, so that the last
-// ones are kept.
+// Layer returns a layer by its content id; nil for an empty id. The last ones are cached, since
+// layers do not change.
 func (s *Store) Layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 	if layer, ok := s.layers.Get(id); ok || id == "" {
 		return layer, nil
@@ -33,7 +33,7 @@ func (s *Store) Layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 	return layer, err
 }
 
-// KeepLayer stores a layer within a change, unless it is stored.
+// KeepLayer stores a layer within a change, unless it is stored already.
 func (s *Store) KeepLayer(v *View, layer *flexnode.Layer) error {
 	s.layers.Add(layer.ID, layer)
 	if known, err := s.Layers.In(v, layer.ID); err != nil || known.Exists() {
@@ -53,7 +53,7 @@ func (s *Store) Kept(
 	return s.Config(ctx, *revision, flexnode.Grants{})
 }
 
-// Config returns the configuration of a revision, with the secrets that are given.
+// Config returns the configuration of a revision, with the given secrets.
 func (s *Store) Config(
 	ctx context.Context, r flexnode.Revision, g flexnode.Grants,
 ) (map[string]any, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// Poll holds what a conditional GET of a node needs.
+// Poll holds the data of a node that a conditional GET needs.
 type Poll struct {
 	UID, ETag string
 	Identity  string
@@ -18,17 +18,17 @@ type Poll struct {
 	// MachineKey is the thumbprint of the key of the node's machine, Boot its current boot.
 	MachineKey, Boot string
 	State            string // provisioningState, "" is Succeeded
-	// Joining tells that there is a credential to join with: the first authenticated poll may
+	// Joining reports that there is a credential to join with: the first authenticated poll may
 	// consume it.
 	Joining bool
-	// Second tells that another machine was seen beside the node's.
+	// Second reports that another machine was seen beside the node's.
 	Second bool
-	// Diagnose tells that the agent is asked for a diagnosis.
+	// Diagnose reports that a diagnosis is requested of the agent.
 	Diagnose bool
 }
 
-// below calls see with what a tree has after a key, of what begins with a prefix, until it returns
-// false.
+// below calls see with the values in a tree whose keys begin with a prefix and are after a key,
+// until it returns false.
 func below[T any](
 	tree *btree.BTreeG[item[T]], prefix, after string, see func(key string, value T) bool,
 ) {
@@ -37,7 +37,7 @@ func below[T any](
 	})
 }
 
-// nodes calls see with the nodes after a key, of those whose keys begin with a prefix, until it
+// nodes calls see with the nodes whose keys begin with a prefix and are after a key, until it
 // returns false.
 func (x *Index) nodes(prefix, after string, see func(*entry) bool) {
 	below(x.snapshot.Load().nodes, prefix, after, func(_ string, e *entry) bool {
@@ -50,7 +50,7 @@ func (x *Index) entry(nodeKey string) (*entry, bool) {
 	return x.snapshot.Load().node(nodeKey)
 }
 
-// Poll tells of a node, by its key.
+// Poll returns the data of a node, by its key.
 func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	e, ok := x.entry(nodeKey)
 	if !ok || e.nodeAt == 0 {
@@ -65,7 +65,7 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	}, true
 }
 
-// uid is that of a node, by its key.
+// uid returns the uid of a node, by its key.
 func (x *Index) uid(nodeKey string) (string, bool) {
 	e, ok := x.entry(nodeKey)
 	if !ok || e.nodeAt == 0 {
@@ -74,7 +74,7 @@ func (x *Index) uid(nodeKey string) (string, bool) {
 	return e.uid, true
 }
 
-// Node is a node, by its key.
+// Node returns a node, by its key.
 func (x *Index) Node(key string) (Row[flexnode.Node], error) {
 	e, ok := x.entry(key)
 	if !ok {
@@ -83,7 +83,7 @@ func (x *Index) Node(key string) (Row[flexnode.Node], error) {
 	return unpackRow[flexnode.Node](x, key, e.node, e.nodeAt)
 }
 
-// Status returns what is said of a node, by its key.
+// Status returns the status of a node, by its key.
 func (x *Index) Status(key string) (Row[flexnode.Status], error) {
 	e, ok := x.entry(key)
 	if !ok {
@@ -92,8 +92,7 @@ func (x *Index) Status(key string) (Row[flexnode.Status], error) {
 	return unpackRow[flexnode.Status](x, key, e.status, e.statusAt)
 }
 
-// Cluster is a cluster, by its key. Its maps and what it points to are shared: they must not be
-// changed.
+// Cluster returns a cluster, by its key. Its maps and pointers are shared and must not be changed.
 func (x *Index) Cluster(key string) (Row[flexnode.Cluster], error) {
 	found, ok := x.snapshot.Load().clusters.Get(item[clusterRow]{key: key})
 	if !ok {
@@ -102,7 +101,7 @@ func (x *Index) Cluster(key string) (Row[flexnode.Cluster], error) {
 	return found.value.row, found.value.err
 }
 
-// Subscription is the state of a subscription, by its id in lower case; "" if it is not known.
+// Subscription returns the state of a subscription, by its id in lower case; "" if it is unknown.
 func (x *Index) Subscription(id string) string {
 	found, _ := x.snapshot.Load().subscriptions.Get(item[string]{key: id})
 	return found.value
@@ -128,8 +127,8 @@ func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bo
 	return rows, more, nil
 }
 
-// EachNode calls see with the key of each node whose key begins with a prefix, and whether anything
-// is said of it. Nothing is unpacked.
+// EachNode calls see with the key of each node whose key begins with a prefix, and whether it has a
+// status. It unpacks nothing.
 func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 	x.nodes(prefix, "", func(e *entry) bool {
 		see(e.key, e.statusAt != 0)
@@ -138,7 +137,7 @@ func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 }
 
 // Outlines calls see with the outline of each node whose key begins with a prefix, after a key,
-// until it returns false. Whether its agent was heard of is not in it. Nothing is unpacked.
+// until it returns false. Outline.Heard is not set. It unpacks nothing.
 func (x *Index) Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool) {
 	x.nodes(prefix, after, func(e *entry) bool { return see(e.key, e.outline()) })
 }
@@ -151,7 +150,7 @@ func (e *entry) outline() flexnode.Outline {
 	}
 }
 
-// Clusters is as Nodes for clusters.
+// Clusters is Nodes for clusters.
 func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
 	var rows []Row[flexnode.Cluster]
 	var failed error
@@ -165,9 +164,9 @@ func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluste
 	return rows[:min(limit, len(rows))], len(rows) > limit, nil
 }
 
-// Stale returns keys of up to limit nodes of a cluster that were not rendered with these facts, be
-// they Failed or not. Those that cannot be, which was tried with the present version of the
-// cluster, are left out.
+// Stale returns the keys of up to limit nodes of a cluster, Failed or not, that were not rendered
+// with these facts. It leaves out nodes for which that has failed with the present version of the
+// cluster.
 func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 	cluster, err := x.Cluster(clusterKey)
 	if err != nil {
@@ -184,7 +183,7 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 	return keys
 }
 
-// IsStale reports whether a node is one of those that Stale returns.
+// IsStale reports whether Stale returns a node.
 func (x *Index) IsStale(nodeKey, facts string) bool {
 	e, ok := x.entry(nodeKey)
 	cluster, err := x.Cluster(flexnode.ClusterOf(nodeKey))
@@ -197,8 +196,8 @@ func (e *entry) isStale(facts, tried string) bool {
 	return e.nodeAt != 0 && is != facts && is != tried
 }
 
-// Identified are the keys of the nodes of a cluster whose identity, the present one or a former
-// one, ends so, whatever the case. No row is unpacked for it.
+// Identified returns the keys of a cluster's nodes with a present or former identity that has an
+// ending, in any case. It unpacks no row.
 func (x *Index) Identified(clusterKey, ending string) []string {
 	var keys []string
 	ends := func(identity string) bool {
@@ -214,11 +213,12 @@ func (x *Index) Identified(clusterKey, ending string) []string {
 	return keys
 }
 
-// Used holds what a subscription has: nodes, those of them that have a credential to join with, and
-// clusters.
+// Used counts the nodes of a subscription, those with a credential to join with, its clusters, and
+// the bytes of its nodes.
 type Used struct{ Nodes, Tokens, Clusters, Bytes int }
 
-// Used counts what a subscription has, by its id in lower case, with all changes up to a revision.
+// Used returns the counts of a subscription, by its id in lower case, and the revision they
+// include.
 func (x *Index) Used(subscription string) (Used, int64) {
 	s := x.snapshot.Load()
 	var used Used
@@ -241,7 +241,7 @@ func (x *Index) Unsettled(cluster string) bool {
 	return x.tally.used[[2]string{cluster, unsettledNodes}] > 0
 }
 
-// Counts are the nodes by their state and by that of their Ready condition ("" if it is not known).
+// Counts returns the number of nodes by state and by status of their Ready condition ("": unknown).
 func (x *Index) Counts() map[[2]string]int {
 	x.mu.Lock()
 	defer x.mu.Unlock()

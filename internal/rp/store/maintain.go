@@ -15,27 +15,27 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// EtcdMember is one member of an etcd, as it says itself.
+// EtcdMember is the state of one member of an etcd, as it reports it.
 type EtcdMember struct {
 	Endpoint string
 	Version  string
 	Leader   bool
-	// HasLeader tells that it knows one: without, nothing can be written.
+	// HasLeader reports that it has a leader: without one nothing can be written.
 	HasLeader bool
 	Revision  int64
-	// Size is that of its file, InUse how much of that has content, Quota the most that the file
-	// may have, in bytes.
+	// Size is the size of its file, InUse the part of it with content, Quota the max size of the
+	// file, in bytes.
 	Size, InUse, Quota int64
 	// Full and Corrupt are the alarms that etcd raises.
 	Full, Corrupt bool
-	// Err is why it did not answer; nothing else but Endpoint is set then.
+	// Err is the reason that it did not answer; only Endpoint is set then.
 	Err error
 }
 
 // memberTimeout limits the time of a member's report of its state.
 const memberTimeout = 2 * time.Second
 
-// Members asks all members at once how they are. Nothing is written for it.
+// Members asks all members for their state, at once and without a write.
 func (e *Etcd) Members(ctx context.Context) []EtcdMember {
 	endpoints := e.endpoints()
 	members := make([]EtcdMember, len(endpoints))
@@ -47,7 +47,7 @@ func (e *Etcd) Members(ctx context.Context) []EtcdMember {
 	return members
 }
 
-// endpoints are where members are asked one by one. The one in this process needs no address.
+// endpoints returns the addresses of the members. The one in this process needs none.
 func (e *Etcd) endpoints() []string {
 	if e.server != nil {
 		return []string{""}
@@ -72,15 +72,14 @@ func (e *Etcd) member(ctx context.Context, endpoint string) EtcdMember {
 	}
 }
 
-// raised reports whether a member knows of an alarm. Asking for the list of alarms would be a
-// write.
+// raised reports whether a member has an alarm. A request for the list of alarms would be a write.
 func raised(status *clientv3.StatusResponse, alarm etcdserverpb.AlarmType) bool {
 	return slices.ContainsFunc(status.Errors, func(text string) bool {
 		return strings.Contains(text, "alarm:"+alarm.String())
 	})
 }
 
-// Health implements Backend. It is an error when no member answers or none knows a leader.
+// Health implements Backend. It returns an error if no member answers or none has a leader.
 func (e *Etcd) Health(ctx context.Context) (Health, error) {
 	h := Health{Full: e.full.Load(), NoRoom: e.room() != nil, Free: e.left()}
 	h.Full = h.Full || h.NoRoom
@@ -118,7 +117,7 @@ func (e *Etcd) ClusterID(ctx context.Context) (string, error) {
 	return strconv.FormatUint(got.Header.ClusterId, 16), nil
 }
 
-// CompactAll forgets all changes before now and waits until their space is free within the file. It
+// CompactAll discards all changes before now, waits until their space is free within the file, and
 // returns the revision.
 func (e *Etcd) CompactAll(ctx context.Context) (int64, error) {
 	_, now, err := e.Read(ctx)
@@ -128,8 +127,8 @@ func (e *Etcd) CompactAll(ctx context.Context) (int64, error) {
 	return now, e.CompactAndWait(ctx, now)
 }
 
-// CompactAndWait is Compact, and waits until the space is free within the file. One that has been
-// compacted further is as it should be.
+// CompactAndWait compacts the store and waits until the space is free within the file. It is a
+// no-op if the store was compacted further.
 func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
 	_, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	if err = translate(err); err != nil && !errors.Is(err, ErrCompacted) {
@@ -138,9 +137,9 @@ func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// Defragment gives space that is free within the members' files back to the disk, one member after
-// the other and the leader last. A member answers no request meanwhile. tell receives each member
-// before and, with done, after.
+// Defragment returns free space within the members' files to the disk, one member at a time, the
+// leader last. A member answers no request meanwhile. tell receives each member before and, with
+// done, after.
 func (e *Etcd) Defragment(ctx context.Context, tell func(m EtcdMember, done bool)) error {
 	members := e.Members(ctx)
 	slices.SortStableFunc(members, func(a, b EtcdMember) int {
@@ -175,8 +174,8 @@ func (e *Etcd) defragment(ctx context.Context, endpoint string) error {
 	return err
 }
 
-// Disarm has a store that was full take writes again, after room was made. Another alarm, of
-// members that differ, is an error: nothing but a restore helps there.
+// Disarm makes a store that was full accept writes again, after room was made. Another alarm, of
+// members that differ, is an error: only a restore helps.
 func (e *Etcd) Disarm(ctx context.Context) error {
 	list, err := e.client.AlarmList(ctx)
 	if err != nil {
@@ -197,7 +196,7 @@ func (e *Etcd) Disarm(ctx context.Context) error {
 	return e.disarmed(ctx)
 }
 
-// disarmed waits until every member that answers has heard that there is room.
+// disarmed waits until no member that answers reports that it is full.
 func (e *Etcd) disarmed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
@@ -212,13 +211,12 @@ func (e *Etcd) disarmed(ctx context.Context) error {
 
 const disarmPause = 20 * time.Millisecond
 
-// CompactEvery is the time between compactions of the store, as kube-apiserver does with its own.
+// CompactEvery is the time between compactions of the store, as in kube-apiserver.
 const CompactEvery = 5 * time.Minute
 
-// KeepCompacted has the store forget old changes until ctx ends, so that it does not grow for ever:
-// every CompactEvery it compacts the store to its revision one interval ago. All replicas do so,
-// each at its own times, and changes are kept for one to two of them. say receives each error; it
-// is tried again.
+// KeepCompacted compacts the store until ctx ends, so that it does not grow for ever: every
+// CompactEvery to its revision one interval ago. All replicas do so, each at its own times, so
+// changes are kept for one to two intervals. say receives each error; the next interval retries.
 func (s *Store) KeepCompacted(ctx context.Context, say func(error)) {
 	for seen := int64(0); ctx.Err() == nil; Pause(ctx, CompactEvery) {
 		_, now, err := s.Read(ctx)

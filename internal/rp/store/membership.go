@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// MemberTTL is after how long a replica that is not heard of is none any more.
+	// MemberTTL is the time without contact after which a replica is no member any more.
 	MemberTTL = 10 * time.Second
-	// OwnerMargin limits the time of an effect outside of the store that was begun while an
+	// OwnerMargin limits the time of an effect outside the store that was begun while an
 	// Ownership was valid: another replica can own the cluster only later.
 	OwnerMargin = 2 * time.Second
 	// memberPatience limits the time of one request to the store.
@@ -25,37 +25,37 @@ const (
 	claimsAtOnce = 100
 )
 
-// Member is a replica in the rows Members and Owners. Lease tells its processes apart.
+// Member is a replica in the rows Members and Owners. Lease distinguishes its processes.
 type Member struct {
 	Replica string `json:"replica"`
 	Lease   int64  `json:"lease"`
 }
 
-// Membership is a replica among the others: each cluster is owned by one of them, the one with the
-// highest hash of its name and the cluster's, unless that one does not reach the cluster and
-// another does. A replica that joins or leaves moves only the clusters that it gets or had.
+// Membership is a replica among the others. One of them owns each cluster: the one with the highest
+// hash of its name and the cluster's, unless it does not reach the cluster and another does. A
+// replica that joins or leaves moves only the clusters that it gets or had.
 type Membership struct {
-	// Say receives each error of the store; it is tried again.
+	// Say receives each error of the store; it is retried.
 	Say func(error)
-	// Try returns why this replica does not reach a cluster that another one owns; nil: it does not
-	// try.
+	// Try returns the reason that this replica does not reach a cluster which another one owns. If
+	// Try is nil, the replica does not try.
 	Try func(ctx context.Context, cluster string) error
 
 	store   *Store
 	replica string
 	lease   Lease         // nil until it has joined
-	wake    chan struct{} // something has changed, or is to be tried again
+	wake    chan struct{} // something has changed, or must be tried again
 	changed chan struct{}
 
 	mu       sync.Mutex
-	synced   int // how many of the tables were read
+	synced   int // number of tables that were read
 	members  map[string]bool
 	clusters map[string]bool
 	owners   map[string]Row[Member]
 	owned    map[string]*Ownership
-	leaving  map[string]*Ownership // to be released when their effects have ended
-	// reaches has the rows of Reaches by cluster and replica, unsaid those that this replica has yet
-	// to write, and tried the times at which it tried last.
+	leaving  map[string]*Ownership // released once their effects have ended
+	// reaches has the rows of Reaches by cluster and replica, unsaid those that this replica must
+	// still write, tried the times of its last attempts.
 	reaches map[string]map[string]bool
 	unsaid  map[string]bool
 	tried   map[string]time.Time
@@ -65,7 +65,7 @@ type Membership struct {
 // syncedAll is the number of tables that Run follows.
 const syncedAll = 4
 
-// NewMembership is a replica that Run makes a member.
+// NewMembership returns a replica that Run makes a member.
 func NewMembership(s *Store, replica string) *Membership {
 	return &Membership{
 		Say: func(error) {}, store: s, replica: replica,
@@ -77,7 +77,7 @@ func NewMembership(s *Store, replica string) *Membership {
 	}
 }
 
-// enter makes a lease and the row of the member.
+// enter gets a lease and writes the row of the member.
 func (m *Membership) enter(ctx context.Context) error {
 	lease, err := m.store.Lease(ctx, MemberTTL)
 	if err == nil {
@@ -101,9 +101,9 @@ func (m *Membership) announce(ctx context.Context) error {
 }
 
 // Run joins the replicas, however long it takes: from then on the clusters of which this replica is
-// the first choice wait for it, so it must be able to work. It claims those, and releases others,
-// until ctx ends; then it releases all and leaves. End ctx when what works under an Ownership has
-// stopped.
+// the first choice wait for it, so it must be able to work. It claims those and releases others
+// until ctx ends; then it releases all and leaves. ctx must not end before the work under its
+// Ownerships has stopped.
 func (m *Membership) Run(ctx context.Context) {
 	var following sync.WaitGroup
 	following.Go(func() { followTable(ctx, m, m.store.Members, m.seeMember) })
@@ -139,7 +139,7 @@ func (m *Membership) Run(ctx context.Context) {
 	following.Wait()
 }
 
-// join makes this replica a member, again after its lease has ended, however long it takes.
+// join makes this replica a member, also after its lease has ended, however long it takes.
 func (m *Membership) join(ctx context.Context) {
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, memberPatience)
@@ -153,7 +153,7 @@ func (m *Membership) join(ctx context.Context) {
 	}
 }
 
-// signal has who waits for a channel of one place go on.
+// signal wakes the receiver of a channel with room for one signal.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -193,7 +193,7 @@ func keep(set map[string]bool, key string, there bool) {
 	}
 }
 
-// seeOwner ends an ownership whose row is not what it was.
+// seeOwner ends an ownership whose row has changed.
 func (m *Membership) seeOwner(r Row[Member]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,7 +208,7 @@ func (m *Membership) seeOwner(r Row[Member]) {
 	}
 }
 
-// choice is the member that is to own a cluster.
+// choice returns the member that is the first choice for a cluster.
 func choice(members map[string]bool, cluster string) string {
 	best, highest := "", uint64(0)
 	for name := range members {
@@ -221,7 +221,7 @@ func choice(members map[string]bool, cluster string) string {
 	return best
 }
 
-// Chosen reports whether a cluster, registered or not, is one for this replica.
+// Chosen reports whether this replica should own a cluster, registered or not.
 func (m *Membership) Chosen(cluster string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,12 +236,12 @@ func (m *Membership) Owns(cluster string) (*Ownership, bool) {
 	return o, ok
 }
 
-// Owned are the keys of the clusters that this replica owns.
+// Owned returns the keys of the clusters that this replica owns.
 func (m *Membership) Owned() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return sortedKeys(m.owned)
 }
 
-// Changed returns a channel that signals that the members or what this replica owns have changed.
+// Changed returns a channel that signals changes of the members or of the owned clusters.
 func (m *Membership) Changed() <-chan struct{} { return m.changed }

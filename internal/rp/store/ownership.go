@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Ownership is a cluster being owned by this replica, from its claim to its end.
+// Ownership is the ownership of a cluster by this replica, from its claim to its end.
 type Ownership struct {
 	Cluster string // key
 
@@ -17,22 +17,22 @@ type Ownership struct {
 	lease Lease
 	lost  chan struct{}
 	ended atomic.Bool
-	// Guarded by Membership.mu: since when it is lost; whether its row was seen.
+	// Guarded by Membership.mu: when it was lost; whether its row was seen.
 	since time.Time
 	told  bool
 }
 
-// Fence is the condition that a write needs to be made by the owner (View.Fence).
+// Fence returns the condition under which a write is the owner's (View.Fence).
 func (o *Ownership) Fence() Condition { return o.fence }
 
-// Valid tells, by this replica's clock, that no other can own the cluster within OwnerMargin: for
-// effects outside of the store.
+// Valid reports, by this replica's clock, whether no other can own the cluster within OwnerMargin:
+// for effects outside the store.
 func (o *Ownership) Valid() bool {
 	return !o.ended.Load() && time.Now().Add(OwnerMargin).Before(o.lease.Until())
 }
 
-// gone tells, of a row that was seen, that it is not this ownership's any more. Rows from before it
-// may still be seen after its claim.
+// gone reports whether a row shows that this ownership has ended. Older rows may still be seen
+// after its claim.
 func (o *Ownership) gone(r Row[Member]) bool {
 	switch {
 	case r.Revision == o.fence.Revision:
@@ -44,7 +44,7 @@ func (o *Ownership) gone(r Row[Member]) bool {
 	return o.told
 }
 
-// Lost is closed when the cluster is not owned any more.
+// Lost returns a channel that is closed when the ownership ends.
 func (o *Ownership) Lost() <-chan struct{} { return o.lost }
 
 // lose ends an ownership; the caller holds the lock.
@@ -68,7 +68,7 @@ func (m *Membership) loseAll() {
 
 func sortedKeys[V any](set map[string]V) []string { return slices.Sorted(maps.Keys(set)) }
 
-// reconcile claims and releases clusters, and returns when to do it again if nothing changes.
+// reconcile claims and releases clusters, and returns the time to the next call without a change.
 func (m *Membership) reconcile(ctx context.Context) time.Duration {
 	within, cancel := context.WithTimeout(ctx, memberPatience)
 	defer cancel()
@@ -92,14 +92,14 @@ func (m *Membership) reconcile(ctx context.Context) time.Duration {
 	return next
 }
 
-// missing tells that the row of this member is not there, although its lease is.
+// missing reports whether the row of this member is missing although its lease is valid.
 func (m *Membership) missing() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.synced >= syncedAll && !m.members[m.replica]
 }
 
-// plan returns what to claim and to release now, and when to plan again.
+// plan returns the clusters to claim and to release now, and the time to the next plan.
 func (m *Membership) plan() (claims []string, releases []*Ownership, next time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,8 +132,8 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 	return claims, releases, next
 }
 
-// strays are rows of claims that this replica was not told the outcome of, and that it does not
-// want any more.
+// strays returns rows of claims whose outcome this replica did not get, and that it does not want
+// any more.
 func (m *Membership) strays() (strays []*Ownership) {
 	for _, cluster := range sortedKeys(m.owners) {
 		row := m.owners[cluster]
@@ -147,13 +147,13 @@ func (m *Membership) strays() (strays []*Ownership) {
 	return strays
 }
 
-// free reports whether an owner's row is absent, or this replica's by a claim that it was not told
-// the outcome of.
+// free reports whether an owner's row is absent, or is this replica's by a claim whose outcome it
+// did not get.
 func (m *Membership) free(owner Row[Member]) bool {
 	return !owner.Exists() || owner.Value.Lease == m.lease.ID()
 }
 
-// claim takes clusters that are free. Those that are not are left for later.
+// claim claims the clusters that are free, and leaves the others for later.
 func (m *Membership) claim(ctx context.Context, clusters []string) error {
 	var ahead []string
 	for _, cluster := range clusters {
@@ -188,7 +188,7 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 	return nil
 }
 
-// own notes claims.
+// own records claims.
 func (m *Membership) own(rows []Row[Member]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,7 +204,7 @@ func (m *Membership) own(rows []Row[Member]) {
 	}
 }
 
-// release gives clusters up whose effects have had time to end.
+// release releases clusters whose effects have had time to end.
 func (m *Membership) release(ctx context.Context, all []*Ownership) error {
 	for some := range slices.Chunk(all, claimsAtOnce) {
 		_, err := m.store.Update(ctx, "release", nil, func(v *View) error {

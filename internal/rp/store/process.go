@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Process is a live process of the provider, whatever its role. The features of a process are the
-// members of its row: a release that writes what the one before cannot read adds a member.
+// Process is a live process of the provider, in any role. The features of a process are the members
+// of its row: a release with rows that the previous one cannot read adds a member.
 type Process struct {
 	Role    string `json:"role"`
 	Version string `json:"version"`
-	// Keys are the ids of the keys that it has read; the first seals.
+	// Keys holds the ids of the keys that it has read; the first one seals.
 	Keys []string `json:"keys,omitempty"`
-	// Clock is its time when it wrote the row, which it does each clockInterval.
+	// Clock is its time when it wrote the row, every clockInterval.
 	Clock time.Time `json:"clock"`
 }
 
-// clockInterval is the time between a process's writes of its time.
+// clockInterval is the time between two writes of a process's clock.
 const clockInterval = time.Minute
 
 // Lacking returns the names of the live processes for which has is false, with role and version.
-// A feature is on when none lacks it.
+// A feature is enabled once no process lacks it.
 func (s *Store) Lacking(ctx context.Context, has func(Process) bool) (names []string, err error) {
 	rows, _, err := s.Processes.List(ctx, "")
 	for _, row := range rows {
@@ -80,7 +80,7 @@ func (p *Presence) hold(ctx context.Context) error {
 	}
 }
 
-// write writes the row, compares the clocks of the others with this one, and counts them.
+// write writes the row, compares this clock with the others', and counts the processes.
 func (p *Presence) write(ctx context.Context, lease Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, memberPatience)
 	defer cancel()
@@ -113,6 +113,6 @@ func (p *Presence) Live(role string) int {
 	return 0
 }
 
-// Lead returns how far this clock is ahead of that of another live process, beyond the age that its
-// row may have.
+// Lead returns the time by which this clock is ahead of another live process's, beyond the age that
+// a row may have.
 func (p *Presence) Lead() time.Duration { return time.Duration(p.lead.Load()) }

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// tryAgain is after what time a replica tries again whether it reaches a cluster.
+	// tryAgain is the time after which a replica tries again whether it reaches a cluster.
 	tryAgain = 10 * time.Minute
 	// triesAtOnce limits the clusters that a replica tries at once.
 	triesAtOnce = 8
 )
 
-// Report has the owner of a cluster report that it reaches it, or has not for a while. Another
-// replica that reaches it becomes the owner then; if none does, the first choice stays the owner.
+// Report records that the owner of a cluster reaches it, or has not for a while. In the latter case
+// another replica that reaches it becomes the owner; if none does, the first choice stays the
+// owner.
 func (m *Membership) Report(cluster string, reached bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,7 +31,7 @@ func (m *Membership) Report(cluster string, reached bool) {
 	}
 }
 
-// note has a row be written; the caller holds the lock.
+// note schedules the write of a row; the caller holds the lock.
 func (m *Membership) note(cluster string, reached bool) {
 	m.tried[cluster], m.unsaid[cluster] = time.Now(), reached
 	signal(m.wake)
@@ -52,8 +53,8 @@ func (m *Membership) seeReach(r Row[bool]) {
 	}
 }
 
-// chosen is the member that is to own a cluster: the first choice, unless it does not reach the
-// cluster and another does. The caller holds the lock, as for those below.
+// chosen returns the member that should own a cluster: the first choice, unless it does not reach
+// the cluster and another does. The caller holds the lock, as for the functions below.
 func (m *Membership) chosen(cluster string) string {
 	first := choice(m.members, cluster)
 	if reached, known := m.reaches[cluster][first]; reached || !known {
@@ -67,8 +68,8 @@ func (m *Membership) chosen(cluster string) string {
 	return first
 }
 
-// tries are the clusters that this replica is to try whether it reaches them: their first choice
-// does not, and no member that comes before this one has yet to try.
+// tries returns the clusters that this replica must try to reach: their first choice does not, and
+// no member before this one has yet to try.
 func (m *Membership) tries() (tries []string) {
 	for cluster, said := range m.reaches {
 		reached, known := said[choice(m.members, cluster)]
@@ -88,7 +89,7 @@ func (m *Membership) tries() (tries []string) {
 	return tries
 }
 
-// tryAll tries clusters, unless others are being tried.
+// tryAll tries to reach clusters, unless a try is under way.
 func (m *Membership) tryAll(ctx context.Context, working *sync.WaitGroup) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,15 +113,15 @@ func (m *Membership) tryAll(ctx context.Context, working *sync.WaitGroup) {
 				return nil
 			})
 		}
-		_ = all.Wait() // the errors are noted
+		_ = all.Wait() // note has recorded the errors
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.trying = false
 	})
 }
 
-// sayReaches writes whether this replica reaches clusters, where that is not written yet. There is
-// no row of a first choice that does, and none of a cluster that is not registered.
+// sayReaches writes pending rows of Reaches. A first choice that reaches its cluster has no row,
+// nor has a cluster that is not registered.
 func (m *Membership) sayReaches(ctx context.Context) error {
 	m.mu.Lock()
 	for cluster, said := range m.reaches {

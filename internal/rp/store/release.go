@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// OfNodes returns the prefixes of the rows that the nodes of a cluster have, but for their
-// credentials.
+// OfNodes returns the prefixes of the rows of a cluster's nodes, except their credentials.
 func (s *Store) OfNodes(cluster string) []string {
 	below := cluster + "/"
 	return []string{
@@ -15,11 +14,10 @@ func (s *Store) OfNodes(cluster string) []string {
 	}
 }
 
-// ReleaseCluster deletes the rows of a cluster and of its nodes, which also a store does that takes
-// nothing else. No tombstone is written: machines run on, unmanaged. The cluster's row goes first,
-// so that no node is added meanwhile. Replicas remove its credentials later
-// (credential.Service.Sweep), and another registration may claim its API server. It returns how
-// many rows it has deleted.
+// ReleaseCluster deletes the rows of a cluster and of its nodes; a full store accepts that, too. It
+// writes no tombstone: machines run on, unmanaged. The cluster's row goes first, so that no node is
+// added meanwhile. Replicas remove its credentials later (credential.Service.Sweep), and another
+// registration may claim its API server. It returns the number of deleted rows.
 func (s *Store) ReleaseCluster(ctx context.Context, cluster string) (deleted int, err error) {
 	if err := s.HoldSchema(ctx); err != nil {
 		return 0, err
@@ -39,8 +37,8 @@ func (s *Store) ReleaseCluster(ctx context.Context, cluster string) (deleted int
 	return deleted + below, err
 }
 
-// Clear deletes the rows below prefixes of keys, in transactions that depend on fences. It returns
-// how many.
+// Clear deletes the rows below prefixes of keys, in transactions that depend on fences, and returns
+// their number.
 func (s *Store) Clear(
 	ctx context.Context, prefixes []string, fences ...Condition,
 ) (deleted int, err error) {

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserve is the free space on its disk, in bytes, that an embedded etcd keeps: it ends its process
-// when it cannot write, and takes the next file of its log (64 MiB) and more room for its database
-// (16 MiB) when it needs them. What deletions and compaction need is in it.
+// reserve is the free space on disk, in bytes, that an embedded etcd keeps: it ends its process
+// when it cannot write, and needs room for the next file of its log (64 MiB) and for its database
+// (16 MiB). The reserve covers deletions and compaction.
 const reserve = 192 << 20
 
-// ErrNoRoom is ErrFull because of the disk. Nothing is to be done but to make room.
+// ErrNoRoom is ErrFull because of the disk. Only free space helps.
 var ErrNoRoom = fmt.Errorf("the store's disk has less than %d MiB left: %w", reserve>>20, ErrFull)
 
-// room is ErrNoRoom while the disk of an embedded etcd is nearly full.
+// room returns ErrNoRoom while the disk of an embedded etcd is nearly full.
 func (e *Etcd) room() error {
 	if e.free == nil {
 		return nil
@@ -27,7 +27,7 @@ func (e *Etcd) room() error {
 	return nil
 }
 
-// left returns how much of the disk of an embedded etcd is free, in bytes; -1 if that is not known.
+// left returns the free space on the disk of an embedded etcd, in bytes; -1 if it is unknown.
 func (e *Etcd) left() int64 {
 	if e.free == nil {
 		return -1
@@ -39,7 +39,7 @@ func (e *Etcd) left() int64 {
 	return int64(free)
 }
 
-// freeIn returns a function that returns how much of the disk of a directory is free.
+// freeIn returns a function that returns the free space on the disk of a directory.
 func freeIn(dir string) func() (uint64, error) {
 	return func() (uint64, error) {
 		var s unix.Statfs_t
@@ -48,16 +48,16 @@ func freeIn(dir string) func() (uint64, error) {
 	}
 }
 
-// ErrCrowded is ErrFull before the quota is reached: the last tenth of it is kept for deletions,
-// revocations and what else does not make rows larger, without which no operator could make room.
+// ErrCrowded is ErrFull before the quota is reached: the last tenth is kept for deletions,
+// revocations and other writes that grow no row, without which no operator could make room.
 var ErrCrowded = fmt.Errorf("nine tenths of its quota are in use: %w", ErrFull)
 
-// spared limits how much larger one change may make rows in a store that is crowded, in bytes: a
-// credential that is revoked or consumed, an operation that ends, a condition of a node.
+// spared limits, in bytes, how much one change may grow rows in a crowded store: to revoke or
+// consume a credential, end an operation, or set a condition of a node.
 const spared = 512
 
-// Health tells how the database is. From nine tenths of its quota in use on changes that make rows
-// larger are refused until less is in use. Free space within its file counts as free, since etcd
+// Health returns the state of the database. Once nine tenths of its quota are in use, changes that
+// grow rows are refused until less is in use. Free space within its file counts as free, since etcd
 // writes there first.
 func (s *Store) Health(ctx context.Context) (Health, error) {
 	h, err := s.Backend.Health(ctx)
@@ -69,7 +69,7 @@ func (s *Store) Health(ctx context.Context) (Health, error) {
 	return h, nil
 }
 
-// refusal returns ErrCrowded if the store has no room for what a view writes.
+// refusal returns ErrCrowded if the store has no room for the writes of a view.
 func (v *View) refusal() error {
 	if v.store.crowded.Load() && v.growth() > spared {
 		return ErrCrowded
@@ -77,8 +77,8 @@ func (v *View) refusal() error {
 	return nil
 }
 
-// growth returns by how many bytes a view makes rows larger. Rows that it has not read count as
-// new, and those that end with a process do not count.
+// growth returns the bytes by which a view grows rows. Rows that it has not read count as new; rows
+// with a lease do not count.
 func (v *View) growth() int {
 	grown := 0
 	for key, w := range v.writes {

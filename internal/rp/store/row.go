@@ -6,22 +6,22 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 )
 
-// The states of a Credential. Each is written before what it stands for is done, except Live and
-// the end of the row, which say that it has been done.
+// The states of a Credential. Each is written before its effect, except Live and the end of the
+// row, which are written after it.
 const (
-	// Pending: to be made. Its Secret may or may not be in the cluster.
+	// Pending: being made. Its Secret may or may not be in the cluster.
 	Pending = "Pending"
 	// Live: the Secret is in the cluster and the URL answers.
 	Live = "Live"
-	// Consumed: a machine has used it. The URL is dead, the Secret goes when the certificate is
-	// issued.
+	// Consumed: a machine has used it. The URL is dead; the Secret is deleted once the certificate
+	// is issued.
 	Consumed = "Consumed"
-	// Revoking: the URL is dead, the Secret goes, then the row.
+	// Revoking: the URL is dead; the Secret is deleted, then the row.
 	Revoking = "Revoking"
 )
 
-// Credential describes what a machine joins with: a URL, and, unless it joins with its identity in
-// Azure, a bootstrap token.
+// Credential describes a credential to join with: a URL and, unless the machine joins with its
+// Azure identity, a bootstrap token.
 type Credential struct {
 	Node    string     `json:"node"`              // key
 	UID     string     `json:"uid"`               // of the node
@@ -35,15 +35,15 @@ type Credential struct {
 	Since   time.Time  `json:"since"`             // of the state
 	KeyHash string     `json:"keyHash,omitempty"` // of the public key that consumed it
 	CSR     string     `json:"csr,omitempty"`     // name of the request that consumed it
-	Issued  *time.Time `json:"issued,omitempty"`  // when its certificate was there
-	// Epoch is the one that it was issued in (Meta): a restored backup knows nothing of what has
-	// become of it since.
+	Issued  *time.Time `json:"issued,omitempty"`  // when its certificate was issued
+	// Epoch is the epoch in which it was issued (Meta): a restored backup does not have its later
+	// history.
 	Epoch int64 `json:"epoch,omitempty"`
-	// Delivered counts how often its URL has handed out the configuration, up to a few.
+	// Delivered counts the deliveries of the configuration by its URL, up to a few.
 	Delivered int `json:"delivered,omitempty"`
-	// Denied is why a certificate request with its token was denied last, for people.
+	// Denied is the reason, for people, of the last denied certificate request with its token.
 	Denied string `json:"denied,omitempty"`
-	// Problem is the reason why it cannot be made Live, as callers see it.
+	// Problem is the reason, for callers, that it cannot become Live.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -51,13 +51,13 @@ type Credential struct {
 type ArcLeft struct {
 	Machine string    `json:"machine"` // its ARM id
 	Deleted time.Time `json:"deleted"`
-	// Problem is why the machine could not leave; "" while it has not said.
+	// Problem is the reason that the machine could not leave; "" until it reports one.
 	Problem string `json:"problem,omitempty"`
-	// Secret is the client secret that has enrolled the machine; nil for none.
+	// Secret is the client secret that enrolled the machine; nil for none.
 	Secret *seal.Box `json:"secret,omitempty"`
 }
 
-// Sealed is something that only the holder of the keys can read.
+// Sealed is content that only a holder of the keys can read.
 type Sealed struct {
 	Box     seal.Box  `json:"box"`
 	Version int64     `json:"version,omitempty"` // of a client secret

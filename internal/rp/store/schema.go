@@ -9,19 +9,19 @@ import (
 	"strconv"
 )
 
-// schema is the version of the rows' form that this program reads and writes. A program that gives
-// rows another form, which this one would misread, raises it before it writes the first of them; a
-// field more is no other form.
+// schema is the version of the rows' form that this program reads and writes. A program that
+// changes the form, so that this one would misread rows, raises it before it writes the first such
+// row; an additional field does not change the form.
 const schema = 2
 
 // schemaRow is the row of Meta that has the version.
 const schemaRow = "schema"
 
-// ErrNewer is a store whose rows a newer program has given a form that this one does not know:
-// nothing is written to it.
+// ErrNewer is returned for a store whose rows have the form of a newer program: this one must not
+// write to it.
 var ErrNewer = errors.New("run a newer flexnode-rp")
 
-// checkSchema returns ErrNewer unless this program knows the version in a row that tells one.
+// checkSchema returns ErrNewer unless this program supports the version in a row.
 func checkSchema(row []byte) error {
 	version, err := strconv.Atoi(string(row))
 	if err != nil || version > schema {
@@ -31,7 +31,7 @@ func checkSchema(row []byte) error {
 	return nil
 }
 
-// BeginSchema gives an empty store the version of this program, and then does as HoldSchema.
+// BeginSchema writes the version of this program to an empty store, and calls HoldSchema.
 func (s *Store) BeginSchema(ctx context.Context) error {
 	for {
 		if err := s.HoldSchema(ctx); err != nil || s.HasSchema() {
@@ -46,8 +46,8 @@ func (s *Store) BeginSchema(ctx context.Context) error {
 	}
 }
 
-// HoldSchema has every commit from now on depend on the rows' form being one that this program
-// knows (ErrNewer): a newer program may change it at any time.
+// HoldSchema makes every commit from now on depend on the rows' form, which must be one that this
+// program supports (ErrNewer): a newer program may change it at any time.
 func (s *Store) HoldSchema(ctx context.Context) error {
 	key := s.Meta.Key(schemaRow)
 	got, _, err := s.Read(ctx, key)
@@ -64,15 +64,14 @@ func (s *Store) HoldSchema(ctx context.Context) error {
 	return nil
 }
 
-// HasSchema reports whether there are rows of the form that HoldSchema has found this program to
-// know.
+// HasSchema reports whether HoldSchema has found rows, in a form that this program supports.
 func (s *Store) HasSchema() bool {
 	held := s.schema.Load()
 	return held != nil && held.Revision != 0
 }
 
-// WaitForNewer waits until the rows have a form that this program does not know, and returns
-// ErrNewer; nil when ctx ends before.
+// WaitForNewer waits until the rows have a form that this program does not support, and returns
+// ErrNewer; nil if ctx ends before.
 func (s *Store) WaitForNewer(ctx context.Context) error {
 	var newer error
 	for ctx.Err() == nil && newer == nil {
@@ -89,7 +88,7 @@ func (s *Store) WaitForNewer(ctx context.Context) error {
 	return newer
 }
 
-// Commit is that of the Backend, on the condition that HoldSchema has set.
+// Commit is the Backend's, with the condition of HoldSchema.
 func (s *Store) Commit(ctx context.Context, conditions []Condition, writes []Write) (int64, error) {
 	held := s.schema.Load()
 	if held == nil {
@@ -104,13 +103,13 @@ func (s *Store) Commit(ctx context.Context, conditions []Condition, writes []Wri
 	return revision, err
 }
 
-// epochRow is the row of Meta that counts how often the store was restored from a backup.
+// epochRow is the row of Meta that counts restores of the store from a backup.
 const epochRow = "epoch"
 
-// EpochKey is the key of the row with the epoch.
+// EpochKey returns the key of the row with the epoch.
 func (s *Store) EpochKey() string { return s.Meta.Key(epochRow) }
 
-// Epoch returns how often the store was restored from a backup, from 1, within a view.
+// Epoch returns the epoch within a view: from 1, one more for each restore from a backup.
 func (s *Store) Epoch(v *View) (int64, error) {
 	row, err := s.Meta.In(v, epochRow)
 	if err != nil {
@@ -125,7 +124,7 @@ func (s *Store) Epoch(v *View) (int64, error) {
 	return max(epoch, 1), nil
 }
 
-// ReadEpoch is Epoch by itself.
+// ReadEpoch returns the epoch outside a view.
 func (s *Store) ReadEpoch(ctx context.Context) (epoch int64, err error) {
 	_, err = s.Update(ctx, "", nil, func(v *View) error {
 		epoch, err = s.Epoch(v)

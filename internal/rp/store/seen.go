@@ -17,21 +17,21 @@ import (
 const (
 	// seenShards is the number of rows.
 	seenShards = 64
-	// seenRound is within what time what has changed is written.
+	// seenRound is the time within which changes are written.
 	seenRound = 5 * time.Minute
 	// seenSweep is the time between removals of nodes that do not exist any more.
 	seenSweep = time.Hour
-	// seenAhead limits the lead of a replica's clock over this one's: what is said of a later time
-	// is left out, or a node would count as heard of until then.
+	// seenAhead limits the lead of a replica's clock over this one's: later times are ignored, or a
+	// node would count as heard of until then.
 	seenAhead = 5 * time.Minute
-	// agentAge is the time since it was last heard of for which a node counts as one that polls.
+	// agentAge is the time since its last contact for which a node counts as polling.
 	agentAge = 2 * time.Hour
 )
 
-// Seen knows when the agent of each node was last heard of, by any replica. It is kept apart from
-// the nodes' state: the replicas write what they have heard into a few packed rows, of which their
-// indexes tell them. Nodes go by a hash of their uid: one that was deleted and made again was never
-// seen.
+// Seen holds the time of the last contact of each node's agent with any replica. It is not part of
+// the nodes' state: replicas write these times into a few packed rows, and read the others' from
+// their indexes. Nodes are identified by a hash of their uid: one that was deleted and made again
+// was never seen.
 type Seen struct {
 	// Now is the clock.
 	Now func() time.Time
@@ -41,19 +41,19 @@ type Seen struct {
 	shards [seenShards]seenShard
 }
 
-// seenShard is the nodes whose hash begins with its number.
+// seenShard holds the nodes whose hash begins with its number.
 type seenShard struct {
 	mu    sync.Mutex
 	nodes map[uint64]heard
 }
 
-// heard is a time in minutes, 0 of a node that is gone, and whether the row is yet to have it.
+// heard is a time in minutes, 0 for a deleted node, and whether it must still be written.
 type heard struct {
 	minutes uint32
 	news    bool
 }
 
-// NewSeen returns a Seen of an index, which is loaded after that and tells it all rows.
+// NewSeen returns a Seen for an index, which must be loaded after that.
 func NewSeen(s *Store, x *Index) *Seen {
 	seen := &Seen{Now: time.Now, store: s, index: x}
 	for i := range seen.shards {
@@ -74,8 +74,8 @@ func seenKey(shard int) string { return fmt.Sprintf("%s%s/%02d", indexed, seenTa
 
 func minutes(t time.Time) uint32 { return uint32(max(t.Unix()/60, 0)) }
 
-// Note takes down that the agent of a node was heard of. A node that the index does not know yet is
-// left out.
+// Note records that the agent of a node was heard of. It ignores a node that the index does not
+// have yet.
 func (s *Seen) Note(nodeKey string, now time.Time) {
 	uid, ok := s.index.uid(nodeKey)
 	if !ok {
@@ -90,7 +90,7 @@ func (s *Seen) Note(nodeKey string, now time.Time) {
 	}
 }
 
-// Last is when the agent of a node was last heard of, to a minute; zero if never.
+// Last returns the time of the last contact of a node's agent, to the minute; zero for never.
 func (s *Seen) Last(nodeKey string) time.Time {
 	uid, ok := s.index.uid(nodeKey)
 	if !ok {
@@ -107,8 +107,8 @@ func (s *Seen) Last(nodeKey string) time.Time {
 	return time.Unix(int64(h.minutes)*60, 0).UTC()
 }
 
-// Share returns how many nodes each of so many replicas will hear of, if those that any has heard
-// of lately are spread evenly over them.
+// Share returns the number of nodes for each of so many replicas, if the nodes that were lately
+// heard of are spread evenly.
 func (s *Seen) Share(replicas int) int {
 	polled, nodes := minutes(s.Now().Add(-agentAge)), 0
 	for i := range s.shards {
@@ -125,7 +125,7 @@ func (s *Seen) Share(replicas int) int {
 	return (nodes + replicas - 1) / replicas
 }
 
-// Run writes what has changed, spread over five minutes, until ctx ends.
+// Run writes changes, spread over five minutes, until ctx ends.
 func (s *Seen) Run(ctx context.Context, say func(error)) {
 	swept := s.Now()
 	for i := rand.IntN(seenShards); ; i++ { // replicas do not write the same shard at once
@@ -142,7 +142,7 @@ func (s *Seen) Run(ctx context.Context, say func(error)) {
 	}
 }
 
-// Flush writes what has changed, all at once: at the end of the program.
+// Flush writes all changes at once, at the end of the program.
 func (s *Seen) Flush(ctx context.Context) error {
 	var failed error
 	for i := range s.shards {
@@ -151,7 +151,7 @@ func (s *Seen) Flush(ctx context.Context) error {
 	return failed
 }
 
-// flush writes what the row of a shard is yet to have.
+// flush writes the changes of a shard.
 func (s *Seen) flush(ctx context.Context, i int) error {
 	shard, news := &s.shards[i], map[uint64]uint32{}
 	shard.mu.Lock()
@@ -181,7 +181,7 @@ func (s *Seen) flush(ctx context.Context, i int) error {
 	return nil
 }
 
-// write puts news into a row, which has what other replicas have heard, too.
+// write merges changes into a row, which also has those of other replicas.
 func (s *Seen) write(ctx context.Context, key string, news map[uint64]uint32) error {
 	latest := minutes(s.Now().Add(seenAhead))
 	_, err := s.store.Update(ctx, "seen", []string{key}, func(v *View) error {
@@ -203,7 +203,7 @@ func (s *Seen) write(ctx context.Context, key string, news map[uint64]uint32) er
 	return err
 }
 
-// sweep forgets the nodes that the index does not have.
+// sweep removes the nodes that the index does not have.
 func (s *Seen) sweep() {
 	var live []uint64
 	s.index.nodes("", "", func(e *entry) bool {
@@ -223,7 +223,7 @@ func (s *Seen) sweep() {
 	}
 }
 
-// merge receives each row from the index; an empty row is one that was deleted.
+// merge receives each row from the index; an empty one was deleted.
 func (s *Seen) merge(key string, row []byte) {
 	i, err := strconv.Atoi(key)
 	if err != nil || i < 0 || i >= seenShards {
@@ -239,8 +239,8 @@ func (s *Seen) merge(key string, row []byte) {
 	}
 }
 
-// seenItemSize is the size of a node in a row: the hash of its uid in 8 bytes and when it was heard
-// of, in minutes since 1970, in 4, in the order of the hashes. Big-endian.
+// seenItemSize is the size of a node in a row: the hash of its uid in 8 bytes, and the time of its
+// last contact, in minutes since 1970, in 4; sorted by hash, big-endian.
 const seenItemSize = 12
 
 func packSeen(nodes map[uint64]uint32) []byte {
@@ -252,7 +252,7 @@ func packSeen(nodes map[uint64]uint32) []byte {
 	return row
 }
 
-// unpackSeen reads a row; what is cut off is left out.
+// unpackSeen reads a row; it ignores a truncated item.
 func unpackSeen(row []byte) map[uint64]uint32 {
 	nodes := make(map[uint64]uint32, len(row)/seenItemSize)
 	for ; len(row) >= seenItemSize; row = row[seenItemSize:] {

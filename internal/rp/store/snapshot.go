@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// snapshot is an index at a revision; it does not change. There is one item for the rows of a node.
+// snapshot is an immutable index at a revision, with one item for both rows of a node.
 type snapshot struct {
 	revision      int64
 	nodes         *btree.BTreeG[item[*entry]]
@@ -22,13 +22,13 @@ type snapshot struct {
 	subscriptions *btree.BTreeG[item[string]] // their states
 }
 
-// item is something by its key.
+// item is a value with its key.
 type item[T any] struct {
 	key   string
 	value T
 }
 
-// clusterRow is a cluster; there are few, so they are kept as they are.
+// clusterRow is a cluster; there are few, so they are not packed.
 type clusterRow struct {
 	row Row[flexnode.Cluster]
 	err error
@@ -59,16 +59,16 @@ const (
 	subscriptionsTable = "subscriptions"
 )
 
-// draft is a snapshot in the making.
+// draft is a snapshot that is being made.
 type draft struct {
 	index   *Index
 	next    *snapshot
-	whole   bool // it takes over nothing
+	whole   bool // it begins empty
 	change  tally
 	changed []changed
 }
 
-// changed is a row that has changed.
+// changed names a row that has changed.
 type changed struct{ table, key string }
 
 func (x *Index) draft() *draft {
@@ -79,19 +79,19 @@ func (x *Index) draft() *draft {
 	}}
 }
 
-// parsed is a row that is ready to be put into a snapshot.
+// parsed is a row that is ready for a snapshot.
 type parsed struct {
 	table, key string
 	revision   int64
 	deleted    bool
 	raw        []byte
-	// Of a node or status; empty of one that cannot be read.
+	// For a node or status; empty if it cannot be read.
 	node   *flexnode.Node
 	status *flexnode.Status
 	packed string
 }
 
-// factsOf returns the facts that the node was rendered with, or could not be; see Index.Stale.
+// factsOf returns the facts that the node was rendered with, or failed to render; see Index.Stale.
 func factsOf(n *flexnode.Node) string {
 	if n.Revision == 0 && n.Tried != "" {
 		return triedWith(n.Facts, n.Tried)
@@ -99,10 +99,10 @@ func factsOf(n *flexnode.Node) string {
 	return n.Facts
 }
 
-// triedWith is in place of facts for a node that they could not be rendered with.
+// triedWith replaces the facts of a node that failed to render with them.
 func triedWith(facts, version string) string { return facts + " " + version }
 
-// parse decodes and packs a row. Rows that cannot be read are kept: their readers get the error.
+// parse decodes and packs a row. Rows that cannot be read are kept; their readers get the error.
 func (x *Index) parse(e Event) parsed {
 	table, key, _ := strings.Cut(strings.TrimPrefix(e.Key, indexed), "/")
 	p := parsed{table: table, key: key, revision: e.Revision, deleted: e.Deleted, raw: e.Value}
@@ -125,14 +125,14 @@ func (x *Index) parse(e Event) parsed {
 	return p
 }
 
-// decode reads a row as it was written here: encoding/json takes twice as long, a start decodes
-// all rows that there are, and an answer those of its node.
+// decode reads a row that this program has written. encoding/json takes twice as long; a start
+// decodes all rows, and an answer those of its node.
 func decode(row []byte, into any) error {
 	return jsonv2.Unmarshal(row, into, jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 }
 
-// apply makes changes in their order. It parses on all cores what is worth it.
+// apply makes changes, in order. It parses many on all cores.
 func (d *draft) apply(events []Event) {
 	all := make([]parsed, len(events))
 	share := max(64, (len(events)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
@@ -201,7 +201,7 @@ func (d *draft) putSubscription(p parsed) {
 	replace(d.next.subscriptions, p, s.State)
 }
 
-// replace has a tree have a value by the key of a row, or none if the row is deleted.
+// replace sets the value for the key of a row in a tree, or removes it if the row is deleted.
 func replace[T any](tree *btree.BTreeG[item[T]], p parsed, value T) {
 	if p.deleted {
 		tree.Delete(item[T]{key: p.key})
@@ -210,7 +210,7 @@ func replace[T any](tree *btree.BTreeG[item[T]], p parsed, value T) {
 	}
 }
 
-// noteAll has all rows of a snapshot count as changed.
+// noteAll marks all rows of a snapshot as changed.
 func (d *draft) noteAll(s *snapshot) {
 	noteKeys(d, s.nodes, nodesTable, statusTable)
 	noteKeys(d, s.clusters, clustersTable)

@@ -17,7 +17,7 @@ import (
 // Store is the provider's storage.
 type Store struct {
 	Backend
-	// Did receives each change that was written, by name; tests stop the provider there.
+	// Did receives the name of each change that was written; tests stop the provider there.
 	Did func(what string)
 
 	// Rows of these are also in every replica's Index.
@@ -30,55 +30,55 @@ type Store struct {
 	// flexnode.ContentID.
 	History Table[flexnode.History]
 	Layers  Table[json.RawMessage]
-	// Rollouts tell how far the changes of a cluster are, by its key.
+	// Rollouts has the state of a cluster's changes, by its key.
 	Rollouts Table[flexnode.Rollout]
-	// Secrets are client secrets by key of the node, Bundles the texts that URLs hand out, by key
+	// Secrets has client secrets by key of the node, Bundles the texts that URLs hand out, by key
 	// of the credential.
 	Secrets Table[Sealed]
 	Bundles Table[Sealed]
-	// Credentials are by cluster and id; Tokens tell which one a bootstrap token belongs to, by
-	// cluster and id of the token.
+	// Credentials are by cluster and id. Tokens has the credential of a bootstrap token, by cluster
+	// and id of the token.
 	Credentials Table[Credential]
 	Tokens      Table[string]
-	// PodCIDRs tell which node has a subnet, by cluster and number.
+	// PodCIDRs has the node of each subnet, by cluster and number.
 	PodCIDRs   Table[string]
 	Tombstones Table[flexnode.Tombstones]
-	// Certificates are those of kubelets, by key of the node, also after it was deleted.
+	// Certificates has those of kubelets, by key of the node, also after it was deleted.
 	Certificates Table[flexnode.Certificates]
 	Operations   Table[flexnode.Operation]
 	// Diagnoses has the requests to machines and their answers, by key of the node.
 	Diagnoses Table[api.Diagnosis]
-	// ArcLeft are by key and uid of a node that was deleted.
+	// ArcLeft is by key and uid of a deleted node.
 	ArcLeft Table[ArcLeft]
-	// APIServers tell which registration an API server belongs to, by flexnode.Cluster.APIServer.
+	// APIServers has the registration of an API server, by flexnode.Cluster.APIServer.
 	APIServers Table[string]
-	// Members are the live replicas by name, Owners tell which of them has a cluster, by its key.
-	// They are under the lease of the replica (Membership).
+	// Members has the live replicas by name, Owners the one that owns a cluster, by its key. Both
+	// are under the lease of the replica (Membership).
 	Members Table[Member]
 	Owners  Table[Member]
-	// Processes are all live processes by name, each under a lease of its own (Presence).
+	// Processes has all live processes by name, each under a lease of its own (Presence).
 	Processes Table[Process]
-	// Reaches holds whether a replica reaches a cluster, by the keys of both, under the same lease.
+	// Reaches has whether a replica reaches a cluster, by the keys of both, under the same lease.
 	Reaches Table[bool]
-	// Meta has what concerns all of the store, by name.
+	// Meta has rows about the whole store, by name.
 	Meta Table[json.RawMessage]
 
 	// schema is a condition of every commit (HoldSchema); nil is none.
 	schema  atomic.Pointer[Condition]
-	crowded atomic.Bool // what Health has found last
+	crowded atomic.Bool // set by Health
 	feed    feed
 	layers  *lru.Cache[string, *flexnode.Layer]
 	tables  []decoder
 }
 
-// Where the rows are.
+// The prefixes of rows.
 const (
 	root    = "/flexnode/v2/"
 	indexed = root + "i/"
 	other   = root + "s/"
 )
 
-// New puts the tables on a backend.
+// New returns a store on a backend.
 func New(b Backend) *Store {
 	s := &Store{Backend: b}
 	s.layers, _ = lru.New[string, *flexnode.Layer](keptLayers) // an error only of a size below 1
@@ -110,7 +110,7 @@ func New(b Backend) *Store {
 	return s
 }
 
-// table puts a table below a place, and has ReadAll read it.
+// table sets up a table below a prefix, and adds it to ReadAll.
 func table[T any](s *Store, t *Table[T], place, name string) {
 	*t = Table[T]{store: s, prefix: place + name + "/"}
 	s.tables = append(s.tables, decoder{name, t.prefix, func(key string, kv KV) error {
@@ -119,7 +119,7 @@ func table[T any](s *Store, t *Table[T], place, name string) {
 	}})
 }
 
-// AddTombstone adds to the tombstones of a node within a change.
+// AddTombstone adds a tombstone of a node within a change.
 func (s *Store) AddTombstone(v *View, nodeKey string, stone flexnode.Tombstone) error {
 	next, err := s.Tombstones.Row(v, nodeKey).Value.With(stone)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Store) AddTombstone(v *View, nodeKey string, stone flexnode.Tombstone) 
 	return s.Tombstones.Put(v, nodeKey, next)
 }
 
-// The database that a Store is in, in the words of package kv.
+// The types of package kv for a Store's database.
 type (
 	Backend   = kv.Backend
 	KV        = kv.KV

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Row is a value with the revision of its last change; revision 0 is that it is absent.
+// Row is a value with the revision of its last change; revision 0 is an absent row.
 type Row[T any] struct {
 	Key      string
 	Value    T
 	Revision int64
 }
 
-// Exists reports whether the row is there.
+// Exists reports whether the row exists.
 func (r Row[T]) Exists() bool { return r.Revision != 0 }
 
 // Table is one kind of rows: JSON below a prefix.
@@ -25,10 +25,10 @@ type Table[T any] struct {
 	packed bool // stored with zstd
 }
 
-// Key is the key of a row in the database, to read it ahead (Update).
+// Key returns the key of a row in the database, to read it ahead (Update).
 func (t Table[T]) Key(key string) string { return t.prefix + key }
 
-// Get reads a row by itself.
+// Get reads a row outside a view.
 func (t Table[T]) Get(ctx context.Context, key string) (Row[T], error) {
 	got, _, err := t.store.Read(ctx, t.prefix+key)
 	if err != nil {
@@ -46,8 +46,8 @@ func (t Table[T]) In(v *View, key string) (Row[T], error) {
 	return t.decode(key, kv)
 }
 
-// Row is In for a change that cannot be made without the row: if it cannot be read, the change
-// fails (View.Fail) and the row is as one that is not there.
+// Row is In for a change that needs the row: if it cannot be read, the change fails (View.Fail) and
+// Row returns an absent one.
 func (t Table[T]) Row(v *View, key string) Row[T] {
 	row, err := t.In(v, key)
 	if err != nil {
@@ -57,8 +57,7 @@ func (t Table[T]) Row(v *View, key string) Row[T] {
 	return row
 }
 
-// IsAt reports whether a row is at a revision: what is known of that revision holds. The change
-// depends on it.
+// IsAt reports whether a row is still at a revision. The change depends on it.
 func (t Table[T]) IsAt(v *View, key string, revision int64) (bool, error) {
 	kv, err := v.get(t.prefix + key)
 	return err == nil && revision > 0 && kv.Revision == revision, err
@@ -74,7 +73,7 @@ func (t Table[T]) None(v *View, prefix string) (bool, error) {
 	return len(keys) == 0, nil
 }
 
-// Put writes a row within a view. What a newer program has added to the row remains.
+// Put writes a row within a view. It preserves members that a newer program has added to the row.
 func (t Table[T]) Put(v *View, key string, value T) error {
 	kv, err := v.get(t.prefix + key)
 	if err != nil {
@@ -87,7 +86,7 @@ func (t Table[T]) Put(v *View, key string, value T) error {
 	return t.write(v, key, before, value, 0)
 }
 
-// Set writes a row within a view whatever it is now: the change does not depend on it.
+// Set writes a row within a view, whatever its present value: the change does not depend on it.
 func (t Table[T]) Set(v *View, key string, value T) error {
 	return t.write(v, key, nil, value, 0)
 }
@@ -109,7 +108,7 @@ func (t Table[T]) write(v *View, key string, before []byte, value T, lease int64
 	return nil
 }
 
-// Delete deletes a row within a view, if it is there. The change depends on it only if it was read.
+// Delete deletes a row within a view, if it exists. The change depends on it only if it was read.
 func (t Table[T]) Delete(v *View, key string) {
 	v.write(Write{Key: t.prefix + key, Delete: true})
 }
@@ -127,8 +126,8 @@ func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, err
 	return rows, at, nil
 }
 
-// each calls see with all rows below a prefix at one revision, which it returns. err of see is why
-// a row cannot be read.
+// each calls see with all rows below a prefix at one revision, which it returns. err of see is the
+// reason that a row cannot be read.
 func (t Table[T]) each(
 	ctx context.Context, prefix string, see func(r Row[T], err error) error,
 ) (int64, error) {
@@ -180,17 +179,17 @@ func (t Table[T]) EachKey(ctx context.Context, prefix string, see func(key strin
 	return nil
 }
 
-// How many rows one request reads. For each request etcd goes through the keys of all rows that are
-// left, to count them, so that small pages of many rows take long; large pages of large rows fill
-// the memory.
+// Limits of the rows of one request. For each request etcd goes through the keys of all remaining
+// rows to count them, so small pages of many rows take long; large pages of large rows fill the
+// memory.
 const (
 	firstPage = 256
 	maxPage   = 8192
 	pageBytes = 4 << 20
 )
 
-// nextPage returns the number of rows to read after a page: as many as have pageBytes if they are
-// as large as those of the page, and at most eight times as many.
+// nextPage returns the number of rows to read after a page: as many as have pageBytes at its mean
+// size, and at most eight times its number.
 func nextPage(p Page) int {
 	size := 1
 	for _, kv := range p.KVs {
@@ -200,11 +199,11 @@ func nextPage(p Page) int {
 }
 
 // Sync calls see with every row below a prefix that ends with a slash, or of the table, and then
-// with each change that the process' index hears of (Index.Follow), until ctx ends. A row that was
-// deleted has revision 0. While the first reading fails it says why and tries again; after that,
-// ready, which may be nil, is called once. When changes are not kept any more it reads everything
-// again, and tells what differs and what is gone; so it does when the store has gone back, and
-// tells then all that is there. Rows that cannot be read are left out.
+// with each change that the process' index gets (Index.Follow), until ctx ends. A deleted row has
+// revision 0. While the first read fails it calls say and retries; after it, it calls ready, which
+// may be nil, once. If changes are not kept any more, it reads everything again and reports
+// differences and deletions; after the store has gone back, it reports every row. Rows that cannot
+// be read are left out.
 func (t Table[T]) Sync(
 	ctx context.Context, prefix string, see func(Row[T]), ready func(), say func(error),
 ) {
@@ -231,7 +230,7 @@ func (t Table[T]) Sync(
 		}
 		events, missed, back := t.store.feed.take(l)
 		if back {
-			for key := range known { // its revision may be that of another value by now
+			for key := range known { // its revision may belong to another value now
 				known[key] = uncommitted
 			}
 		}
@@ -246,7 +245,7 @@ func (t Table[T]) Sync(
 	}
 }
 
-// tell tells of changes after a revision.
+// tell calls see with the changes after a revision.
 func (t Table[T]) tell(events []Event, at int64, known map[string]int64, see func(Row[T])) {
 	for _, e := range events {
 		key := strings.TrimPrefix(e.Key, t.prefix)
@@ -266,7 +265,7 @@ func (t Table[T]) tell(events []Event, at int64, known map[string]int64, see fun
 // followPause is the pause after the connection broke.
 const followPause = time.Second
 
-// Pause waits, or less when ctx ends, and reports whether it has not ended.
+// Pause waits, at most until ctx ends, and reports whether ctx has not ended.
 func Pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -275,10 +274,10 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Jitter returns a random time around a mean: from half of it to half more.
+// Jitter returns a random time from half a mean to one and a half.
 func Jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
 
-// resync reads everything below a prefix and tells what differs from what is known.
+// resync reads everything below a prefix and calls see with differences from known.
 func (t Table[T]) resync(
 	ctx context.Context, prefix string, known map[string]int64, see func(Row[T]),
 ) (int64, error) {

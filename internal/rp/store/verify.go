@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// SnapshotFile holds what is known of a snapshot without opening it.
+// SnapshotFile describes the file of a snapshot.
 type SnapshotFile struct {
 	Bytes  int64
-	SHA256 string // of all of the file
+	SHA256 string // of the whole file
 }
 
 // etcdPage is a divisor of the size of a database; the checksum follows.
@@ -58,8 +58,8 @@ func CheckSnapshot(path string) (SnapshotFile, error) {
 	return file, nil
 }
 
-// UseSnapshot restores a snapshot into a directory of its own, opens it as a start after a restore
-// does, and removes it afterwards.
+// UseSnapshot restores a snapshot into a temporary directory, opens it as the start after a restore
+// does, calls use, and removes the directory.
 func UseSnapshot(ctx context.Context, path string, use func(*Store) error) error {
 	scratch, err := os.MkdirTemp("", "flexnode-rp-verify-") // 0700
 	if err != nil {
@@ -76,13 +76,13 @@ func UseSnapshot(ctx context.Context, path string, use func(*Store) error) error
 	return errors.Join(err, os.RemoveAll(scratch))
 }
 
-// Contents are the rows of a store, by table.
+// Contents counts the rows of a store, by table.
 type Contents struct {
 	Schema   int
 	Revision int64
 	Epoch    int64
 	Rows     map[string]int
-	// Unknown are rows of tables that this program does not have.
+	// Unknown counts rows of tables that this program does not have.
 	Unknown int
 }
 
@@ -124,7 +124,7 @@ func (c *Contents) count(tables []decoder, kv KV, bad func(error)) {
 	c.Unknown++
 }
 
-// decoder reports whether a row of a table can be read.
+// decoder checks that a row of a table can be read.
 type decoder struct {
 	name, prefix string
 	decode       func(key string, kv KV) error

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// View holds what a change has read and what it writes. What was read becomes the change's
-// conditions. A row that was written reads as it was written.
+// View holds the reads and writes of a change. The reads become the change's conditions. A row that
+// was written reads as it was written.
 type View struct {
 	ctx    context.Context
 	store  *Store
@@ -25,16 +25,16 @@ type View struct {
 	failed error
 }
 
-// attempts limits how often a change is decided again because rows have changed meanwhile.
+// attempts limits how often a change is decided again because rows have changed.
 const attempts = 20
 
-// Update makes a change of rows: decide reads them and writes them within a view, and all of it is
-// written together, if nothing that was read has changed meanwhile. Else decide is called again,
-// after a pause, so it must have no other effects than on the view. ahead are keys that are read
-// together at first (Table.Key). what names the change for Store.Did. It returns the revision of
-// the change, 0 if decide has written nothing; an error of decide ends it. ErrConflict: others kept
-// changing the rows. ErrFenced: a fence does not hold, nothing was written. After other errors it
-// may be open whether it was written.
+// Update changes rows: decide reads and writes them within a view, and its writes are committed
+// together, if none of the rows it read has changed. Otherwise decide is called again, after a
+// pause, so it must have no effects but on the view. The rows with the keys ahead are read together
+// first (Table.Key). what names the change for Store.Did. Update returns the revision of the
+// change, 0 if decide has written nothing; an error of decide ends it. ErrConflict: the rows kept
+// changing. ErrFenced: a fence does not hold, nothing was written. After other errors it is unknown
+// whether the change was written.
 func (s *Store) Update(
 	ctx context.Context, what string, ahead []string, decide func(*View) error,
 ) (int64, error) {
@@ -66,15 +66,15 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	return v.commit()
 }
 
-// Fail has the change fail, whatever is decided: for what cannot be read, so that those who decide
-// need not ask after each row. The first error counts.
+// Fail makes the change fail, whatever decide returns: for rows that cannot be read, so that decide
+// need not check each of them. The first error counts.
 func (v *View) Fail(err error) {
 	if v.failed == nil {
 		v.failed = err
 	}
 }
 
-// outcome is the error of a change that was decided with one, nil if it may be written.
+// outcome returns the error of a change whose decision returned err; nil if it may be written.
 func (v *View) outcome(err error) error {
 	if v.failed != nil {
 		return v.failed
@@ -82,7 +82,7 @@ func (v *View) outcome(err error) error {
 	return err
 }
 
-// commit writes what a change writes, if what was read is as it was.
+// commit writes the change, if the rows it read are unchanged.
 func (v *View) commit() (int64, error) {
 	if len(v.writes) == 0 {
 		return 0, nil
@@ -108,14 +108,15 @@ func (v *View) commit() (int64, error) {
 	return revision, nil
 }
 
-// ErrFenced is a change whose fence does not hold (View.Fence): it was not written, and would not
-// be if it were decided again.
+// ErrFenced is returned if a fence of a change does not hold (View.Fence): it was not written, and
+// another attempt would fail, too.
 var ErrFenced = errors.New("this replica may not make the change any more")
 
-// errAgain is a change that is to be decided again.
+// errAgain is returned for a change that must be decided again.
 var errAgain = errors.New("internal error: to be decided again")
 
-// conflict is ErrFenced if a fence is why the change was not written, else errAgain.
+// conflict returns ErrFenced if a fence is the reason that the change was not written, else
+// errAgain.
 func (v *View) conflict() error {
 	if len(v.fences) == 0 {
 		return errAgain
@@ -136,7 +137,7 @@ func (v *View) conflict() error {
 	return errAgain
 }
 
-// Ahead reads keys together, those that have not been read yet.
+// Ahead reads the keys that were not read yet, together.
 func (v *View) Ahead(keys ...string) error {
 	if v.failed != nil {
 		return v.failed
@@ -161,18 +162,18 @@ func (v *View) Ahead(keys ...string) error {
 	return nil
 }
 
-// Context is that of the change.
+// Context returns the context of the change.
 func (v *View) Context() context.Context { return v.ctx }
 
-// Fence has the change depend on something that was read before it, such as being the owner of a
-// cluster: unlike what was read within the view, it is not read again.
+// Fence makes the change depend on something that was read before it, such as the ownership of a
+// cluster: unlike the reads of the view, it is not read again.
 func (v *View) Fence(c Condition) {
 	if !slices.Contains(v.fences, c) {
 		v.fences = append(v.fences, c)
 	}
 }
 
-// get returns what a key is, within the view.
+// get returns the value of a key within the view.
 func (v *View) get(key string) (KV, error) {
 	if w, written := v.writes[key]; written {
 		if w.Delete {
@@ -186,7 +187,7 @@ func (v *View) get(key string) (KV, error) {
 	return v.read[key], nil
 }
 
-// uncommitted is the revision of a row that is not committed yet: it exists.
+// uncommitted is the revision of a row that is not committed yet, but exists.
 const uncommitted = -1
 
 func (v *View) write(w Write) {
@@ -196,23 +197,23 @@ func (v *View) write(w Write) {
 	v.writes[w.Key] = w
 }
 
-// Each is one change of rows for each of many keys (UpdateEach).
+// Each describes a change for each of many keys (UpdateEach).
 type Each struct {
 	// What names each transaction for Store.Did.
 	What string
-	// Ahead are the keys that are read together for a key; it may be nil.
+	// Ahead returns the keys that are read together for a key; it may be nil.
 	Ahead func(key string) []string
-	// One decides for a key, as the function of Update does.
+	// One decides for a key, like the function of Update.
 	One func(v *View, key string) error
-	// Together is the number of transactions at a time, in which case One is for concurrent use; 0
-	// is one after the other.
+	// Together is the number of concurrent transactions, for which One must be safe; 0 is one after
+	// the other.
 	Together int
 }
 
-// UpdateEach makes a change for each key, in their order and each in a transaction of its own. A
-// key whose change fails by itself, or is too large, keeps no other from its change; the error has
-// all of them. It ends when the store cannot be read or written, or a fence does not hold. done is
-// how many changes were made.
+// UpdateEach makes a change for each key, in order and each in a transaction of its own. A key
+// whose change fails by itself, or is too large, does not stop the others; the error has all of
+// them. It ends when the store cannot be read or written, or a fence does not hold. done is the
+// number of changes made.
 func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int, err error) {
 	var mu sync.Mutex
 	var errs []error
@@ -241,7 +242,7 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int
 	return done, errors.Join(errs...)
 }
 
-// updateOne makes the change for a key; own tells that an error is of this key alone.
+// updateOne makes the change for a key; own reports that an error is of this key alone.
 func (s *Store) updateOne(ctx context.Context, key string, e Each) (own bool, err error) {
 	var ahead []string
 	if e.Ahead != nil {

@@ -1,5 +1,5 @@
-// Package storetest has the databases of tests and measurements: one in memory that can be told to
-// fail, and etcds of several members in the process.
+// Package storetest has databases for tests and measurements: one in memory that can be made to
+// fail, and etcds of several members in this process.
 package storetest
 
 import (
@@ -21,7 +21,7 @@ type Members struct {
 }
 
 // Start starts an etcd of so many members, each with a directory below dir. They do not wait for
-// the disk. quota limits the file of each, in bytes; 0 is etcd's own.
+// the disk. quota limits the file of each, in bytes; 0 is etcd's default.
 func Start(dir string, size int, quota int64) (*Members, error) {
 	configs, initial, m := []*embed.Config{}, []string{}, &Members{}
 	for i := range size {

@@ -17,14 +17,14 @@ import (
 )
 
 // Memory is a Backend in memory, for tests and the simulation: one connection to a database that
-// other connections share (Another). It behaves as etcd does, and can be told to fail.
+// other connections share (Another). It behaves like etcd, and can be made to fail.
 type Memory struct {
 	db   *memoryDB
 	knob knobs
 }
 
-// NewMemory makes an empty database and a connection to it, by the clock of package time, which
-// testing/synctest replaces.
+// NewMemory returns a connection to a new database, which uses the clock of package time, so that
+// testing/synctest can replace it.
 func NewMemory() *Memory {
 	return &Memory{db: &memoryDB{
 		records: btree.NewG(32, func(a, b *record) bool { return a.key < b.key }),
@@ -33,20 +33,20 @@ func NewMemory() *Memory {
 	}}
 }
 
-// Another is another connection to the same database: that of another replica. Each is paused,
-// killed and made to fail by itself.
+// Another returns another connection to the same database, like that of another replica. Each is
+// paused, killed and made to fail separately.
 func (m *Memory) Another() *Memory { return &Memory{db: m.db} }
 
 // memoryDB is the database behind connections.
 type memoryDB struct {
 	mu        sync.Mutex
 	records   *btree.BTreeG[*record]
-	log       []kv.Event // all changes since compacted, in their order
+	log       []kv.Event // all changes since compacted, in order
 	revision  int64
 	compacted int64
 	size      int64 // of the present values with their keys
 	quota     int64
-	full      bool // what the last commit said
+	full      bool // set by the last commit
 	leases    map[int64]*memoryLease
 	lastLease int64
 	changed   chan struct{} // closed by the next change
@@ -54,20 +54,20 @@ type memoryDB struct {
 	reads, commits atomic.Int64
 }
 
-// record is a key with its values, the oldest first.
+// record is a key with its values, oldest first.
 type record struct {
 	key    string
 	values []version
 }
 
-// version is the value of a key from a revision on; its deletion if it is not there.
+// version is the value of a key from a revision on, or its deletion.
 type version struct {
 	kv.KV
 	deleted bool
 	lease   int64
 }
 
-// at is the value at a revision.
+// at returns the value at a revision; false if there was none.
 func (r *record) at(revision int64) (version, bool) {
 	for _, v := range slices.Backward(r.values) {
 		if v.Revision <= revision {
@@ -98,7 +98,7 @@ func (m *Memory) Read(ctx context.Context, keys ...string) (map[string]kv.KV, in
 	return got, db.revision, nil
 }
 
-// present is the present value of a key.
+// present returns the present value of a key; false if it is absent.
 func (db *memoryDB) present(key string) (version, bool) {
 	r, ok := db.records.Get(&record{key: key})
 	if !ok {
@@ -150,7 +150,7 @@ func (db *memoryDB) commit(conditions []kv.Condition, writes []kv.Write) (int64,
 	return db.revision, nil
 }
 
-// check refuses what etcd refuses.
+// check rejects writes that etcd rejects.
 func (db *memoryDB) check(writes []kv.Write) error {
 	seen := map[string]bool{}
 	grown := int64(0)
@@ -172,7 +172,7 @@ func (db *memoryDB) check(writes []kv.Write) error {
 	return nil
 }
 
-// write makes changes, at one new revision. What is not there is not deleted.
+// write makes changes, at one new revision. It ignores deletions of absent keys.
 func (db *memoryDB) write(writes []kv.Write) {
 	next := db.revision + 1
 	var events []kv.Event
@@ -201,7 +201,7 @@ func (db *memoryDB) write(writes []kv.Write) {
 	db.changed = make(chan struct{})
 }
 
-// keep adds a value to its key's.
+// keep adds a value to those of its key.
 func (db *memoryDB) keep(v version) {
 	r, ok := db.records.Get(&record{key: v.Key})
 	if !ok {
@@ -272,7 +272,7 @@ func (m *Memory) Keys(
 	return keys, page.More, err
 }
 
-// progress is the time between Follow's reports that there were no changes.
+// progress is the time between two reports of Follow without changes.
 const progress = 5 * time.Second
 
 // Follow implements Backend.
@@ -356,7 +356,7 @@ func (m *Memory) Compact(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// forget drops the values that were no more at a revision.
+// forget drops the values that were replaced or deleted by a revision.
 func (r *record) forget(revision int64) {
 	for len(r.values) > 1 && r.values[1].Revision <= revision {
 		r.values = r.values[1:]

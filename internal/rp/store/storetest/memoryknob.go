@@ -9,7 +9,7 @@ import (
 )
 
 // Call is one call of a connection to a Memory: read, scan, commit, follow, changes (before Follow
-// tells what has changed), lease, keep, revoke, compact or health.
+// reports changes), lease, keep, revoke, compact or health.
 type Call struct {
 	Op         string
 	Keys       []string // of a read; the prefix of a scan or follow
@@ -17,7 +17,7 @@ type Call struct {
 	Writes     []kv.Write
 }
 
-// knobs holds what can be done to a connection.
+// knobs holds the faults of a connection.
 type knobs struct {
 	mu      sync.Mutex
 	before  func(Call) error
@@ -27,20 +27,20 @@ type knobs struct {
 	killed  bool
 }
 
-// Before has a function called before each call of this connection. If it returns an error then
-// nothing is done and the call returns the error. nil ends that.
+// Before sets a function to call before each call of this connection. If it returns an error, the
+// call does nothing and returns that. nil removes it.
 func (m *Memory) Before(f func(Call) error) {
 	m.knob.do(func() { m.knob.before = f })
 }
 
-// After has a function called after each commit of this connection that was written. If it returns
-// an error then the commit returns the error: its outcome is unknown to the caller.
+// After sets a function to call after each successful commit of this connection. If it returns an
+// error, the commit returns that: its outcome is unknown to the caller.
 func (m *Memory) After(f func(Call) error) {
 	m.knob.do(func() { m.knob.after = f })
 }
 
-// Pause has all calls of this connection wait, as when its process is stopped: its leases are not
-// kept, and it is not told that they have ended.
+// Pause blocks all calls of this connection, as if its process were stopped: its leases are not
+// renewed, and it does not see them end.
 func (m *Memory) Pause() {
 	m.knob.mu.Lock()
 	defer m.knob.mu.Unlock()
@@ -69,15 +69,15 @@ func (m *Memory) Break() {
 	}
 }
 
-// Kill ends the connection for ever, as when its process is killed: all calls fail, leases are not
-// kept and not closed.
+// Kill ends the connection for ever, as if its process were killed: all calls fail, and its leases
+// are neither renewed nor closed.
 func (m *Memory) Kill() {
 	m.knob.do(func() { m.knob.killed = true })
 	m.Break()
 	m.Resume()
 }
 
-// SetQuota has commits fail with ErrFull that would make the values larger; 0 is no quota.
+// SetQuota makes commits that would grow the values fail with ErrFull; 0 is no quota.
 func (m *Memory) SetQuota(bytes int64) {
 	m.db.mu.Lock()
 	defer m.db.mu.Unlock()
@@ -131,7 +131,7 @@ func (k *knobs) wait(ctx context.Context) error {
 
 var ErrKilled = errors.New("the connection to the store was ended")
 
-// begin is before each call.
+// begin runs before each call.
 func (m *Memory) begin(ctx context.Context, call Call) error {
 	if err := m.knob.wait(ctx); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (m *Memory) begin(ctx context.Context, call Call) error {
 	return before(call)
 }
 
-// end is after each commit that was written.
+// end runs after each successful commit.
 func (m *Memory) end(call Call) error {
 	var after func(Call) error
 	if m.knob.do(func() { after = m.knob.after }); after == nil {
@@ -152,8 +152,8 @@ func (m *Memory) end(call Call) error {
 	return after(call)
 }
 
-// Copy returns a connection to another database with what is there now, as one that was restored
-// from a backup: the changes before are not kept, and what was written with a lease is left out.
+// Copy returns a connection to another database with the present content, as if restored from a
+// backup: earlier changes are not kept, and rows with a lease are left out.
 func (m *Memory) Copy() *Memory {
 	other := NewMemory()
 	db := m.db
@@ -169,8 +169,8 @@ func (m *Memory) Copy() *Memory {
 	return other
 }
 
-// Become has a connection be one to another database from now on, and breaks it: its database was
-// restored from a backup.
+// Become connects a connection to another database and breaks it: its database was restored from a
+// backup.
 func (m *Memory) Become(other *Memory) {
 	m.db = other.db
 	m.Break()

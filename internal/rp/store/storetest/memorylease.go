@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
-// memoryLease is a lease of a Memory, with both of its sides: the database's, which ends it when it
-// was not kept for longer than ttl, and its holder's, which keeps it.
+// memoryLease is both sides of a lease of a Memory: the database's, which ends it if it was not
+// renewed for longer than ttl, and its holder's, which renews it.
 type memoryLease struct {
 	m    *Memory
 	id   int64
@@ -26,7 +26,7 @@ type memoryLease struct {
 	ended  bool
 }
 
-// Lease implements Backend. ctx is for making it; it is kept until it is closed.
+// Lease implements Backend. ctx is for its creation; the lease is renewed until it is closed.
 func (m *Memory) Lease(ctx context.Context, ttl time.Duration) (kv.Lease, error) {
 	if err := m.begin(ctx, Call{Op: "lease"}); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (l *memoryLease) Until() time.Time {
 	return l.until
 }
 
-// renew starts the lease's time again; its caller holds the lock.
+// renew starts the time of the lease again; the caller holds the lock.
 func (l *memoryLease) renew() {
 	l.until = time.Now().Add(l.ttl)
 	l.halt()
@@ -70,8 +70,8 @@ func (l *memoryLease) halt() {
 	l.timers = nil
 }
 
-// keep is its holder renewing it. While its holder is paused it waits; when it fails it tries
-// again until the lease's time is over.
+// keep renews the lease for its holder. It waits while the holder is paused, and retries after an
+// error until the lease's time is over.
 func (l *memoryLease) keep() {
 	err := l.m.begin(context.Background(), Call{Op: "keep"})
 	db := l.m.db
@@ -88,7 +88,8 @@ func (l *memoryLease) keep() {
 	}
 }
 
-// expire is the database ending it. Its holder sees it by its own clock, unless it is paused.
+// expire ends the lease in the database. Its holder sees that by its own clock, unless it is
+// paused.
 func (l *memoryLease) expire() {
 	db := l.m.db
 	db.mu.Lock()
@@ -101,7 +102,7 @@ func (l *memoryLease) expire() {
 
 func (l *memoryLease) lose() { l.once.Do(func() { close(l.done) }) }
 
-// end deletes what was written with it; its caller holds the lock.
+// end deletes the rows of the lease; the caller holds the lock.
 func (l *memoryLease) end() {
 	if l.ended {
 		return
@@ -121,7 +122,7 @@ func (l *memoryLease) Close() error {
 	err := l.m.begin(context.Background(), Call{Op: "revoke"})
 	l.m.db.mu.Lock()
 	defer l.m.db.mu.Unlock()
-	if err != nil { // it ends by time
+	if err != nil { // it expires
 		l.halt()
 		if !l.ended {
 			l.timers = []*time.Timer{time.AfterFunc(time.Until(l.until), l.expire)}
