@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// reviewNamed decides on the certificate request with a name, as it is known now.
+// reviewNamed decides on the certificate request with a name, in its present state.
 func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error) {
 	s, err := w.use()
 	if err != nil {
@@ -48,8 +48,8 @@ func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error
 	return noTime, nil
 }
 
-// review decides on a certificate request, if it is ours to decide on, and writes what it means for
-// the credential that it was made with.
+// review decides on a certificate request, if that is the provider's to decide, and records its
+// effect on the credential that it was made with.
 func (w *worker) review(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 ) error {
@@ -71,7 +71,7 @@ func (w *worker) review(
 	return w.reviewToken(ctx, s, csr, a)
 }
 
-// noteApproved writes that a request was approved, by any approver: its token is used up.
+// noteApproved records that some approver has approved a request: its token is used up.
 func (w *worker) noteApproved(
 	ctx context.Context, csr *certificates.CertificateSigningRequest, a credential.Application,
 ) error {
@@ -103,8 +103,8 @@ func (w *worker) noteApproved(
 	return w.Credentials.Issued(ctx, row.Key, a.Name, w.owner.Fence())
 }
 
-// reviewToken decides on a request with a token of ours. The first that is valid consumes the
-// token, which is written before it is approved.
+// reviewToken decides on a request with one of the provider's tokens. The first valid request
+// consumes the token, which is written before it is approved.
 func (w *worker) reviewToken(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application,
@@ -114,7 +114,7 @@ func (w *worker) reviewToken(
 		return err
 	}
 	if !row.Exists() && !slices.Contains(csr.Spec.Groups, w.tokenGroup()) {
-		return nil // it is for others to decide on
+		return nil // for other approvers
 	}
 	approved, why := credential.Decide(a, row.Value, row.Exists())
 	if approved && row.Value.State == store.Live {
@@ -127,7 +127,7 @@ func (w *worker) reviewToken(
 		if err := w.Credentials.Consume(ctx, row.Key, a, w.owner.Fence()); err != nil {
 			return err
 		}
-		// Another request may have been faster, or the node deleted.
+		// Another request may have been faster, or the node was deleted.
 		if row, err = w.Credentials.ByToken(ctx, w.key, a.TokenID); err != nil {
 			return err
 		}
@@ -142,8 +142,9 @@ func (w *worker) reviewToken(
 	return w.approve(ctx, s, csr, "The first request with the bootstrap token of this node.")
 }
 
-// taken tells why a machine cannot have the name of a Node: one of that name is there that is no
-// flex node, or another installation's, and a machine with its certificate would be that Node.
+// taken returns the reason that a machine cannot have the name of a Node: the present Node of that
+// name is no flex node, or is another installation's, and the machine's certificate would be for
+// it.
 func (s *session) taken(name string) (why string, err error) {
 	if !s.nodesKnown.Load() {
 		return "", errors.New("the Nodes of the cluster are not known yet")
@@ -164,8 +165,8 @@ func (w *worker) approve(
 	return w.answer(ctx, s, csr, certificates.CertificateApproved, approvedReason, message)
 }
 
-// deny refuses a request, and notes why at the credential that it was made with. key is "" without
-// a credential.
+// deny denies a request, and records the reason at the credential that it was made with. key is ""
+// without a credential.
 func (w *worker) deny(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application, key, why string,
@@ -201,7 +202,7 @@ func (w *worker) answer(
 		UpdateApproval(ctx, csr.Name, answered, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // a change is reported, and the request is reviewed again
+		return nil // the watch sees the change, and the request is reviewed again
 	case err != nil:
 		return fmt.Errorf("cannot answer the certificate request %s: %w", csr.Name, err)
 	}
@@ -210,8 +211,8 @@ func (w *worker) answer(
 	return nil
 }
 
-// noteAnswered remembers a request that was answered. A hostile API server could show it without
-// the answer again and again.
+// noteAnswered remembers an answered request. A hostile API server could show it without the answer
+// again and again.
 func (s *session) noteAnswered(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +223,7 @@ func (s *session) noteAnswered(uid types.UID) {
 }
 
 // isAnswered reports whether a request needs no review: it is denied, has its serving certificate
-// approved, or was answered in this session. The approval of a client certificate has to be noted.
+// approved, or was answered in this session. The approval of a client certificate needs a record.
 func (s *session) isAnswered(csr *certificates.CertificateSigningRequest) bool {
 	status := answersOf(csr)
 	if status.approved || status.issued {

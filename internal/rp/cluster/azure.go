@@ -21,15 +21,15 @@ import (
 // "Azure Kubernetes Service AAD Server" (AKS, "Use kubelogin", --server-id).
 const TokenScope = "6dae42f8-4368-4678-94ff-3960e28e3630/.default"
 
-// ResourceManager gives the access to clusters by asking Azure where their API server is, to which
-// the provider shows tokens of its own identity.
+// ResourceManager is a Source that asks Azure for the API server of a cluster. The provider
+// authenticates to that with tokens of its own identity.
 type ResourceManager struct {
-	// Clusters makes a client of Resource Manager for a subscription.
+	// Clusters returns a client of Resource Manager for a subscription.
 	Clusters func(subscription string) (*armcontainerservice.ManagedClustersClient, error)
-	// Tokens issues the provider's own tokens, and keeps them until shortly before they expire.
+	// Tokens issues the provider's own tokens, and caches them until shortly before they expire.
 	Tokens azcore.TokenCredential
-	// Admin allows to use static credentials, with which the provider is administrator of the
-	// cluster, where a cluster does not take Entra's tokens.
+	// Admin allows static credentials, which make the provider administrator of the cluster, for
+	// clusters that do not accept Entra's tokens.
 	Admin bool
 	// Local allows API servers at one of the provider's own addresses.
 	Local bool
@@ -46,14 +46,14 @@ type answer struct {
 	at     time.Time
 }
 
-// How old an answer of Resource Manager may be: it takes few requests, and API servers move
-// seldom. One that is of no use is asked for again sooner.
+// Max ages of an answer of Resource Manager, which accepts few requests; API servers seldom move.
+// An answer that is an error, or whose access was refused, is requested again sooner.
 const (
 	answerAge  = time.Hour
 	refusedAge = 30 * time.Second
 )
 
-// errStatic is a cluster that only static credentials open, which the operator has not allowed.
+// errStatic is the error for a cluster that needs static credentials, which are not allowed.
 var errStatic = errors.New("the cluster does not take tokens of Entra ID, and the settings do " +
 	"not allow its administrator's credentials")
 
@@ -74,7 +74,7 @@ func (m *ResourceManager) Access(
 	}
 	access, err := m.ask(ctx, c.ID)
 	access.Local = m.Local
-	if err != nil && ctx.Err() != nil { // it says nothing of the cluster
+	if err != nil && ctx.Err() != nil { // it is not about the cluster
 		return Access{}, err
 	}
 	m.mu.Lock()
@@ -86,8 +86,8 @@ func (m *ResourceManager) Access(
 	return access, err
 }
 
-// ask asks Resource Manager for the kubeconfig of users, of which only the server and its CA are
-// used if users have to show tokens.
+// ask asks Resource Manager for the kubeconfig of users. Of that only the server and its CA are
+// used if users authenticate with tokens.
 func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, error) {
 	id, err := arm.Parse(clusterID)
 	if err != nil {
@@ -123,13 +123,13 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 		errors.Join(err, adminErr))
 }
 
-// user is the access with the provider's own tokens.
+// user returns the access with the provider's own tokens.
 func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (Access, error) {
 	text, cluster, user, err := first(found)
 	if err != nil {
 		return Access{}, err
 	}
-	if user.Exec == nil && user.AuthProvider == nil { // users have a certificate, as administrators
+	if user.Exec == nil && user.AuthProvider == nil { // users have a certificate, like administrators
 		return Access{}, errStatic
 	}
 	if m.Tokens == nil {
@@ -145,7 +145,7 @@ func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (A
 	return Access{Config: config, Fingerprint: fingerprint("user", text, config)}, nil
 }
 
-// static is the access with what the kubeconfig holds.
+// static returns the access with the credentials in the kubeconfig.
 func static(found []*armcontainerservice.CredentialResult) (Access, error) {
 	text, cluster, user, err := first(found)
 	if err != nil {
@@ -158,7 +158,7 @@ func static(found []*armcontainerservice.CredentialResult) (Access, error) {
 	return Access{Config: config, Fingerprint: fingerprint("admin", text, config)}, nil
 }
 
-// first takes the first kubeconfig apart.
+// first returns the parts of the first kubeconfig.
 func first(found []*armcontainerservice.CredentialResult) (
 	[]byte, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error,
 ) {
@@ -169,7 +169,7 @@ func first(found []*armcontainerservice.CredentialResult) (
 	return found[0].Value, cluster, user, err
 }
 
-// withToken shows a token with each request: it is renewed without a new connection.
+// withToken adds a token to each request, so that a renewed token needs no new connection.
 type withToken struct {
 	next   http.RoundTripper
 	tokens azcore.TokenCredential

@@ -19,10 +19,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// credentialKey is the extra of a user that names his certificate, since Kubernetes 1.32.
+// credentialKey is the extra of a user with the id of its certificate, since Kubernetes 1.32.
 const credentialKey = "authentication.kubernetes.io/credential-id"
 
-// credentialIn returns an extra of a certificate request without all but its sender's certificate.
+// credentialIn returns the extra of a certificate request with only its sender's certificate.
 func credentialIn(extra map[string]certificates.ExtraValue) map[string]certificates.ExtraValue {
 	if id, ok := extra[credentialKey]; ok {
 		return map[string]certificates.ExtraValue{credentialKey: id}
@@ -31,7 +31,7 @@ func credentialIn(extra map[string]certificates.ExtraValue) map[string]certifica
 }
 
 // credentialOf returns the id of the certificate with which a request was sent; "" if the API
-// server does not name it.
+// server does not report it.
 func credentialOf(csr *certificates.CertificateSigningRequest) string {
 	if ids := csr.Spec.Extra[credentialKey]; len(ids) == 1 {
 		return ids[0]
@@ -39,8 +39,8 @@ func credentialOf(csr *certificates.CertificateSigningRequest) string {
 	return ""
 }
 
-// reduceCertificate returns the id and the end of an issued certificate as text, or another text
-// for one that cannot be read.
+// reduceCertificate returns the id and the end of an issued certificate as text, or another text if
+// it cannot be read.
 func reduceCertificate(chain []byte) []byte {
 	if len(chain) == 0 {
 		return nil
@@ -54,8 +54,8 @@ func reduceCertificate(chain []byte) []byte {
 	return []byte("issued")
 }
 
-// noteCertificate writes that the certificate of a request was issued to the machine of a node: to
-// has the node's uid and its enrolment. It is listed if a machine of that name was revoked.
+// noteCertificate records that the certificate of a request was issued to the machine of a node: to
+// has the node's uid and its enrolment. If a machine of that name was revoked, it is listed.
 func (w *worker) noteCertificate(
 	ctx context.Context, csr *certificates.CertificateSigningRequest, name string,
 	to flexnode.Certificate,
@@ -63,7 +63,7 @@ func (w *worker) noteCertificate(
 	id, end, _ := strings.Cut(string(csr.Status.Certificate), " ")
 	ends, err := time.Parse(time.RFC3339, end)
 	if err != nil || name == "" {
-		return nil // it is no certificate
+		return nil // not a certificate
 	}
 	to.ID, to.Ends = id, ends
 	renewed := ""
@@ -83,9 +83,9 @@ func (w *worker) noteCertificate(
 	})
 }
 
-// reviewRenewal notes the renewed certificate of a node. Other approvers decide on the request,
-// unless a machine of the node's name was revoked: it is approved then if the certificate that has
-// sent it is listed.
+// reviewRenewal records the renewed certificate of a node. Other approvers decide on the request,
+// unless a machine of the node's name was revoked: then it is approved if its sender's certificate
+// is listed.
 func (w *worker) reviewRenewal(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application,
@@ -94,7 +94,7 @@ func (w *worker) reviewRenewal(
 	key := w.key + "/" + name
 	node, err := w.Index.Node(key)
 	if _, revoked := w.revocations.Load(key); err != nil || !node.Exists() && !revoked {
-		return err // it is none of ours
+		return err // not a flex node
 	}
 	status := answersOf(csr)
 	if status.issued {

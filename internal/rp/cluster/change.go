@@ -17,15 +17,15 @@ func (w *worker) changed(table, key string) {
 	}
 }
 
-// probeAgain has the cluster probed now.
+// probeAgain requests a probe of the cluster now.
 func (w *worker) probeAgain() {
 	select {
 	case w.again <- struct{}{}:
-	default: // it is to be already
+	default: // requested already
 	}
 }
 
-// clusterChanged does what follows from the registration as it is now.
+// clusterChanged queues the tasks that follow from the present registration.
 func (w *worker) clusterChanged() error {
 	row, err := w.Index.Cluster(w.key)
 	if err != nil || !row.Exists() {
@@ -50,7 +50,7 @@ func (w *worker) clusterChanged() error {
 	return nil
 }
 
-// nodeChanged does what follows from a node as it is now.
+// nodeChanged queues the tasks that follow from the present node.
 func (w *worker) nodeChanged(key string) error {
 	w.noteReady(key)
 	polled, there := w.Index.Poll(key)
@@ -66,7 +66,7 @@ func (w *worker) nodeChanged(key string) error {
 		return err
 	}
 	if !there && cluster.Value.Properties.PodCIDR != "" {
-		// Its subnet is free, unless a Node has it, be it another one after a restore.
+		// Its subnet is free, unless a Node has it, which may be another one after a restore.
 		w.tasks.AddAfter(task{kind: taskSubnets}, freedPause)
 	}
 	if cluster.Value.Facts != "" && w.Index.IsStale(key, cluster.Value.Facts) {

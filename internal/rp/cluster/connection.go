@@ -16,27 +16,27 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Connection is the clients of one cluster, made of one access. It is never changed: another access
-// makes another one, and everything that runs on the old one ends.
+// Connection holds the clients of one cluster for one access. It is immutable: another access makes
+// another one, and everything that runs on the old one ends.
 type Connection struct {
-	// Client has no limit and no timeout of its own, since machines wait for its answers, and a
-	// watch has no end: the contexts of requests have one.
+	// Client has no limit and no timeout of its own, since machines wait for its answers and a watch
+	// has no end: requests have a timeout in their contexts.
 	Client kubernetes.Interface
 	// ServerURL and CA (PEM) are given to nodes.
 	ServerURL string
 	CA        []byte
-	// Version asks for the API server's version; nil asks Client. Fakes of client-go cannot.
+	// Version returns the API server's version; nil uses Client. Fakes of client-go cannot.
 	Version func(ctx context.Context) (string, error)
 
-	access Access // that it was made of
-	wire   *wire  // nil of fakes of client-go
+	access Access // that the clients are for
+	wire   *wire  // nil for fakes of client-go
 }
 
 // Doubtful reports whether the API server has refused the credentials, or has shown an unexpected
 // certificate.
 func (c *Connection) Doubtful() bool { return c.wire != nil && c.wire.doubtful.Load() }
 
-// server returns a name of the API server with this uid. It includes the CA that signed its
+// server returns an identifier of the API server with this uid. It covers the CA that signed its
 // certificate, or the CA or URL of the access, since the uid of another API server is no secret.
 func (c *Connection) server(uid string) string {
 	proved := cmp.Or(string(c.CA), c.ServerURL)
@@ -49,15 +49,14 @@ func (c *Connection) server(uid string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// requestTimeout bounds one request to a cluster; watches are not bounded by it.
+// requestTimeout limits one request to a cluster, but not a watch.
 const requestTimeout = 10 * time.Second
 
-// effectTimeout bounds one request that changes something in a cluster. It ends before another
-// replica can own the cluster. A request that was cut short may have been carried out: it is done
-// again, and finds that.
+// effectTimeout limits one request that changes something in a cluster. It ends before another
+// replica can own the cluster. A request that was cut short may have succeeded: a retry finds that.
 const effectTimeout = store.OwnerMargin
 
-// Dial makes the clients of an access. It makes no request.
+// Dial returns the clients of an access. It makes no request.
 func Dial(a Access) (*Connection, error) {
 	base := rest.CopyConfig(a.Config)
 	base.UserAgent = "flexnode-rp"

@@ -20,8 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// followCredentials queues each credential of the cluster when it has changed and when its time has
-// come.
+// followCredentials queues each credential of the cluster when it changes and when it is due.
 func (w *worker) followCredentials(ctx context.Context) {
 	w.outstanding.Clear()
 	w.Store.Credentials.Sync(ctx, w.key+"/", w.seeCredential, nil, func(err error) {
@@ -29,7 +28,7 @@ func (w *worker) followCredentials(ctx context.Context) {
 	})
 }
 
-// seeCredential queues a credential for now, or for when its time has come.
+// seeCredential queues a credential for now, or for when it is due.
 func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	if !r.Exists() {
 		w.outstanding.Delete(r.Key)
@@ -43,8 +42,8 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	now := time.Now()
 	state, next := credential.Due(c, wanted, now)
 	switch {
-	// Others have something to be done now; what is Live waits. The step reads again whether it is
-	// wanted.
+	// A Live credential waits, all others need a step now. The step reads again whether the
+	// credential is wanted.
 	case c.State != store.Live || state != c.State:
 		w.tasks.Add(t)
 	case !next.IsZero():
@@ -52,17 +51,17 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	}
 }
 
-// TokenGroup is the group of the holders of our tokens: they may ask for a certificate and nothing
-// else.
+// TokenGroup is the group of the holders of the provider's tokens: they may request a certificate
+// and nothing else.
 const TokenGroup = "system:bootstrappers:flexnode"
 
 // The user of a bootstrap token is tokenUser and its id; its Secret is tokenSecret and its id.
 // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
 const tokenUser, tokenSecret = "system:bootstrap:", "bootstrap-token-"
 
-// tokenGroup is the group of this registration's tokens alone: another installation, or another
-// registration of the same API server, has another. Its length is fixed, so that the admission
-// policy can tell that a Secret has no third group (rbac-provider.yaml).
+// tokenGroup returns the group of this registration's tokens alone: another installation, or
+// another registration of the same API server, has another. Its length is fixed, so that the
+// admission policy can check that a Secret has no third group (rbac-provider.yaml).
 func (w *worker) tokenGroup() string { return tokenGroup(w.Installation, w.key) }
 
 func tokenGroup(installation, cluster string) string {
@@ -70,9 +69,9 @@ func tokenGroup(installation, cluster string) string {
 	return TokenGroup + ":" + hex.EncodeToString(sum[:8])
 }
 
-// The labels of a Secret of ours: the program, the installation of it, the registration of the
-// cluster and the credential that it belongs to. Secrets of other installations and registrations
-// are never touched.
+// The labels of the provider's Secrets: the program, its installation, the registration of the
+// cluster and the credential that the Secret belongs to. Secrets of other installations and
+// registrations are never touched.
 const (
 	providerLabel     = "flexnode.azure.com/provider"
 	installationLabel = flexnode.InstallationLabel
@@ -82,20 +81,21 @@ const (
 	providerName = "flexnode-rp"
 )
 
-// marks are the labels of the Secrets of a registration.
+// marks returns the labels of the Secrets of a registration.
 func (w *worker) marks() labels.Set {
 	sum := sha256.Sum256([]byte(w.key))
 	return labels.Set{providerLabel: providerName, installationLabel: w.Installation,
 		clusterLabel: hex.EncodeToString(sum[:16])}
 }
 
-// tokens makes and removes bootstrap tokens in the cluster (credential.Tokens).
+// tokens creates and removes bootstrap tokens in the cluster (credential.Tokens).
 type tokens struct{ w *worker }
 
-// Create makes the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap
-// Tokens"). token is its id and secret. The provider may not read Secrets: one that has the name is
-// taken for that of an earlier attempt, with the same content, if the admission policy lets the
-// provider delete it. Else it belongs to another owner, and Create fails with credential.ErrTaken.
+// Create creates the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap
+// Tokens"). token is its id and secret. The provider may not read Secrets: an existing one of the
+// name counts as that of an earlier attempt, with the same content, if the admission policy lets
+// the provider delete it. Otherwise it belongs to another owner: Create fails with
+// credential.ErrTaken.
 func (t tokens) Create(ctx context.Context, c store.Credential, key, token string) error {
 	err := t.create(ctx, c, key, token)
 	if err != nil && !errors.Is(err, credential.ErrTaken) {
@@ -131,7 +131,7 @@ func secretName(c store.Credential) string { return tokenSecret + c.TokenID }
 // refusedByPolicy reports whether a ValidatingAdmissionPolicy refused a request, rather than RBAC.
 func refusedByPolicy(err error) bool { return apierrors.IsInvalid(err) }
 
-// secret is the Secret of a token.
+// secret returns the Secret of a token.
 func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	_, secret, split := strings.Cut(token, ".")
 	if !split {
@@ -156,8 +156,8 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	}
 }
 
-// Remove deletes the Secret of a credential, also one whose creation was not answered. That of
-// another owner who has the name since is left alone by the admission policy.
+// Remove deletes the Secret of a credential, even if its creation got no answer. The admission
+// policy protects a Secret of the same name of another owner.
 func (t tokens) Remove(ctx context.Context, c store.Credential) error {
 	s, err := t.w.use()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 
 var noTime time.Time
 
-// noteFailure takes down that the cluster does not answer. When it has not for a while, the row of
-// the cluster says so: all its Nodes are Unknown then, without a write for each.
+// noteFailure records that the cluster does not answer. After a while the row of the cluster says
+// so, which makes all its Nodes Unknown without a write for each.
 func (w *worker) noteFailure(ctx context.Context, cause error) {
 	now := time.Now()
 	w.mu.Lock()
@@ -50,7 +50,7 @@ func (w *worker) noteFailure(ctx context.Context, cause error) {
 	}
 }
 
-// answered takes down that the cluster has answered.
+// answered records that the cluster has answered.
 func (w *worker) answered() {
 	w.mu.Lock()
 	w.failing = noTime
@@ -58,14 +58,14 @@ func (w *worker) answered() {
 	w.report(true)
 }
 
-// report tells the other replicas whether this one reaches the cluster.
+// report tells the other replicas whether this one reaches the cluster (store.Membership.Report).
 func (w *worker) report(reached bool) {
 	if w.Membership != nil {
 		w.Membership.Report(w.key, reached)
 	}
 }
 
-// Try returns why this replica does not reach a cluster that another one owns
+// Try returns the reason that this replica does not reach a cluster which another one owns
 // (store.Membership.Try).
 func (m *Manager) Try(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -81,7 +81,7 @@ func (m *Manager) Try(ctx context.Context, key string) error {
 	return err
 }
 
-// writeUnreachable has the row of the cluster say that it does not answer, and why.
+// writeUnreachable writes to the row of the cluster that it does not answer, and the reason.
 func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
 	return w.editCluster(ctx, "cluster unreachable", func(c *flexnode.Cluster) bool {
 		if c.Properties.Reachable || c.Probe.Unreachable == "" {
@@ -92,7 +92,7 @@ func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
 	})
 }
 
-// notInAzure says that a cluster was deleted or moved in Azure.
+// notInAzure is the message for a cluster that was deleted or moved in Azure.
 const notInAzure = "Resource Manager has no managed cluster of this id: it was deleted or moved. " +
 	"Delete the registration with nodes=release or nodes=wipe, and register the cluster where it is."
 
@@ -102,8 +102,8 @@ func isGone(err error) bool {
 	return refused && refusal.StatusCode == http.StatusNotFound
 }
 
-// unreachable tells callers why a cluster does not answer, or not as it should, in words of ours:
-// the error itself, with the operator's files and addresses, is in the log.
+// unreachable returns the reason, for callers, that a cluster does not answer or not as it should:
+// the error itself, with the operator's files and addresses, goes to the log.
 func unreachable(cause error) string {
 	var untrusted *tls.CertificateVerificationError
 	var answered apierrors.APIStatus
@@ -130,7 +130,7 @@ func unreachable(cause error) string {
 	return "The cluster does not answer, or there is no access to it; the provider's log tells more."
 }
 
-// isBusy reports whether an API server answers so because it cannot answer now.
+// isBusy reports whether the status code of an API server means that it cannot answer now.
 func isBusy(code int32) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// noteFindings writes what a cluster has said. The API server becomes this registration's, unless
-// it is another's: then this one has failed.
+// noteFindings writes the findings of a probe. The API server becomes this registration's; if it is
+// another's, this registration fails.
 func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error {
 	var refused error
 	ahead := []string{w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.server)}
@@ -53,13 +53,13 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 	return errors.Join(err, refused)
 }
 
-// claimAPIServer has an API server belong to the registration. refused tells why it does not.
+// claimAPIServer claims an API server for the registration. refused is the reason that it cannot.
 func (w *worker) claimAPIServer(
 	v *store.View, c *flexnode.Cluster, server string,
 ) (refused, err error) {
 	holder := w.Store.APIServers.Row(v, server)
 	if holder.Value != w.key {
-		// Else its registration has ended.
+		// Otherwise the other registration has ended.
 		if holder.Exists() && w.Store.Clusters.Row(v, holder.Value).Exists() {
 			c.Properties.ProvisioningState = api.Failed
 			c.Probe.Refused = "The API server belongs to another registration already. Delete " +
@@ -75,15 +75,15 @@ func (w *worker) claimAPIServer(
 	return nil, err
 }
 
-// giveBack deletes the row that says that an API server is this registration's, if it says so; ""
-// is none.
+// giveBack deletes the row that assigns an API server to this registration, if it does; "" is no
+// API server.
 func (w *worker) giveBack(v *store.View, server string) {
 	if server != "" && w.Store.APIServers.Row(v, server).Value == w.key {
 		w.Store.APIServers.Delete(v, server)
 	}
 }
 
-// putFacts has the registration refer to the facts that its nodes receive now.
+// putFacts points the registration to the facts that its nodes receive now.
 func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f findings) error {
 	id, err := arm.Parse(c.ID)
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 	return w.Store.KeepLayer(v, layer)
 }
 
-// tenantOf is the tenant of a subscription, as ARM has told it.
+// tenantOf returns the tenant of a subscription, as ARM reported it.
 func (w *worker) tenantOf(v *store.View, subscription string) string {
 	row := w.Store.Subscriptions.Row(v, arm.Fold(subscription))
 	var properties struct {

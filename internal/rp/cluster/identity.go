@@ -12,13 +12,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// reviewIdentity decides on a request of an identity in Azure: a node's own may have the
-// certificate of that node, and of no other. Requests of anybody else are left alone.
+// reviewIdentity decides on a request of an Azure identity: a node's own may have the certificate
+// of that node and of no other. Other callers' requests are left alone.
 func (w *worker) reviewIdentity(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application,
 ) error {
-	node, err := w.Store.Nodes.Get(ctx, w.key+"/"+a.Node) // the index may know another of its name
+	node, err := w.Store.Nodes.Get(ctx, w.key+"/"+a.Node) // the index may have another of its name
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (w *worker) reviewIdentity(
 }
 
 // approveIdentity approves a request of a node's own identity. If a machine may have fetched the
-// node's configuration it was for this: its URL is dead then.
+// node's configuration, it was this one: then the URL is dead.
 func (w *worker) approveIdentity(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application, node store.Row[flexnode.Node],
@@ -66,7 +66,7 @@ func (w *worker) approveIdentity(
 	return w.approve(ctx, s, csr, "The request of this node's identity.")
 }
 
-// noteIssued writes that a node's identity has its certificate.
+// noteIssued records that a node's identity has its certificate.
 func (w *worker) noteIssued(
 	ctx context.Context, csr *certificates.CertificateSigningRequest, a credential.Application,
 ) error {
@@ -82,7 +82,7 @@ func (w *worker) noteIssued(
 }
 
 // isNode reports whether a user of the API server is the identity of a node that joins with it: AKS
-// calls an identity by its object id.
+// uses an identity's object id as its user name.
 func isNode(n flexnode.Node, user string) bool {
 	if !n.Desired.KubernetesAuth.UseAzureAuth || user == "" {
 		return false
@@ -100,7 +100,7 @@ func isNode(n flexnode.Node, user string) bool {
 	return false
 }
 
-// nodeOf returns the name of the node whose identity a user has; "" if no node has it.
+// nodeOf returns the name of the node with a user's identity; "" if no node has it.
 func (w *worker) nodeOf(user string) (string, error) {
 	if user == "" {
 		return "", nil

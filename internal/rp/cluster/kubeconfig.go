@@ -109,7 +109,7 @@ func inlineConfig(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) (*rest.Conf
 		CertData: u.ClientCertificateData, KeyData: u.ClientKeyData}}, nil
 }
 
-// errProgram is a kubeconfig whose credentials come from a program.
+// errProgram is the error for a kubeconfig whose credentials come from a program.
 var errProgram = errors.New("it has exec: the provider runs no programs of kubeconfigs")
 
 // trustedConfig returns the configuration in a kubeconfig that may name files, whose contents
@@ -150,7 +150,7 @@ func trustedConfig(path string, text []byte) (*rest.Config, error) {
 	return config, nil
 }
 
-// The sizes of the largest RSA keys that are used, in bits. The limit for certificates is that of
+// The largest RSA keys that are accepted, in bits. The limit for certificates is that of
 // crypto/tls. The cost of a signature check grows with the square of the size, and it cannot be
 // cancelled.
 const (

@@ -14,13 +14,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// clientCA is the ConfigMap of kube-system in which an API server publishes who signs certificates
-// of its clients, and its key.
+// clientCA is the ConfigMap of kube-system in which an API server publishes the CA of its clients'
+// certificates; clientCAFile is its key.
 const clientCA, clientCAFile = "extension-apiserver-authentication", "client-ca-file"
 
 // ProvesKubelet returns an error unless a certificate is one of the kubelet of a node, signed by
 // the client CA of the cluster, for a request that this provider has approved. A cluster keeps
-// requests for an hour. It asks the cluster, so the replica must be one that reaches clusters.
+// requests for an hour. It asks the cluster, so this replica must reach clusters.
 func (m *Manager) ProvesKubelet(
 	ctx context.Context, c flexnode.Cluster, node string, leaf *x509.Certificate,
 ) error {

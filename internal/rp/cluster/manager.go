@@ -1,5 +1,5 @@
 // Package cluster does the provider's work in target clusters: one connection to each, which is
-// made again when its source changes; the probe of the facts that nodes receive; bootstrap tokens;
+// remade when its source changes; the probe of the facts that nodes receive; bootstrap tokens;
 // the approval of certificate requests; the Ready condition of Nodes; and the deletion of
 // registrations. Each cluster is worked on by the replica that owns it. Nothing else of the
 // provider uses client-go.
@@ -19,8 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// The events that are counted: answers to certificate requests, sessions that have ended by a limit
-// or a panic, and workers that have not ended in time.
+// The counted events: answers to certificate requests, sessions that a limit or a panic has ended,
+// and workers that have not ended in time.
 const (
 	Approved   = "approved"
 	Denied     = "denied"
@@ -29,7 +29,7 @@ const (
 	LeftBehind = "leftBehind"
 )
 
-// A panic in a goroutine of client-go must not end the process: client-go logs it and goes on.
+// A panic in a goroutine of client-go must not end the process: client-go logs it and continues.
 func init() { runtime.ReallyCrash = false }
 
 // Manager works on the clusters that this replica owns.
@@ -39,11 +39,11 @@ type Manager struct {
 	Membership  *store.Membership
 	Credentials *credential.Service
 	Source      Source
-	// Dial makes the clients of an access.
+	// Dial returns the clients of an access.
 	Dial func(Access) (*Connection, error)
-	// Installation names this provider: its Secrets are marked with it, and no others touched.
+	// Installation names this provider: it labels its Secrets and touches no others.
 	Installation string
-	// TenantID is that of subscriptions of which ARM has told none.
+	// TenantID is the tenant of subscriptions for which ARM has sent none.
 	TenantID string
 	// Defaults is the layer of the operator's defaults, for nodes that were never rendered.
 	Defaults *flexnode.Layer
@@ -57,12 +57,12 @@ type Manager struct {
 
 	mu      sync.RWMutex
 	working map[string]*worker // by key of the cluster
-	// tasks and requests do the tasks of all workers, while there are any; certificate requests do not
-	// wait for the rest.
+	// tasks and requests run the tasks of all workers, while there are any; certificate requests do
+	// not wait for the rest.
 	tasks, requests *pool
 }
 
-// checkInterval is the time between checks of what this replica owns, besides the reported changes.
+// checkInterval is the time between checks of the owned clusters, besides reported changes.
 const checkInterval = 5 * time.Second
 
 // Run works until ctx ends.
@@ -93,7 +93,7 @@ func (m *Manager) Run(ctx context.Context) {
 // sweepInterval is the mean time between two sweeps of a replica.
 const sweepInterval = 10 * time.Minute
 
-// sweep removes, now and then, what is left of credentials that no cluster or row stands behind.
+// sweep regularly removes leftover credentials, without a cluster or row.
 func (m *Manager) sweep(ctx context.Context) {
 	for store.Pause(ctx, store.Jitter(sweepInterval)) {
 		if err := m.Credentials.Sweep(ctx, m.keeps); err != nil && ctx.Err() == nil {
@@ -103,8 +103,8 @@ func (m *Manager) sweep(ctx context.Context) {
 }
 
 // keeps reports whether a sweep of this replica leaves a credential alone: one of a cluster that it
-// does not work on, or one that is Live. Credentials of a cluster that is not registered are those
-// of the replica that would own it.
+// does not work on, or one that is Live. Credentials of an unregistered cluster belong to the
+// replica that would own it.
 func (m *Manager) keeps(key string) bool {
 	cluster := credential.ClusterOf(key)
 	m.mu.RLock()
@@ -118,8 +118,8 @@ func (m *Manager) keeps(key string) bool {
 	return err != nil || row.Exists() || !m.Membership.Chosen(cluster)
 }
 
-// assign starts workers for the clusters that are owned and stops all others. A cluster with a new
-// owner gets its worker when the previous one has ended or is left behind.
+// assign starts workers for the owned clusters and stops all others. A cluster with a new owner
+// gets its worker when the previous one has ended or is left behind.
 func (m *Manager) assign(ctx context.Context, owned map[string]owner) {
 	stopped := m.release(owned)
 	m.startAll(ctx, owned, stopped)
@@ -186,7 +186,7 @@ func (m *Manager) startAll(
 	}
 }
 
-// changed hands a change of the index to the work on its cluster.
+// changed passes a change of the index to the worker of its cluster.
 func (m *Manager) changed(table, key string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -203,8 +203,8 @@ func (m *Manager) changed(table, key string) {
 	}
 }
 
-// CountCredentials returns how many credentials of the clusters that this replica owns are in a
-// state. It does not read the store.
+// CountCredentials returns the number of credentials in a state, of the clusters that this replica
+// owns. It does not read the store.
 func (m *Manager) CountCredentials(state string) int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -225,7 +225,7 @@ func (m *Manager) count(event string) {
 	}
 }
 
-// did tells of an effect in a cluster; tests stop the provider there (store.Store.Did).
+// did reports an effect in a cluster; tests stop the provider there (store.Store.Did).
 func (m *Manager) did(what string) {
 	if m.Store.Did != nil {
 		m.Store.Did(what)

@@ -7,31 +7,31 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// pool does the tasks of all clusters of a replica. An idle cluster costs no goroutine; clusters
-// with something to do take turns.
+// pool runs the tasks of all clusters of a replica. An idle cluster costs no goroutine; clusters
+// with tasks take turns.
 type pool struct {
 	queue workqueue.TypedRateLimitingInterface[job]
 
 	mu      sync.Mutex
 	running int
-	turn    []*line // those that have something to do and a place for it
+	turn    []*line // those with a job and a place for it
 }
 
 const (
-	// poolPlaces limits how many tasks of all clusters are done at once, linePlaces how many of
-	// one. While more than half of the places are taken a cluster gets a single one: clusters that
-	// stall do not keep the others from theirs.
+	// poolPlaces limits the tasks that run at once for all clusters, linePlaces those of one. While
+	// more than half of the places are taken, a cluster gets a single one: clusters that stall do not
+	// keep the others from theirs.
 	poolPlaces, linePlaces = 512, 8
 )
 
-// job is a task of a cluster, once however often it is asked for.
+// job is a task of a cluster; it is queued once, however often it is added.
 type job struct {
 	line *line
 	task task
 }
 
-// newPool returns a pool that runs until it is shut down. first and last are the pauses before
-// something that has failed is tried again.
+// newPool returns a pool that runs until it is shut down. first and last are the pauses before a
+// failed job is retried.
 func newPool(first, last time.Duration) *pool {
 	p := &pool{queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[job](first, last))}
@@ -57,13 +57,13 @@ func (p *pool) run() {
 	}
 }
 
-// drop leaves a job out; the caller holds the lock, as for those below.
+// drop discards a job; the caller holds the lock, as for the functions below.
 func (p *pool) drop(j job) {
 	p.queue.Forget(j)
 	p.queue.Done(j)
 }
 
-// enlist has a line take part in the turns if it has something to do and a place for it.
+// enlist adds a line to the turns if it has a job and a place for it.
 func (p *pool) enlist(l *line) {
 	places := linePlaces
 	if p.running > poolPlaces/2 {
@@ -74,7 +74,7 @@ func (p *pool) enlist(l *line) {
 	}
 }
 
-// next begins as many jobs as there are places, one of each line in turn.
+// next starts as many jobs as there are places, one of each line in turn.
 func (p *pool) next() {
 	for p.running < poolPlaces && len(p.turn) > 0 {
 		l := p.turn[0]
@@ -111,14 +111,14 @@ type line struct {
 	listed, closed bool
 }
 
-// Add has a task be done now, AddAfter later, and AddRateLimited after a pause that grows until
+// Add queues a task for now, AddAfter for later, and AddRateLimited after a pause that grows until
 // Forget.
 func (l *line) Add(t task)                       { l.pool.queue.Add(job{l, t}) }
 func (l *line) AddAfter(t task, d time.Duration) { l.pool.queue.AddAfter(job{l, t}, d) }
 func (l *line) AddRateLimited(t task)            { l.pool.queue.AddRateLimited(job{l, t}) }
 func (l *line) Forget(t task)                    { l.pool.queue.Forget(job{l, t}) }
 
-// close leaves out what there is to do, and waits until what was begun has ended.
+// close discards the queued tasks, and waits until the running ones have ended.
 func (l *line) close() {
 	l.pool.mu.Lock()
 	l.closed = true

@@ -20,21 +20,21 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// findings holds what a cluster says of itself.
+// findings holds the answers of a cluster to a probe.
 type findings struct {
 	version string // of Kubernetes
-	dns     string // address of the cluster's DNS; "" when it does not say
-	server  string // names the API server
-	// services are the addresses of these Services; none while that of the API server is not known.
+	dns     string // address of the cluster's DNS; "" if unknown
+	server  string // identifier of the API server
+	// services holds the addresses of both Services; none while the API server's is unknown.
 	services []netip.Addr
 	warnings []string
 }
 
-// errRefused is an API server that belongs to another registration.
+// errRefused is the error for an API server that belongs to another registration.
 var errRefused = errors.New("the API server is registered already")
 
-// probe reads from the cluster the facts that its nodes receive, and writes what is new. Without an
-// error the cluster is this registration's.
+// probe reads the facts that nodes receive from the cluster, and writes changes. If it returns no
+// error, the cluster is this registration's.
 func (w *worker) probe(ctx context.Context, s *session) error {
 	row, err := w.Index.Cluster(w.key)
 	if err != nil {
@@ -59,14 +59,14 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 	s.services.Store(&found.services)
 	s.version.Store(&found.version)
 	w.answered()
-	w.tasks.Add(task{kind: taskRevoke}) // another may have changed what is listed
+	w.tasks.Add(task{kind: taskRevoke}) // another client may have changed the list
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = row.Value.Version
 	return nil
 }
 
-// ping asks the cluster whether it answers.
+// ping checks that the cluster answers.
 func (w *worker) ping(ctx context.Context, s *session) error {
 	inner, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (w *worker) ping(ctx context.Context, s *session) error {
 	return nil
 }
 
-// version asks the cluster for its version.
+// version returns the version that the cluster reports.
 func (c *Connection) version(ctx context.Context) (string, error) {
 	if c.Version != nil {
 		return c.Version(ctx)
@@ -96,7 +96,7 @@ func (c *Connection) version(ctx context.Context) (string, error) {
 	return info.GitVersion, nil
 }
 
-// ask asks the cluster all there is to ask.
+// ask makes all requests of a probe.
 func (c *Connection) ask(ctx context.Context) (findings, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -131,7 +131,7 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 	return f, nil
 }
 
-// clusterIPs are the addresses of a Service.
+// clusterIPs returns the addresses of a Service.
 func clusterIPs(s *corev1.Service) (all []netip.Addr) {
 	texts := append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...)
 	for _, text := range texts[:min(len(texts), maxSubnets+1)] {
@@ -142,7 +142,7 @@ func clusterIPs(s *corev1.Service) (all []netip.Addr) {
 	return all
 }
 
-// allows asks whether a user may do something.
+// allows asks the cluster whether a user may do something.
 func (c *Connection) allows(
 	ctx context.Context, user string, groups []string, what authorization.ResourceAttributes,
 ) (bool, error) {
@@ -153,9 +153,9 @@ func (c *Connection) allows(
 	return err == nil && answer.Status.Allowed, err
 }
 
-// approvals warns when requests with our tokens are approved by kube-controller-manager: it asks
-// whether their senders may create certificatesigningrequests/nodeclient (Kubernetes, "TLS
-// bootstrapping", Approval). Tokens would not be for one machine then.
+// approvals warns if kube-controller-manager approves requests with the provider's tokens, so that
+// a token would not be for one machine: it checks whether their senders may create
+// certificatesigningrequests/nodeclient (Kubernetes, "TLS bootstrapping", Approval).
 func (c *Connection) approvals(ctx context.Context) []string {
 	allowed, err := c.allows(ctx, "system:bootstrap:flexno",
 		[]string{"system:bootstrappers", TokenGroup}, authorization.ResourceAttributes{
@@ -176,8 +176,8 @@ func (c *Connection) approvals(ctx context.Context) []string {
 	return nil
 }
 
-// deletable warns when kubelets may delete Nodes: one that was taken over could register its Node
-// again without the taints that keep pods away. Where it cannot ask, approvals warns.
+// deletable warns if kubelets may delete Nodes: a compromised one could register its Node again
+// without the taints that keep pods away. If the request fails, approvals warns.
 func (c *Connection) deletable(ctx context.Context) []string {
 	const node = "flexnode-rp-probe"
 	allowed, _ := c.allows(ctx, "system:node:"+node, []string{"system:nodes"},
@@ -189,8 +189,8 @@ func (c *Connection) deletable(ctx context.Context) []string {
 		"machines that leave: remove what rbac-leave.yaml has installed."}
 }
 
-// unconfined warns when the provider may create Secrets of other types than bootstrap tokens: with
-// a token of a service account it would be the cluster's administrator. It tries, in a dry run.
+// unconfined warns if the provider may create Secrets of other types than bootstrap tokens: with a
+// token of a service account it would be the cluster's administrator. It tries, in a dry run.
 func (c *Connection) unconfined(ctx context.Context) []string {
 	probe := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "flexnode-rp-probe"}, Type: corev1.SecretTypeOpaque,
@@ -205,7 +205,7 @@ func (c *Connection) unconfined(ctx context.Context) []string {
 		"Kubernetes 1.30 or later, refuses it: apply it with the provider's user name."}
 }
 
-// facts returns the facts that nodes receive of a cluster that is reached in this way.
+// facts returns the facts that nodes receive about a cluster with this connection.
 func (c *Connection) facts(row flexnode.Cluster, f findings, tenant string) flexnode.Facts {
 	facts := flexnode.Facts{
 		ServerURL: c.ServerURL, CACertData: base64.StdEncoding.EncodeToString(c.CA),

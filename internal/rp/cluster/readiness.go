@@ -13,14 +13,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// readiness are the nodes of which the Ready condition is to be compared with what is stored.
+// readiness holds the nodes whose Ready condition must be compared with the stored one.
 type readiness struct {
 	mu    sync.Mutex
 	nodes map[string]bool
 	all   bool
 }
 
-// add notes nodes, or all, and reports whether they are the first since take.
+// add adds nodes, or all, and reports whether they are the first since take.
 func (r *readiness) add(all bool, nodes ...string) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,7 +35,7 @@ func (r *readiness) add(all bool, nodes ...string) (first bool) {
 	return first
 }
 
-// take returns what is to be compared.
+// take returns the nodes to compare, and removes them.
 func (r *readiness) take() (nodes []string, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,10 +44,10 @@ func (r *readiness) take() (nodes []string, all bool) {
 	return nodes, all
 }
 
-// readinessPause gathers changes, so that the last of several is written.
+// readinessPause collects changes, so that only the last of several is written.
 const readinessPause = 500 * time.Millisecond
 
-// noteReady has the Ready condition of a node be compared, noteAllReady that of all.
+// noteReady queues a comparison of the Ready condition of a node, noteAllReady of all nodes.
 func (w *worker) noteReady(key string) {
 	if w.readiness.add(false, key) {
 		w.tasks.AddAfter(task{kind: taskReadiness}, readinessPause)
@@ -59,8 +59,8 @@ func (w *worker) noteAllReady() {
 	w.tasks.AddAfter(task{kind: taskReadiness}, readinessPause)
 }
 
-// compareReadiness writes the Ready conditions that are other than stored. What it does not get to
-// is compared again.
+// compareReadiness writes the Ready conditions that differ from the stored ones. Those that it does
+// not get to are compared again.
 func (w *worker) compareReadiness(ctx context.Context) (time.Time, error) {
 	s, err := w.use()
 	if err != nil {
@@ -86,13 +86,13 @@ func (w *worker) compareReadiness(ctx context.Context) (time.Time, error) {
 		return noTime, nil
 	}
 	w.readiness.add(false, changed...)
-	if ctx.Err() != nil { // the time of a task is over, there are many
+	if ctx.Err() != nil { // the task ran out of time: there are many
 		return time.Now(), nil
 	}
 	return noTime, fmt.Errorf("cannot write the state of Nodes: %w", err)
 }
 
-// changedNodes returns those whose Ready condition is to be written, and has taints be set.
+// changedNodes returns the nodes whose Ready condition must be written, and queues their taints.
 func (w *worker) changedNodes(s *session, nodes []string) (changed []string) {
 	for _, key := range nodes {
 		status, err := w.Index.Status(key)
@@ -109,7 +109,7 @@ func (w *worker) changedNodes(s *session, nodes []string) (changed []string) {
 	return changed
 }
 
-// differs tells, by the index, whether the Ready condition of a node is other than stored.
+// differs reports, by the index, whether the Ready condition of a node differs from the stored one.
 func (w *worker) differs(s *session, key string, stored flexnode.Status) bool {
 	if same(stored.Ready, s.ready(key, stored.Ready, noTime)) {
 		return false
@@ -118,8 +118,8 @@ func (w *worker) differs(s *session, key string, stored flexnode.Status) bool {
 	return err == nil && node.Exists()
 }
 
-// ready is the Ready condition that a node has now; known is the stored one. A Node that is gone is
-// Unknown, one that never was has none.
+// ready returns the present Ready condition of a node; known is the stored one. It is Unknown for a
+// Node that is gone, and nil for one that never existed.
 func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Condition {
 	node := s.node(flexnode.LastOf(key))
 	switch {
@@ -136,7 +136,7 @@ func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Co
 	return flexnode.NodeMissing(now)
 }
 
-// readyNow is the Ready condition that a node has now; nil while that is not known.
+// readyNow returns the present Ready condition of a node; nil while it is unknown.
 func (w *worker) readyNow(key string, stored *api.Condition) *api.Condition {
 	s, err := w.use()
 	if err != nil || !s.nodesKnown.Load() {
@@ -145,7 +145,7 @@ func (w *worker) readyNow(key string, stored *api.Condition) *api.Condition {
 	return s.ready(key, stored, time.Now())
 }
 
-// same compares conditions; times as they are written.
+// same reports whether two conditions are equal, with times to the second as they are stored.
 func same(a, b *api.Condition) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -156,7 +156,7 @@ func same(a, b *api.Condition) bool {
 	return equal && x == y
 }
 
-// putReady writes the Ready condition of a node. One that is deleted meanwhile gets no status.
+// putReady writes the Ready condition of a node, unless the node was deleted meanwhile.
 func (w *worker) putReady(v *store.View, s *session, key string) error {
 	v.Fence(w.owner.Fence())
 	node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)

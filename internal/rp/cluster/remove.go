@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// removeBatch is the number of nodes that are deleted before the rest is counted.
+	// removeBatch is the number of nodes to delete before the rest is counted.
 	removeBatch = 30
 	// clearBatch limits the rows of other tables that one transaction deletes.
 	clearBatch = 100
-	// removePause is the pause before it is seen how many credentials are left.
+	// removePause is the pause before the remaining credentials are counted.
 	removePause = time.Second
 )
 
-// remove deletes the registration as far as it gets: its nodes, its credentials, what belongs to
-// it, and in the end its row. It can be ended anywhere and is gone on with from what is stored.
+// remove deletes the registration as far as possible now: its nodes, its credentials, its other
+// rows, and in the end its own. It can be interrupted anywhere, and continues from the store.
 func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	row, err := w.Store.Clusters.Get(ctx, w.key)
 	if err != nil || !row.Value.Deleting() {
@@ -49,8 +49,8 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	if len(left) > 0 {
-		// Each is a task of its own that waits while the cluster does not answer, but not for ever: then
-		// its Secret is left to expire (credential.Service.Step).
+		// Each is a task of its own that waits while the cluster does not answer, but not for ever:
+		// then its Secret is left to expire (credential.Service.Step).
 		for _, name := range left {
 			w.tasks.Add(task{taskCredential, w.key + "/" + name})
 		}
@@ -62,7 +62,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	return noTime, w.removeRow(ctx)
 }
 
-// removeSome deletes as many of some nodes as may be deleted now.
+// removeSome deletes as many nodes as may be deleted now.
 func (w *worker) removeSome(
 	ctx context.Context, c flexnode.Cluster, nodes []string,
 ) (time.Time, error) {
@@ -79,7 +79,7 @@ func (w *worker) removeSome(
 	return time.Now(), w.removeNodes(ctx, nodes[:min(more, len(nodes))])
 }
 
-// noteEmptied writes that no node is left.
+// noteEmptied records that no node is left.
 func (w *worker) noteEmptied(ctx context.Context) error {
 	return w.editCluster(ctx, "cluster emptied", func(c *flexnode.Cluster) bool {
 		if !c.Deleting() {
@@ -91,7 +91,7 @@ func (w *worker) noteEmptied(ctx context.Context) error {
 	})
 }
 
-// countNodes writes how many nodes there are to delete, once.
+// countNodes writes the number of nodes to delete, once.
 func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 	operation, err := w.Store.Operations.Get(ctx, c.Deletion.Operation)
 	if err != nil || !operation.Exists() || operation.Value.Total > 0 {
@@ -110,7 +110,7 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 	})
 }
 
-// page are the keys of the first rows below a prefix, without it.
+// page returns the keys of the first rows below a prefix, without the prefix.
 func (w *worker) page(ctx context.Context, prefix string, limit int) ([]string, error) {
 	keys, _, err := w.Store.Keys(ctx, prefix, "", limit)
 	if err != nil {
@@ -135,7 +135,7 @@ func (w *worker) removeNodes(ctx context.Context, names []string) error {
 	return err
 }
 
-// removeNode deletes a node within a change, and has the operation tell of it.
+// removeNode deletes a node within a change, and updates the operation.
 func (w *worker) removeNode(v *store.View, name string) error {
 	v.Fence(w.owner.Fence())
 	row, node := w.Store.Clusters.Row(v, w.key), w.Store.Nodes.Row(v, w.key+"/"+name)
@@ -165,8 +165,8 @@ func (w *worker) operation(
 	return w.Store.Operations.Put(v, id, row.Value)
 }
 
-// revokeAll revokes the remaining credentials of the cluster, also those in use for a join. None is
-// added any more: it is done once for a deletion.
+// revokeAll revokes the remaining credentials of the cluster, also those in use for a join, once
+// for a deletion: none can be added any more.
 func (w *worker) revokeAll(ctx context.Context, deletion string) error {
 	if w.revoked == deletion {
 		return nil
@@ -195,7 +195,7 @@ func (w *worker) revokeAll(ctx context.Context, deletion string) error {
 	return nil
 }
 
-// removeRow deletes the row of the registration, with which its operation has succeeded.
+// removeRow deletes the row of the registration. Its operation has succeeded then.
 func (w *worker) removeRow(ctx context.Context) error {
 	err := w.update(ctx, "cluster removed", nil, func(v *store.View) error {
 		row := w.Store.Clusters.Row(v, w.key)
@@ -215,7 +215,7 @@ func (w *worker) removeRow(ctx context.Context) error {
 	return err
 }
 
-// clear deletes what rows of the registration are left in any table, and the layers of its facts.
+// clear deletes the remaining rows of the registration in all tables, and the layers of its facts.
 func (w *worker) clear(ctx context.Context, c flexnode.Cluster) error {
 	prefixes := append(w.Store.OfNodes(w.key),
 		w.Store.Bundles.Key(w.key+"/"), w.Store.Tokens.Key(w.key+"/"),
@@ -226,8 +226,8 @@ func (w *worker) clear(ctx context.Context, c flexnode.Cluster) error {
 	return w.clearLayers(ctx, c)
 }
 
-// clearLayers deletes the layers of the cluster's facts, of which no node is left. Such a layer
-// names its cluster: it is what the facts in it make for this one.
+// clearLayers deletes the layers of the cluster's facts, when no node is left. Such a layer names
+// its cluster: its facts, in a layer for this cluster, have the same id.
 func (w *worker) clearLayers(ctx context.Context, c flexnode.Cluster) error {
 	layers, _, err := w.Store.Layers.List(ctx, "")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 const (
 	// renderBatch is the number of nodes that are rendered before a pause.
 	renderBatch = 50
-	// renderPause is the pause after a batch: new facts reach a large cluster in a while, and not
-	// all of its agents at once.
+	// renderPause is the pause after a batch: new facts reach the agents of a large cluster over some
+	// time, not all at once.
 	renderPause = 200 * time.Millisecond
 )
 
@@ -32,13 +32,13 @@ func (w *worker) render(ctx context.Context) (time.Time, error) {
 	if err != nil && done == 0 {
 		return noTime, err
 	}
-	if err != nil { // those that cannot be rendered keep no others waiting
+	if err != nil { // these do not delay the others
 		w.log.Warn("cannot render some nodes", slog.Any("error", err))
 	}
 	return time.Now().Add(renderPause), nil // the index may be behind, and there may be more
 }
 
-// renderNodes renders nodes with the cluster's facts, as all of them are stored now.
+// renderNodes renders nodes with the cluster's present facts.
 func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err error) {
 	return w.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes rendered",
@@ -56,7 +56,8 @@ func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err 
 	})
 }
 
-// parent returns what nodes of the cluster are rendered with; without FactsLayer if they cannot be.
+// parent returns the Parent for nodes of the cluster; without FactsLayer if they cannot be
+// rendered.
 func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 	row := w.Store.Clusters.Row(v, w.key)
 	if row.Value.Facts == "" || row.Value.Deleting() {

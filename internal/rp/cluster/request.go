@@ -20,7 +20,7 @@ import (
 const maxRequest = 16 << 10
 
 // reduceRequest returns a certificate request with the fields that are used. One that is larger
-// than any kubelet's keeps its name only, so that it is ignored.
+// than any kubelet's keeps only its name, so that it is ignored.
 func reduceRequest(csr *certificates.CertificateSigningRequest) runtime.Object {
 	m, spec := csr.ObjectMeta, csr.Spec
 	kept := &certificates.CertificateSigningRequest{
@@ -41,8 +41,8 @@ func reduceRequest(csr *certificates.CertificateSigningRequest) runtime.Object {
 	return kept
 }
 
-// parseRequest returns the PKCS#10 request in a certificate request. flaw says why it is invalid;
-// "" if it is signed with its own key. Type and size of the key are checked before the signature.
+// parseRequest returns the PKCS#10 request in a certificate request. flaw is the reason that it is
+// invalid; "" if it is signed with its own key. The key is checked before the signature.
 func parseRequest(text []byte) (r *x509.CertificateRequest, flaw string) {
 	block, rest := pem.Decode(text[:min(len(text), maxRequest)])
 	if block == nil || len(strings.TrimSpace(string(rest))) > 0 || len(text) > maxRequest {
@@ -61,7 +61,7 @@ func parseRequest(text []byte) (r *x509.CertificateRequest, flaw string) {
 	return r, ""
 }
 
-// readCSR takes a certificate request apart.
+// readCSR returns the parts of a certificate request.
 func readCSR(csr *certificates.CertificateSigningRequest) credential.Application {
 	a := credential.Application{Name: csr.Name}
 	a.TokenID, _ = tokenOf(csr)
@@ -82,8 +82,8 @@ func readCSR(csr *certificates.CertificateSigningRequest) credential.Application
 var usages = sets.New(certificates.UsageDigitalSignature,
 	certificates.UsageKeyEncipherment, certificates.UsageClientAuth)
 
-// flawOf tells why a request is not for a node's client certificate (Kubernetes, "Certificate
-// Signing Requests", kubernetes.io/kube-apiserver-client-kubelet); "" if it is.
+// flawOf returns the reason that a request is not for a node's client certificate (Kubernetes,
+// "Certificate Signing Requests", kubernetes.io/kube-apiserver-client-kubelet); "" if it is.
 func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
 	names := len(r.DNSNames) + len(r.IPAddresses) + len(r.EmailAddresses) + len(r.URIs)
 	name, isNode := strings.CutPrefix(r.Subject.CommonName, "system:node:")
@@ -98,7 +98,7 @@ func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
 	return ""
 }
 
-// tokenOf is the id of the bootstrap token that a request was made with, if it is one of our group.
+// tokenOf returns the id of the bootstrap token in a request, and whether it is of our group.
 func tokenOf(csr *certificates.CertificateSigningRequest) (id string, ours bool) {
 	id, isToken := strings.CutPrefix(csr.Spec.Username, tokenUser)
 	if !isToken || !slices.Contains(csr.Spec.Groups, TokenGroup) {
@@ -107,12 +107,12 @@ func tokenOf(csr *certificates.CertificateSigningRequest) (id string, ours bool)
 	return id, true
 }
 
-// nodeIn returns the name of the node that has sent a request with its certificate.
+// nodeIn returns the name of the node that sent a request with its certificate.
 func nodeIn(csr *certificates.CertificateSigningRequest) (name string, isNode bool) {
 	return strings.CutPrefix(csr.Spec.Username, "system:node:")
 }
 
-// answers holds the conditions that a request has.
+// answers holds the conditions of a request.
 type answers struct{ approved, denied, issued bool }
 
 func answersOf(csr *certificates.CertificateSigningRequest) answers {
@@ -128,9 +128,9 @@ func answersOf(csr *certificates.CertificateSigningRequest) answers {
 	return a
 }
 
-// concerns reports whether a request may be one for us to decide on: one with a token of our group,
-// one of a user unknown to Kubernetes, who may be a node's identity in Azure, or a node's for its
-// serving certificate or to renew its own.
+// concerns reports whether the provider may have to decide on a request: one with a token of our
+// group, one of a user unknown to Kubernetes, who may be a node's Azure identity, or one of a node
+// for its serving certificate or to renew its own.
 func concerns(csr *certificates.CertificateSigningRequest) bool {
 	_, isNode := nodeIn(csr)
 	if csr.Spec.SignerName == certificates.KubeletServingSignerName {

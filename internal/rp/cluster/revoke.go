@@ -20,13 +20,13 @@ import (
 
 const (
 	// revokedName is the ConfigMap in kube-system, and the ValidatingAdmissionPolicy with its binding,
-	// by which the writes of revoked certificates are refused (rbac-provider.yaml).
+	// that refuse writes of revoked certificates (rbac-provider.yaml).
 	revokedName = "flexnode-revoked"
-	// revokedAgain is after what time it is tried again in a cluster that cannot refuse them.
+	// revokedAgain is the pause before a retry in a cluster that cannot refuse them.
 	revokedAgain = time.Minute
 )
 
-// followCertificates has revocations be carried out when they are written.
+// followCertificates queues revocations when they are written.
 func (w *worker) followCertificates(ctx context.Context) {
 	w.revocations.Clear()
 	w.Store.Certificates.Sync(ctx, w.key+"/", func(r store.Row[flexnode.Certificates]) {
@@ -44,9 +44,9 @@ func (w *worker) followCertificates(ctx context.Context) {
 	})
 }
 
-// revoke has the cluster refuse the writes of revoked certificates: it lists those that may still
-// write as a Node. Entries of names that it does not know remain: the store may have been restored
-// from a backup. The time is when there is more to do.
+// revoke makes the cluster refuse writes of revoked certificates: it lists those that may still
+// write as a Node. It keeps entries of names that it does not know: the store may have been
+// restored from a backup. The time is that of the next change.
 func (w *worker) revoke(ctx context.Context) (time.Time, error) {
 	rows := map[string]flexnode.Certificates{}
 	for key, row := range w.revocations.Range {
@@ -60,7 +60,7 @@ func (w *worker) revoke(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	if !refusesCertificates(*s.version.Load()) {
-		return time.Now().Add(revokedAgain), nil // the probe warns
+		return time.Now().Add(revokedAgain), nil // the probe warns about it
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (w *worker) revoke(ctx context.Context) (time.Time, error) {
 	return next, nil
 }
 
-// changes are the entries of the ConfigMap that are to be others; nil for one that is to go.
+// changes returns the changed entries of the ConfigMap; nil for one to delete.
 func changes(
 	rows map[string]flexnode.Certificates, listed map[string]string, now time.Time,
 ) map[string]any {
@@ -102,7 +102,7 @@ func changes(
 		switch {
 		case alone:
 			revoked := row.Revoked(now)
-			for _, id := range strings.Fields(was) { // one that is listed stays so
+			for _, id := range strings.Fields(was) { // a listed one stays listed
 				if !slices.Contains(may, id) && !slices.Contains(revoked, id) {
 					may = append(may, id)
 				}
@@ -145,7 +145,7 @@ func (w *worker) list(ctx context.Context, s *session, changed map[string]any) e
 	return nil
 }
 
-// restore writes that the revoked certificates of a node have ended.
+// restore records that the revoked certificates of a node have expired.
 func (w *worker) restore(ctx context.Context, key string) error {
 	return w.update(ctx, "revoked certificates ended", nil, func(v *store.View) error {
 		row := w.Store.Certificates.Row(v, key)
@@ -161,8 +161,8 @@ func (w *worker) restore(ctx context.Context, key string) error {
 	})
 }
 
-// certificatesSince is the first version of Kubernetes whose API server names the certificate of a
-// request.
+// certificatesSince is the first version of Kubernetes whose API server reports the certificate of
+// a request.
 var certificatesSince = version.MajorMinor(1, 32)
 
 // refusesCertificates reports whether a version of Kubernetes can refuse some certificates of a
@@ -172,7 +172,7 @@ func refusesCertificates(text string) bool {
 	return err == nil && v.AtLeast(certificatesSince)
 }
 
-// irrevocable warns when the writes of a deleted node's machine would not be refused.
+// irrevocable warns if the cluster would not refuse writes of a deleted node's machine.
 func (c *Connection) irrevocable(ctx context.Context, kubernetes string) []string {
 	const end = " The machine of a deleted node can write as its Node until its certificate ends."
 	if !refusesCertificates(kubernetes) {

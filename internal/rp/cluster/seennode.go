@@ -17,42 +17,42 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// seenNode holds what is kept of a Node: a tenth of a kilobyte instead of ten. What many Nodes have
-// alike is kept once.
+// seenNode is the reduced form of a Node: a tenth of a kilobyte instead of ten. Values that many
+// Nodes share are kept once.
 type seenNode struct {
 	name, version string // of the object
-	// subnets are its pod subnets, with commas: the one that it was configured with, else those that
-	// the cluster has allocated to it. addresses are its own.
+	// subnets holds its pod subnets, separated by commas: the configured one, else those that the
+	// cluster has allocated. addresses holds its own addresses.
 	subnets, addresses string
 	configured         bool // with its pod subnet
 	whose              whose
 	ready              unique.Handle[readyState]
-	since              int64 // of the Ready condition, in Unix seconds; 0 is not known
+	since              int64 // of the Ready condition, in Unix seconds; 0 if unknown
 	taintTexts         unique.Handle[string]
 }
 
-// whose tells which Nodes are of flex nodes.
+// whose is the kind of owner of a Node.
 type whose uint8
 
 const (
-	ours      whose = iota // or of an agent that no provider has configured
+	ours      whose = iota // or of an agent without a provider
 	unmanaged              // no flex node
 	foreign                // another installation's
 )
 
-// other reports whether the Node is none of this installation's.
+// other reports whether the Node is not this installation's.
 func (n *seenNode) other() bool { return n.whose != ours }
 
-// readyState is that of a Ready condition.
+// readyState is the state of a Ready condition.
 type readyState struct {
 	status corev1.ConditionStatus
 	reason string
 }
 
-// taints are those that it has, with commas.
+// taints returns its taints, separated by commas.
 func (n *seenNode) taints() string { return n.taintTexts.Value() }
 
-// condition is the Ready condition that the Node has.
+// condition returns the Ready condition of the Node.
 func (n *seenNode) condition() *api.Condition {
 	is := n.ready.Value()
 	c := &api.Condition{Type: flexnode.Ready, Status: string(is.status), Reason: is.reason}
@@ -62,10 +62,10 @@ func (n *seenNode) condition() *api.Condition {
 	return c
 }
 
-// managedLabel is "false" of every Node that the agent has joined, and of none that AKS has.
+// managedLabel is "false" on every Node that the agent has joined, and on none of AKS.
 const managedLabel = "kubernetes.azure.com/managed"
 
-// GetObjectMeta implements metav1.ObjectMetaAccessor, by which caches know it.
+// GetObjectMeta implements metav1.ObjectMetaAccessor, for caches.
 func (n *seenNode) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Name: n.name, ResourceVersion: n.version}
 }
@@ -80,7 +80,7 @@ func (n *seenNode) DeepCopyObject() runtime.Object {
 }
 
 // The limits of a seenNode. Kubernetes allows one pod subnet of each family. No kubelet's Node has
-// as many addresses and taints, or as long a text.
+// as many addresses or taints, or as long a text.
 const (
 	maxName, maxText                    = 253, 256
 	maxSubnets, maxAddresses, maxTaints = 2, 16, 64
@@ -91,13 +91,13 @@ func isName(name string) bool {
 	return len(name) <= maxName && len(validation.IsDNS1123Subdomain(name)) == 0
 }
 
-// cut returns the first bytes of a text, as valid UTF-8.
+// cut returns at most the first bytes of a text, as valid UTF-8.
 func cut(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
-// seeNode reduces a Node, as an installation of the provider sees it. It leaves out values that
-// Kubernetes could not store.
+// seeNode returns the reduced form of a Node, for an installation of the provider. It leaves out
+// values that Kubernetes could not store.
 func seeNode(node *corev1.Node, installation string) *seenNode {
 	by := node.Labels[installationLabel]
 	seen := &seenNode{}
@@ -139,7 +139,7 @@ func seeNode(node *corev1.Node, installation string) *seenNode {
 	return seen
 }
 
-// wanted returns a text, or "" if it is not wanted.
+// wanted returns a text if is is true, else "".
 func wanted(is bool, text string) string {
 	if is {
 		return text
@@ -147,7 +147,7 @@ func wanted(is bool, text string) string {
 	return ""
 }
 
-// joined returns the first texts of a list that are not empty, with commas.
+// joined returns the first texts of a list that are not empty, separated by commas.
 func joined[T any](list []T, limit int, write func(T) string) string {
 	var texts []string
 	for _, one := range list {

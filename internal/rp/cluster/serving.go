@@ -21,16 +21,15 @@ import (
 type verdict int
 
 const (
-	// undecided is a request that may become right: a Node's addresses follow its request.
+	// undecided: the request may become valid, since a Node's addresses follow its request.
 	undecided verdict = iota
 	approved
 	denied
 )
 
-// judgeServing decides on a request for the certificate that a Node's kubelet shows to those who
-// connect to it (Kubernetes, "Certificate Signing Requests", kubernetes.io/kubelet-serving). It may
-// name the Node and addresses of the Node, none of them another's (taken) or the cluster's own. why
-// is for people.
+// judgeServing decides on a request for the serving certificate of a Node's kubelet (Kubernetes,
+// "Certificate Signing Requests", kubernetes.io/kubelet-serving). It may name the Node and
+// addresses of the Node, none of them another's (taken) or the cluster's own. why is for people.
 func judgeServing(
 	csr *certificates.CertificateSigningRequest, n *seenNode, own reserved,
 	taken func(netip.Addr) bool,
@@ -91,14 +90,14 @@ func servingUsages(asked []certificates.KeyUsage, key x509.PublicKeyAlgorithm) b
 	return given.IsSuperset(needed) && allowed.IsSuperset(given)
 }
 
-// How soon a request that is undecided is looked at again: it waits longer as it grows older.
+// The pauses before an undecided request is reviewed again: they grow with its age.
 const (
 	servingFirst = 2 * time.Second
 	servingLast  = 5 * time.Minute
 )
 
 // reviewServing decides on a request for the serving certificate of a flex node of this cluster.
-// Those of other Nodes are for others to decide on. The time is when to look again.
+// Other approvers decide on those of other Nodes. The time is that of the next review.
 func (w *worker) reviewServing(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 ) (time.Time, error) {
@@ -116,7 +115,7 @@ func (w *worker) reviewServing(
 	if node == nil || !s.nodesKnown.Load() {
 		return again, nil
 	}
-	if node.other() { // it has the name of a flex node, and is none
+	if node.other() { // it has the name of a flex node, but is none
 		return noTime, nil
 	}
 	own, err := w.reserved(s)
@@ -135,7 +134,7 @@ func (w *worker) reviewServing(
 		w.log.Debug("request for a serving certificate waits", "csr", csr.Name, "why", why)
 		return again, nil
 	}
-	if apierrors.IsForbidden(err) { // a cluster with the previous roles
+	if apierrors.IsForbidden(err) { // the cluster has the previous roles
 		w.log.Warn("cannot answer requests for serving certificates; apply rbac-provider.yaml",
 			"csr", csr.Name, "error", err)
 		return time.Now().Add(servingLast), nil
@@ -143,15 +142,15 @@ func (w *worker) reviewServing(
 	return noTime, err
 }
 
-// reserved are names and addresses of the API server and of the cluster's DNS. Their clients trust
-// the CA of serving certificates too, and a Node may list any address as its own.
+// reserved holds names and addresses of the API server and of the cluster's DNS. Their clients
+// trust the CA of serving certificates too, and a Node may list any address as its own.
 type reserved struct {
 	urls      []string     // of the API server
-	addresses []netip.Addr // of its URLs, and of DNS as the registration says
-	services  []netip.Addr // in the cluster; none while they are not known
+	addresses []netip.Addr // of its URLs, and of DNS in the registration
+	services  []netip.Addr // in the cluster; none while they are unknown
 }
 
-// reserved are those of the cluster of a session.
+// reserved returns those of the cluster of a session.
 func (w *worker) reserved(s *session) (reserved, error) {
 	row, err := w.Index.Cluster(w.key)
 	if err != nil {

@@ -19,23 +19,23 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// session holds what runs on one connection, from when it was made until its source gives another.
+// session holds the state of one connection, from its start until its source gives another access.
 type session struct {
 	connection *Connection
 	made       time.Time
-	// registration is the uid of the registration that it was made for. Another one of the same
-	// name, after that was deleted, may be of another cluster.
+	// registration is the uid of the registration that it was made for. A later one of the same name
+	// may be of another cluster.
 	registration string
 	// fail ends the session with a cause.
 	fail context.CancelCauseFunc
-	// up tells that the cluster has answered when it was asked last, and is this registration's.
+	// up reports that the cluster answered the last request, and is this registration's.
 	up atomic.Bool
-	// services are the addresses of the API server and of DNS in the cluster, as it was last probed.
+	// services holds the addresses of the API server and of DNS in the cluster, as last probed.
 	services atomic.Pointer[[]netip.Addr]
-	// version is that of Kubernetes, as it was last probed.
+	// version is Kubernetes' version, as last probed.
 	version atomic.Pointer[string]
-	// requests and nodes are what is known of certificate requests, by signer, and Nodes; of the
-	// latter all is known once nodesKnown.
+	// requests holds the known certificate requests, by signer, nodes the Nodes; all Nodes are known
+	// once nodesKnown.
 	requests   []cache.Indexer
 	nodes      cache.Indexer
 	nodesKnown atomic.Bool
@@ -45,20 +45,19 @@ type session struct {
 }
 
 const (
-	// sourceInterval is the time between checks whether the source gives another access.
+	// sourceInterval is the time between checks of the source for another access.
 	sourceInterval = 5 * time.Second
 	// doubtInterval is the time after which a refused connection is made again.
 	doubtInterval = 30 * time.Second
-	// healthInterval is the time between checks whether the cluster answers, and healthTimeout
-	// limits one. It counts as unreachable when it has not answered for unreachableAfter: within a
-	// minute altogether.
+	// healthInterval is the time between health checks of the cluster; healthTimeout limits one. It
+	// counts as unreachable after no answer for unreachableAfter: within a minute altogether.
 	healthInterval, healthTimeout, unreachableAfter = 10 * time.Second, 5 * time.Second,
 		20 * time.Second
-	// probeInterval is the max age of what is known of a cluster.
+	// probeInterval is the max age of the findings about a cluster.
 	probeInterval = 5 * time.Minute
 )
 
-// keepConnected has a session on what the source gives, until ctx ends.
+// keepConnected keeps a session on the access that the source gives, until ctx ends.
 func (w *worker) keepConnected(ctx context.Context) {
 	var present *session
 	end := func() {}
@@ -75,10 +74,10 @@ func (w *worker) keepConnected(ctx context.Context) {
 			end()
 			present, end = nil, func() {}
 			w.noteFailure(ctx, err)
-		case errors.Is(err, errGone): // the work ends when the owner learns of it
+		case errors.Is(err, errGone): // the work ends when the owner sees it
 		case err != nil && present == nil:
 			w.noteFailure(ctx, err)
-		case err != nil: // such as a file that is being replaced
+		case err != nil: // such as for a file that is being replaced
 			w.log.Warn("the cluster's source gives nothing; its last connection is used on",
 				slog.Any("error", err))
 		case w.replaces(access, registration, present):
@@ -100,7 +99,7 @@ func (w *worker) keepConnected(ctx context.Context) {
 	}
 }
 
-// access asks the source for the access of a registration, whose uid it returns.
+// access returns the source's access for a registration, and its uid.
 func (w *worker) access(ctx context.Context, present *session) (Access, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -116,18 +115,18 @@ func (w *worker) access(ctx context.Context, present *session) (Access, string, 
 	return access, row.Value.UID, err
 }
 
-// errGone is a cluster that is not registered any more.
+// errGone is the error for a cluster that is not registered any more.
 var errGone = errors.New("the cluster is not registered")
 
-// replaces reports whether a new connection is needed: the worker has none, it is of another
-// registration, the source gives another access, or the present one is refused.
+// replaces reports whether a new connection is needed: the worker has none, its registration or its
+// access has changed, or the present one is refused.
 func (w *worker) replaces(a Access, registration string, present *session) bool {
 	return present == nil || registration != present.registration ||
 		a.Fingerprint != present.connection.access.Fingerprint ||
 		present.connection.Doubtful() && time.Since(present.made) >= doubtInterval
 }
 
-// connect makes a connection of its own to a cluster.
+// connect returns a new connection to a cluster.
 func (m *Manager) connect(ctx context.Context, c flexnode.Cluster) (*Connection, error) {
 	access, err := m.Source.Access(ctx, c, false)
 	if err != nil {
@@ -179,8 +178,8 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 }
 
 // converse waits until the cluster answers and is this registration's, and then works in it. It
-// makes a session of its own, since tasks may still hold the previous one. It returns an error if
-// the session had to end, by a limit or a panic.
+// makes a session of its own, since tasks may still hold the previous one. It returns an error if a
+// limit or a panic has ended the session.
 func (w *worker) converse(ctx context.Context, former *session) (err error) {
 	defer caught(&err)
 	s := &session{
@@ -248,15 +247,15 @@ func (w *worker) countEnd(cause error) {
 		slog.Any("error", cause))
 }
 
-// adopt makes a session the one that effects are had in.
+// adopt makes a session the one that tasks use.
 func (w *worker) adopt(s *session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.session = s
 }
 
-// keepProbing asks the cluster again and again, until it turns out to belong to another
-// registration or ctx ends. One that has just stopped answering is asked soon: tasks are parked.
+// keepProbing checks the cluster regularly, until it turns out to belong to another registration or
+// ctx ends. It soon checks again one that has just stopped answering, since tasks are parked.
 func (w *worker) keepProbing(ctx context.Context, s *session) {
 	probed, pause := time.Now(), healthInterval
 	for {

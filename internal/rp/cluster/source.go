@@ -18,8 +18,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// Binding says that a kubeconfig file is that of one cluster. Only the operator of the provider
-// makes bindings, so that who registers a cluster cannot name another one's file.
+// Binding binds a kubeconfig file to one cluster. Only the operator of the provider makes bindings,
+// so that a caller who registers a cluster cannot name another one's file.
 type Binding struct {
 	// ClusterID is the ARM id of the cluster, in any casing.
 	ClusterID string `json:"id"`
@@ -32,33 +32,33 @@ type Binding struct {
 	Local bool `json:"local,omitempty"`
 }
 
-// Access is a way to a cluster, as its source gives it at a time.
+// Access is the access to a cluster that its source gives at a time.
 type Access struct {
-	// Config says how the API server is reached. It names no files and no program.
+	// Config is the configuration of a client. It names no files and no program.
 	Config *rest.Config
 	// Local allows the API server to be at one of the provider's own addresses.
 	Local bool
-	// Fingerprint changes with everything that the access consists of.
+	// Fingerprint changes with every part of the access.
 	Fingerprint string
 }
 
-// Source gives the access to clusters.
+// Source gives access to clusters.
 type Source interface {
-	// Access is the present access to a cluster. It is asked every few seconds. again tells that
-	// the last one was refused by the API server, or its certificate by us: what was remembered
-	// is of no use then.
+	// Access returns the present access to a cluster; it is called every few seconds. again reports
+	// that the API server has refused the last access, or that its certificate was refused: cached
+	// values must not be used.
 	Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error)
 }
 
-// ErrNotBound is a cluster for which the operator has bound no kubeconfig of that name: it is not
-// reached, whatever was known of it before.
+// ErrNotBound is the error for a cluster to which the operator has bound no kubeconfig of that
+// name: it is not reached, even if it was before.
 var ErrNotBound = errors.New("the kubeconfig is not bound to this cluster")
 
-// Sources are the kubeconfigs that the operator has bound to clusters, and Resource Manager for all
-// others.
+// Sources is a Source of the kubeconfigs that the operator has bound to clusters, and of Resource
+// Manager for all other clusters.
 type Sources struct {
 	Bindings []Binding
-	// Manager is asked for clusters without a binding; nil: the provider has no identity in Azure.
+	// Manager is the source for clusters without a binding; nil if there is no Azure identity.
 	Manager Source
 
 	mu   sync.Mutex
@@ -71,11 +71,11 @@ type readAccess struct {
 	file   os.FileInfo
 }
 
-// settled is the age from which on a file has another time when it is written again.
+// settled is the age of a file after which another write changes its time.
 const settled = 2 * time.Second
 
-// access returns the access of a binding. It parses the kubeconfig again when its file has changed,
-// and always if it is trusted: then other files count, too.
+// access returns the access of a binding. It reads the kubeconfig again when its file has changed,
+// and always if it is trusted: it may name other files.
 func (s *Sources) access(b Binding) (Access, error) {
 	s.mu.Lock()
 	known, ok := s.read[b]
@@ -113,14 +113,14 @@ func (s *Sources) Access(ctx context.Context, c flexnode.Cluster, again bool) (A
 	return s.Manager.Access(ctx, c, again)
 }
 
-// Check refuses the registration of a cluster that names a kubeconfig that is not its own.
+// Check returns an error if a cluster names a kubeconfig that is not bound to it.
 func (s *Sources) Check(clusterID, kubeconfig string) error {
 	_, err := s.binding(clusterID, kubeconfig)
 	return err
 }
 
-// binding is that of a cluster; none if it names no kubeconfig and has none. A name is that of the
-// file, with or without its ending, or its whole path.
+// binding returns the binding of a cluster; none if it names no kubeconfig and has none. A name is
+// that of the file, with or without its extension, or its whole path.
 func (s *Sources) binding(clusterID, name string) (Binding, error) {
 	for _, b := range s.Bindings {
 		if arm.Key(b.ClusterID) != arm.Key(clusterID) {
@@ -139,7 +139,7 @@ func (s *Sources) binding(clusterID, name string) (Binding, error) {
 		"provider to bind it in its settings", name, ErrNotBound)
 }
 
-// CheckBindings lists what is wrong with bindings, each with its place in the settings.
+// CheckBindings returns the problems of bindings, each with its place in the settings.
 func CheckBindings(bindings []Binding) []string {
 	var problems []string
 	add := func(i int, format string, args ...any) {
@@ -165,15 +165,15 @@ func CheckBindings(bindings []Binding) []string {
 	return problems
 }
 
-// Check returns why the kubeconfig cannot be used. The provider does not call it at the start, so
-// that the file of one team cannot stop the work for others.
+// Check returns an error if the kubeconfig cannot be used. The provider does not call it at the
+// start, so that the file of one team cannot stop the work for others.
 func (b Binding) Check() error {
 	_, err := b.access()
 	return err
 }
 
-// access reads the kubeconfig and, if it is trusted, the files that it names: the fingerprint
-// changes with each of them.
+// access reads the kubeconfig and, if it is trusted, the files that it names: a change of any of
+// them changes the fingerprint.
 func (b Binding) access() (Access, error) {
 	text, err := readFile(b.Kubeconfig)
 	if err != nil {
@@ -193,7 +193,7 @@ func (b Binding) access() (Access, error) {
 	}, nil
 }
 
-// fingerprint names an access by what it consists of.
+// fingerprint returns a digest of the parts of an access.
 func fingerprint(source string, text []byte, config *rest.Config) string {
 	sum := sha256.New()
 	for _, part := range [][]byte{[]byte(source), text, config.CAData, config.CertData,

@@ -14,17 +14,17 @@ import (
 const (
 	// subnetsInterval is the time between recordings of the Nodes' pod subnets.
 	subnetsInterval = 10 * time.Minute
-	// subnetsPause gathers Nodes that go, so that they are noted together.
+	// subnetsPause collects deleted Nodes, so that they are recorded together.
 	subnetsPause = 10 * time.Second
-	// freedPause gathers nodes that are deleted, so that their subnets are freed together.
+	// freedPause collects deleted nodes, so that their subnets are freed together.
 	freedPause = time.Second
 	// nodesPause is the time between attempts while not all Nodes are known.
 	nodesPause = 200 * time.Millisecond
 )
 
-// noteSubnets has the rows of pod subnets say what is in use: a subnet is its node's as long as a
-// flexNodeConfig or a Node has it. What a Node has without a row is news after a restore from a
-// backup, and when a registration whose machines were released is made again.
+// noteSubnets updates the rows of pod subnets: a subnet is a node's as long as its flexNodeConfig
+// or its Node has it. A Node has a subnet without a row after a restore from a backup, and when a
+// registration whose machines were released is made again.
 func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 	s, err := w.use()
 	if err != nil {
@@ -53,11 +53,11 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 	return time.Now().Add(subnetsInterval), w.noteSubnetsEpoch(ctx, epoch)
 }
 
-// subnetMove is a pod subnet that is another node's: "" is no node.
+// subnetMove is the move of a pod subnet between nodes; "" is no node.
 type subnetMove struct{ from, to string }
 
-// subnetMoves are the rows of pod subnets that are to be changed, by their keys. of are the nodes
-// whose Nodes have each.
+// subnetMoves returns the rows of pod subnets to change, by key. of has the nodes whose Nodes have
+// each subnet.
 func (w *worker) subnetMoves(
 	of map[string][]string, rows []store.Row[string], c flexnode.Cluster,
 ) map[string]subnetMove {
@@ -81,8 +81,8 @@ func (w *worker) subnetMoves(
 	return moves
 }
 
-// oneOf is the node that gets a pod subnet which the Nodes of several have: the first whose
-// flexNodeConfig has it too, else the first by name; "" of none.
+// oneOf returns the node that gets a pod subnet which the Nodes of several have: the first one
+// whose flexNodeConfig has it too, else the first by name; "" if none has it.
 func (w *worker) oneOf(nodes []string, slot string, c flexnode.Cluster) string {
 	if len(nodes) == 0 {
 		return ""
@@ -91,7 +91,7 @@ func (w *worker) oneOf(nodes []string, slot string, c flexnode.Cluster) string {
 	return nodes[max(0, chosen)]
 }
 
-// warnOfOthers warns of Nodes that have the pod subnet of another node.
+// warnOfOthers logs a warning for Nodes that have the pod subnet of another node.
 func (w *worker) warnOfOthers(nodes []string, owner, slot string) {
 	for _, node := range nodes {
 		if node != owner {
@@ -101,8 +101,8 @@ func (w *worker) warnOfOthers(nodes []string, owner, slot string) {
 	}
 }
 
-// subnetsOfNodes are the nodes whose Nodes have each pod subnet, in order, by key of its row: the
-// keys that the flexNodeConfigs of the Nodes have, or would have.
+// subnetsOfNodes returns the nodes whose Nodes have each pod subnet, in order, by key of its row.
+// The nodes are the keys that the flexNodeConfigs of the Nodes have, or would have.
 func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]string {
 	of := map[string][]string{}
 	for _, o := range s.nodes.List() {
@@ -125,8 +125,8 @@ func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]str
 	return of
 }
 
-// subnetsOf are the pod subnets that a Node has. What the cluster has allocated to one with a
-// configured subnet is not used.
+// subnetsOf returns the pod subnets of a Node. Those that the cluster has allocated to a node with
+// a configured subnet are not used.
 func (w *worker) subnetsOf(n *seenNode, key string) []string {
 	if n.subnets == "" {
 		return nil
@@ -140,7 +140,7 @@ func (w *worker) subnetsOf(n *seenNode, key string) []string {
 	return strings.Split(n.subnets, ",")
 }
 
-// isChosen reports whether a node has a pod subnet of its cluster, as far as the index knows.
+// isChosen reports whether a node has a pod subnet of its cluster, by the index.
 func (w *worker) isChosen(nodeKey, slot string, c flexnode.Cluster) bool {
 	node, err := w.Index.Node(nodeKey)
 	return err != nil || chose(node.Value, w.key, slot, c)
@@ -150,8 +150,8 @@ func chose(n flexnode.Node, cluster, slot string, c flexnode.Cluster) bool {
 	return flexnode.SlotOf(cluster, c.Properties.PodCIDR, n.Chosen.PodCIDR) == slot
 }
 
-// moveSubnets has the rows of pod subnets name their owners, each in one change: no node can be
-// given one between two owners. A node that has been given it meanwhile keeps it.
+// moveSubnets writes the owners of pod subnets, each in one change: no other node can get a subnet
+// between two owners. A node that was given a subnet meanwhile keeps it.
 func (w *worker) moveSubnets(
 	ctx context.Context, moves map[string]subnetMove, c flexnode.Cluster,
 ) error {
@@ -179,8 +179,8 @@ func (w *worker) moveSubnets(
 	return err
 }
 
-// noteSubnetsEpoch writes that the pod subnets of the cluster's Nodes were noted in an epoch: new
-// ones may be given out.
+// noteSubnetsEpoch records that the pod subnets of the cluster's Nodes are known in an epoch: new
+// ones may be assigned.
 func (w *worker) noteSubnetsEpoch(ctx context.Context, epoch int64) error {
 	return w.editCluster(ctx, "pod subnets known", func(c *flexnode.Cluster) bool {
 		later := c.SubnetsEpoch < epoch

@@ -23,8 +23,8 @@ import (
 const (
 	// taintsRefusal is the pause in a cluster that does not let the provider set taints.
 	taintsRefusal = 10 * time.Minute
-	// taintsAgain is after what time they are set again on a Node that has lost them;
-	// it doubles each time, up to taintsCalm, after which it starts again.
+	// taintsAgain is the pause before taints are set again on a Node that has lost them. It doubles
+	// each time; after taintsCalm it starts again.
 	taintsAgain = time.Second
 	taintsCalm  = 10 * time.Minute
 )
@@ -37,7 +37,7 @@ type repeat struct {
 }
 
 // taintsPause returns the pause before a node gets the wanted taints. Another client, such as a
-// webhook, may take them away each time: nothing is gained if the two go on as fast as they can.
+// webhook, may remove them each time: the two must not compete as fast as they can.
 func (w *worker) taintsPause(key, want string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +50,7 @@ func (w *worker) taintsPause(key, want string) time.Duration {
 	return max(0, r.pause-passed)
 }
 
-// taintsDone notes that a node has got the taints that are wanted.
+// taintsDone records that a node has got the wanted taints.
 func (w *worker) taintsDone(key, want string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +61,7 @@ func (w *worker) taintsDone(key, want string) {
 	w.taintsSet[key] = repeat{want, pause, time.Now()}
 }
 
-// taintsDiffer tells, by the index, whether the taints of a node are to be set, and after which
+// taintsDiffer reports, by the index, whether the taints of a node must be set, and after which
 // pause.
 func (w *worker) taintsDiffer(
 	s *session, key string, stored flexnode.Status,
@@ -90,24 +90,24 @@ func (w *worker) taintsDiffer(
 	return w.taintsPause(key, strings.Join(c.want, ",")), true
 }
 
-// node returns what is kept of the Node with a name; nil without a Node.
+// node returns the reduced Node with a name; nil if there is none.
 func (s *session) node(name string) *seenNode {
 	found, _, _ := s.nodes.GetByKey(name) // a store in memory has no errors
 	seen, _ := found.(*seenNode)
 	return seen
 }
 
-// setTaints has a Node have the taints that its owner wants, which a kubelet may not change once
-// the Node is registered (NodeRestriction). It takes away only what it has set, or the Node was
-// registered with: that is written before it is set, in the store, since on the Node itself a
-// machine could name others' taints.
+// setTaints sets the taints of a Node that its owner wants; a kubelet may not change them once the
+// Node is registered (NodeRestriction). It removes only taints that it has set or that the Node was
+// registered with. These are written to the store before they are set: on the Node itself a machine
+// could name others' taints.
 func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	s, err := w.use()
 	if err != nil {
 		return noTime, err
 	}
 	if seen := s.node(flexnode.LastOf(key)); seen == nil || seen.other() {
-		return noTime, nil // it is set when it registers
+		return noTime, nil // they are set when it registers
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		return w.tryTaints(ctx, s, key)
@@ -127,8 +127,8 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	return noTime, err
 }
 
-// tryTaints sets the taints of a Node as it is now. A change by another client meanwhile is a
-// conflict.
+// tryTaints sets the taints of a Node in its present state. A change by another client meanwhile is
+// a conflict.
 func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	node, err := w.readNode(ctx, s, flexnode.LastOf(key))
 	if err != nil {
@@ -165,14 +165,14 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	return note(ours, c.held())
 }
 
-// wasRefused tells of a request that has changed nothing. After other errors it may have.
+// wasRefused reports whether a request has changed nothing. After other errors it may have.
 func wasRefused(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
 		apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err)
 }
 
-// noteTaints writes which taints of a node are ours: what decide makes of those that its owner
-// wants and those that are known.
+// noteTaints writes the provider's taints of a node: those that decide returns for the wanted and
+// the known ones.
 func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) []string) error {
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
 	return w.update(ctx, "taints noted", ahead, func(v *store.View) error {
@@ -199,7 +199,7 @@ func (w *worker) readNode(ctx context.Context, s *session, name string) (*corev1
 	return s.connection.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 }
 
-// patchTaints has a Node that was read have these taints.
+// patchTaints sets the taints of a Node that was read.
 func (w *worker) patchTaints(
 	ctx context.Context, s *session, node *corev1.Node, next []corev1.Taint,
 ) error {
@@ -225,19 +225,19 @@ func (w *worker) patchTaints(
 	return err
 }
 
-// claim decides which taints of a Node are ours, to set and to take away. Another's taint is never
-// ours, be it one that the node's owner wants as well.
+// claim decides which taints of a Node are the provider's, to set and to remove. Another client's
+// taint is never the provider's, even if the node's owner wants it too.
 type claim struct {
-	// want holds the taints that the owner wants, known those known as ours, in order; has those of
-	// the Node.
+	// want holds the taints that the owner wants, known those known to be the provider's, sorted;
+	// has holds those of the Node.
 	want, known []string
 	has         []corev1.Taint
-	// first tells that the Node has just been registered: of what it has, what its owner wants is
-	// what its kubelet has registered it with.
+	// first reports that the Node has just been registered: those of its taints that its owner wants
+	// are the ones that its kubelet registered it with.
 	first bool
 }
 
-// isFirst tells by the Ready condition that is stored whether a Node is seen for the first time.
+// isFirst reports, by the stored Ready condition, whether a Node is seen for the first time.
 func isFirst(ready *api.Condition) bool {
 	return ready == nil || ready.Reason == flexnode.NodeNotFound ||
 		ready.Reason == flexnode.NodeForeign
@@ -248,8 +248,8 @@ func (c claim) on(text string) bool {
 	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool { return writeTaint(t) == text })
 }
 
-// rival reports whether the Node has another's taint of the same key and effect with another value.
-// A Node cannot have both.
+// rival reports whether the Node has another client's taint of the same key and effect with another
+// value. A Node cannot have both.
 func (c claim) rival(text string) bool {
 	want := readTaint(text)
 	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool {
@@ -258,27 +258,27 @@ func (c claim) rival(text string) bool {
 	})
 }
 
-// absent are the wanted taints that the Node is to get: those that it can.
+// absent returns the wanted taints that the Node lacks and can have.
 func (c claim) absent() []string {
 	return filtered(c.want, func(t string) bool { return !c.on(t) && !c.rival(t) })
 }
 
-// ours are those known, those to be set, and those that the Node was registered with.
+// ours returns the known ones, those to set, and those that the Node was registered with.
 func (c claim) ours() []string {
 	registered := filtered(c.want, func(t string) bool { return c.first && c.on(t) })
 	return inOrder(c.known, c.absent(), registered)
 }
 
-// held are those of ours that are wanted and on the Node, which is all that is ours in the end.
+// held returns the provider's taints that are wanted and on the Node: its only ones in the end.
 func (c claim) held() []string {
 	return filtered(c.ours(), func(t string) bool { return c.on(t) && slices.Contains(c.want, t) })
 }
 
-// merged are the taints that the Node is to have: what is wanted in the place of what is ours, and
-// all others as they are.
+// merged returns the taints that the Node should have: the wanted ones in place of the provider's,
+// and all others unchanged.
 func (c claim) merged() []corev1.Taint {
 	next := []corev1.Taint{}
-	for _, t := range c.has { // with the times since when
+	for _, t := range c.has { // with the times when they were added
 		text := writeTaint(t)
 		if slices.Contains(c.want, text) || !slices.Contains(c.known, text) {
 			next = append(next, t)
@@ -298,7 +298,7 @@ func inOrder(lists ...[]string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
 }
 
-// readTaint and writeTaint are a taint as an owner writes it.
+// readTaint and writeTaint convert a taint from and to the form in which an owner writes it.
 func readTaint(text string) corev1.Taint {
 	t := flexnode.ReadTaint(text)
 	return corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)}
@@ -308,7 +308,7 @@ func writeTaint(t corev1.Taint) string {
 	return flexnode.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}.String()
 }
 
-// taintsIn are those of a Node as they are kept of it, with commas.
+// taintsIn returns the taints of a reduced Node, given with commas.
 func taintsIn(texts string) (list []corev1.Taint) {
 	for text := range strings.SplitSeq(texts, ",") {
 		if text != "" {

@@ -22,16 +22,16 @@ import (
 const (
 	// listTimeout limits the time of all pages of a list.
 	listTimeout = 6 * requestTimeout
-	// maxNodes and maxRequests are the budget of a registration: the objects that are held of its
-	// cluster, of requests for each signer. Nothing else that is held grows with a cluster.
+	// maxNodes and maxRequests are the budget of a registration: the objects held of its cluster,
+	// requests for each signer. Nothing else in memory grows with a cluster.
 	maxNodes, maxRequests = 20_000, 10_000
 	// maxVersion limits a resourceVersion, maxContinue the continue token of a list.
 	maxVersion, maxContinue = 64, 4 << 10
 )
 
-// lists limits the lists that are read at once, of all clusters: each holds a page in memory until
-// that is reduced, and a replica that takes clusters over reads them all. A list that takes longer
-// than listPlace goes on without its place, so that a few slow clusters do not hold all of them.
+// lists limits concurrent lists of all clusters: each holds a page in memory until that is reduced,
+// and a replica that takes over clusters lists them all. A list that takes longer than listPlace
+// continues without its place, so that a few slow clusters do not hold all of them.
 var lists = make(chan struct{}, 8)
 
 const listPlace = requestTimeout / 2
@@ -146,7 +146,7 @@ func (k kind) keep(o runtime.Object) (kept runtime.Object, ok bool) {
 // errTooMany is the error for a cluster with more objects of a kind than its budget.
 var errTooMany = fmt.Errorf("%w: it has too many Nodes or certificate requests", errHarm)
 
-// follow watches a kind during a session. It ends the session above the budget.
+// follow watches a kind during a session. It ends the session if the budget is exceeded.
 func (k kind) follow(ctx context.Context, wg *sync.WaitGroup, s *session) (
 	cache.Indexer, cache.Controller,
 ) {
@@ -179,7 +179,7 @@ func (k kind) follow(ctx context.Context, wg *sync.WaitGroup, s *session) (
 	return objects.(cache.Indexer), controller
 }
 
-// listWatch lists and watches with a client of client-go what has the fields of a selector.
+// listWatch lists and watches the objects that match a field selector, with a client of client-go.
 func listWatch[L runtime.Object](client interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -196,8 +196,8 @@ func listWatch[L runtime.Object](client interface {
 	}
 }
 
-// watchRequests queues the certificate requests of kubelets to a signer, and returns those that are
-// known.
+// watchRequests queues the certificate requests of kubelets to a signer, and returns the known
+// ones.
 func (w *worker) watchRequests(
 	ctx context.Context, wg *sync.WaitGroup, s *session, signer string,
 ) cache.Indexer {
@@ -220,7 +220,7 @@ func (w *worker) watchRequests(
 	return known
 }
 
-// watchNodes notes the Nodes that change.
+// watchNodes records changes of Nodes.
 func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session) {
 	known, controller := w.nodeKind(s.connection.Client).follow(ctx, wg, s)
 	s.nodes = known
@@ -250,7 +250,7 @@ func (w *worker) nodeKind(client kubernetes.Interface) kind {
 			return seeNode(o.(*corev1.Node), w.Installation)
 		},
 		see: see,
-		gone: func(o any) { // one that had a pod subnet is noted with others that go
+		gone: func(o any) { // its pod subnet is freed together with others
 			see(o)
 			w.tasks.AddAfter(task{kind: taskSubnets}, subnetsPause)
 		},

@@ -126,7 +126,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// unfit returns why the header of an answer is refused, "" if it is accepted.
+// unfit returns the reason to refuse the header of an answer; "" to accept it.
 func unfit(r *http.Response) string {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
@@ -156,7 +156,7 @@ func limitsOf(r *http.Request, answer *http.Response) limits {
 	return objectLimit
 }
 
-// bounded is the body of an answer.
+// bounded is the body of an answer with its limits.
 type bounded struct {
 	io.ReadCloser
 	ctx   context.Context // of the request
@@ -180,7 +180,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limits bound a JSON value: its bytes, the values in it, and the items of its top-level lists,
+// limits bounds a JSON value: its bytes, the values in it, and the items of its top-level lists,
 // since a small item takes much memory when it is decoded. 0 items is unlimited.
 type limits struct {
 	bytes, values, items int

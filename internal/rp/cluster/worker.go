@@ -16,16 +16,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// owner is a cluster being owned by this replica (store.Ownership).
+// owner is the ownership of a cluster by this replica (store.Ownership).
 type owner interface {
-	// Fence makes writes depend on it, Valid reports whether effects outside of the store may be.
+	// Fence is a condition for writes, Valid reports whether effects outside the store are allowed.
 	Fence() store.Condition
 	Valid() bool
-	// Lost is closed at its end.
+	// Lost is closed when it ends.
 	Lost() <-chan struct{}
 }
 
-// worker is all that is done for one cluster while this replica owns it.
+// worker does all work for one cluster while this replica owns it.
 type worker struct {
 	*Manager
 	key   string // of the cluster
@@ -34,36 +34,36 @@ type worker struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 
-	// tasks holds the work to do; requests the names of certificate requests, which do not wait for
+	// tasks queues the work; requests queues the names of certificate requests, which do not wait for
 	// the tasks.
 	tasks, requests *line
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews map[bool]*rate.Limiter
-	// outstanding are the states of the cluster's credentials that have not ended, by key.
+	// outstanding holds the states of the cluster's credentials that have not ended, by key.
 	outstanding sync.Map
-	// revocations are the rows of certificates that something is to be done about, by key.
+	// revocations holds the rows of certificates that need work, by key.
 	revocations sync.Map
 	readiness   readiness
 	rollout     rollout.Rollout // of taskRollout
 
 	mu      sync.Mutex
-	session *session // the present one; nil while the cluster is not proved to be this one
+	session *session // the present one; nil until the cluster is proved to be this one
 	parked  map[task]bool
-	failing time.Time // since when the cluster does not answer
-	asked   string    // the version of the registration that was probed last
+	failing time.Time // start of the time without an answer
+	asked   string    // the last probed version of the registration
 	again   chan struct{}
 	gone    atomic.Bool // Resource Manager does not have the cluster
-	// taintsRefused is until when no taints are set, after the cluster has forbidden it.
+	// taintsRefused is the end of a pause without taints, after the cluster has refused one.
 	taintsRefused time.Time
-	// taintsSet is when taints of a node were set, by its key.
+	// taintsSet has the times at which taints of a node were set, by its key.
 	taintsSet map[string]repeat
 
-	// revoked is the deletion of the registration that has revoked all its credentials; of
-	// taskRemove. Another follows when the registration is made again and deleted again.
+	// revoked is the deletion of the registration that has revoked all its credentials; for
+	// taskRemove. A registration that is made again can have another.
 	revoked string
 }
 
-// task is something to do, once however often it is asked for.
+// task is a piece of work; it is queued once, however often it is added.
 type task struct {
 	kind string
 	key  string
@@ -71,34 +71,34 @@ type task struct {
 
 // The kinds of tasks.
 const (
-	taskCluster    = "cluster"    // what has changed of the registration
-	taskNode       = "node"       // what has changed of a node
+	taskCluster    = "cluster"    // handle a change of the registration
+	taskNode       = "node"       // handle a change of a node
 	taskReadiness  = "readiness"  // write the Ready conditions of Nodes
 	taskRender     = "render"     // render nodes with new facts
 	taskRollout    = "rollout"    // admit nodes to changes
-	taskCredential = "credential" // what a credential needs next
-	taskSubnets    = "subnets"    // note which pod subnets Nodes have
+	taskCredential = "credential" // do the next step of a credential
+	taskSubnets    = "subnets"    // record the pod subnets of Nodes
 	taskRemove     = "remove"     // delete the registration
 	taskTaints     = "taints"     // set the taints of a Node
 	taskLeave      = "leave"      // delete the Node of a machine that has left
-	taskRevoke     = "revoke"     // have the cluster refuse revoked certificates
+	taskRevoke     = "revoke"     // make the cluster refuse revoked certificates
 	taskRequest    = "request"    // decide on a certificate request
 )
 
-// The pauses before something that has failed is tried again.
+// The pauses before a failed task is retried.
 const (
 	firstPause, lastPause   = 200 * time.Millisecond, 30 * time.Second
 	firstAnswer, lastAnswer = 100 * time.Millisecond, 5 * time.Second
 	taskTimeout             = time.Minute
-	// rolloutPause gathers changes of nodes, so that one round decides on them together.
+	// rolloutPause collects changes of nodes, so that one round decides on them together.
 	rolloutPause = 100 * time.Millisecond
-	// The limits of reviews of a cluster's certificate requests, per second and at once: of requests
-	// without an answer, and of those that are approved. Others wait for reviewPause.
+	// Limits of reviews of a cluster's certificate requests, per second and in a burst: of requests
+	// without an answer, and of approved ones. Others wait for reviewPause.
 	reviewRate, noteRate, reviewBurst = 50, 200, 2000
 	reviewPause                       = time.Second
 )
 
-// start begins the work on a cluster.
+// start starts the work on a cluster.
 func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
@@ -162,7 +162,7 @@ func (w *worker) run(ctx context.Context) {
 	w.requests.close()
 }
 
-// keep calls f until ctx ends, after a pause also when it panics.
+// keep calls f until ctx ends, and again after a pause, also when it panics.
 func (w *worker) keep(ctx context.Context, f func(context.Context)) {
 	for ctx.Err() == nil {
 		func() {
@@ -191,7 +191,7 @@ func (w *worker) endSession(cause error) {
 	w.session.fail(cause)
 }
 
-// handle does a task, and sees to when it is to be done again.
+// handle runs a task, and queues it again if needed.
 func (w *worker) handle(ctx context.Context, q *line, t task) {
 	inner, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
@@ -201,11 +201,11 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 	case errors.Is(err, errUnreachable):
 		q.Forget(t)
 		w.park(t)
-		if !next.IsZero() { // its own time comes also while the cluster does not answer
+		if !next.IsZero() { // it is due then even if the cluster does not answer
 			q.AddAfter(t, max(0, time.Until(next)))
 		}
 	case errors.Is(err, store.ErrFenced):
-		q.Forget(t) // its next owner does it
+		q.Forget(t) // the next owner does it
 	case errors.Is(err, errNotOwner): // perhaps only the store is slow
 		q.Forget(t)
 		q.AddAfter(t, time.Second)
@@ -221,7 +221,7 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 	}
 }
 
-// try does a task. A panic ends the session and is returned as an error.
+// try runs a task. A panic ends the session and is returned as an error.
 func (w *worker) try(ctx context.Context, t task) (next time.Time, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -232,7 +232,7 @@ func (w *worker) try(ctx context.Context, t task) (next time.Time, err error) {
 	return w.do(ctx, t)
 }
 
-// do does a task; the time is when to do it again, if not zero.
+// do runs a task; the time is that of its next run, if not zero.
 func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 	if !w.owner.Valid() {
 		return time.Time{}, errNotOwner
@@ -267,13 +267,14 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 }
 
 var (
-	// errUnreachable is a cluster that does not answer now: what needs it waits until it does.
+	// errUnreachable is the error for a cluster that does not answer now: its tasks wait until it
+	// does.
 	errUnreachable = errors.New("the cluster does not answer")
-	// errNotOwner is a cluster that another replica may own by now.
+	// errNotOwner is the error for a cluster that another replica may own by now.
 	errNotOwner = errors.New("this replica does not own the cluster any more")
 )
 
-// use is the session in which effects may be had now.
+// use returns the session for effects in the cluster.
 func (w *worker) use() (*session, error) {
 	w.mu.Lock()
 	s := w.session
@@ -295,12 +296,12 @@ func (w *worker) park(t task) {
 	w.mu.Lock()
 	w.parked[t] = true
 	w.mu.Unlock()
-	if _, err := w.use(); err == nil { // it has come back meanwhile
+	if _, err := w.use(); err == nil { // it answers again
 		w.unpark()
 	}
 }
 
-// unpark has done what has waited for the cluster.
+// unpark queues the parked tasks.
 func (w *worker) unpark() {
 	w.mu.Lock()
 	parked := w.parked
@@ -315,7 +316,7 @@ func (w *worker) unpark() {
 	}
 }
 
-// update makes a change that depends on owning the cluster.
+// update makes a change that depends on the ownership of the cluster.
 func (w *worker) update(
 	ctx context.Context, what string, ahead []string, decide func(*store.View) error,
 ) error {
@@ -326,7 +327,7 @@ func (w *worker) update(
 	return err
 }
 
-// editCluster changes the row of the cluster, if it is there and with reports that it is to be
+// editCluster changes the row of the cluster, if it exists and with reports that it must be
 // written.
 func (w *worker) editCluster(
 	ctx context.Context, what string, with func(*flexnode.Cluster) bool,
