@@ -19,17 +19,18 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Blobs is a Delivery through Azure Blob Storage: a blob each, behind a service SAS for that blob
-// alone, which ends with the credential. A URL is revoked by deleting its blob, because a SAS
-// itself cannot be. Blobs are not sealed by the provider: the machine reads them directly.
+// Blobs is a Delivery through Azure Blob Storage: one blob for each credential, behind a service
+// SAS for that blob alone, which expires with the credential. A URL is revoked by deletion of its
+// blob, since a SAS itself cannot be. The provider does not seal blobs: the machine reads them
+// directly.
 type Blobs struct {
 	container *container.Client
 	store     *store.Store
 	now       func() time.Time
 }
 
-// NewBlobs uses a private container, such as https://account.blob.core.windows.net/configs, with
-// the account's key.
+// NewBlobs returns a Delivery in a private container, such as
+// https://account.blob.core.windows.net/configs, with the account's key.
 func NewBlobs(
 	st *store.Store, now func() time.Time, containerURL, account, key string,
 	transport azcore.ClientOptions,
@@ -77,7 +78,7 @@ func (b *Blobs) Put(
 // uploads limits the attempts of an upload that another writer overtakes.
 const uploads = 5
 
-// upload uploads a blob if it is still as it was; false if it is not.
+// upload uploads a blob unless there is a newer one; false if the present one has changed.
 func (b *Blobs) upload(
 	ctx context.Context, key string, text []byte, version int64, expires time.Time,
 ) (bool, error) {
@@ -101,8 +102,8 @@ func (b *Blobs) upload(
 	return err == nil, err
 }
 
-// present is the condition that the blob of a credential is still as it is now, and whether it has
-// a newer configVersion than one.
+// present returns the condition that the blob of a credential has not changed since, and whether
+// its configVersion is newer than version.
 func (b *Blobs) present(
 	ctx context.Context, key string, version int64,
 ) (on blob.ModifiedAccessConditions, newer bool, err error) {
@@ -119,7 +120,7 @@ func (b *Blobs) present(
 	return on, err == nil && there > version, nil
 }
 
-// metadata is a value by its name, in whatever case it has come.
+// metadata returns a value by its name, in any case.
 func metadata(of map[string]*string, name string) string {
 	for key, value := range of {
 		if strings.EqualFold(key, name) && value != nil {
@@ -147,8 +148,8 @@ func (b *Blobs) Remove(ctx context.Context, key string) error {
 	return nil
 }
 
-// Sweep implements Delivery: it deletes blobs that have expired and that no credential stands
-// behind. Others than ours, without our metadata, are left alone.
+// Sweep implements Delivery: it deletes expired blobs without a credential. It leaves blobs alone
+// that do not have the provider's metadata.
 func (b *Blobs) Sweep(ctx context.Context, keep func(key string) bool) error {
 	pages := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
 		Include: container.ListBlobsInclude{Metadata: true},

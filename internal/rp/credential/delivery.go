@@ -9,22 +9,22 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Delivery is where configurations wait for their machines, by key of their credential.
+// Delivery holds configurations for their machines, by key of their credential.
 type Delivery interface {
-	// Put has a change deliver a configuration until a time: with it, or, where that cannot be,
+	// Put delivers a configuration until a time, with the change of the view or, if that cannot be,
 	// before it. version is its configVersion: an older one never replaces a newer one. It may be
 	// called again for the same change.
 	Put(v *store.View, key string, text []byte, version int64, expires time.Time) error
-	// URL is where a machine gets it without any other credential.
+	// URL returns the URL where a machine gets it without any other credential.
 	URL(key string, expires time.Time) (string, error)
-	// Remove makes the URL useless for ever; what is not there has been removed.
+	// Remove makes the URL useless for ever; it is a no-op for a missing one.
 	Remove(ctx context.Context, key string) error
-	// Sweep removes what no credential stands behind. It leaves the keys of credentials alone that
-	// keep reports.
+	// Sweep removes configurations without a credential. It leaves alone the keys of credentials for
+	// which keep returns true.
 	Sweep(ctx context.Context, keep func(key string) bool) error
 }
 
-// What a box belongs to: the beginning of the context that seal.Ring gets; the key follows.
+// The owners of boxes: the beginning of the context that seal.Ring gets; the key follows.
 const (
 	tokenSeal   = "credentials/"
 	secretSeal  = "secrets/"
@@ -32,8 +32,8 @@ const (
 	bundleSeal  = "bundles/"
 )
 
-// URL is the URL of a credential, with the configVersion that it hands out; nil unless it is Live.
-// key may be "".
+// URL returns the URL of a credential, with the configVersion that it hands out; nil unless it is
+// Live. key may be "".
 func (s *Service) URL(ctx context.Context, key string) (*api.ConfigURL, error) {
 	if key == "" {
 		return nil, nil
@@ -52,8 +52,8 @@ func (s *Service) URL(ctx context.Context, key string) (*api.ConfigURL, error) {
 	}, nil
 }
 
-// Await waits until a credential is no longer Pending, or ctx ends, and returns its row as it was
-// read last.
+// Await waits until a credential is no longer Pending, or ctx ends, and returns its row as last
+// read.
 func (s *Service) Await(ctx context.Context, key string) (store.Row[store.Credential], error) {
 	return s.Store.Credentials.Wait(ctx, key, func(row store.Row[store.Credential]) bool {
 		return row.Value.State != store.Pending

@@ -10,14 +10,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// enrolling is the purpose that the keys for enrolment secrets are derived for.
+// enrolling is the purpose for which keys for enrolment secrets are derived.
 const enrolling = "enrolment secrets"
 
 // enrolmentOf returns the id of the enrolment secret of a credential, by its key.
 func enrolmentOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
-// enrolmentSecret returns the secret by which a machine registers its key as the node with a uid.
-// It is stored nowhere: it is made of its id and a key of the ring.
+// enrolmentSecret returns the secret with which a machine registers its key as the node with a uid.
+// It is not stored: it is derived from its id and a key of the ring.
 func (s *Service) enrolmentSecret(uid, id string) (string, error) {
 	keys, err := s.Keys.Derive(enrolling)
 	if err != nil {
@@ -35,8 +35,8 @@ func enrolmentMAC(key []byte, uid, id string) []byte {
 	return h.Sum(nil)
 }
 
-// Enrolment returns the id of an enrolment secret of the node with a uid. One that was never made
-// for it is not genuine; whether one still registers a key is for flexnode.Node.Register to say.
+// Enrolment returns the id of an enrolment secret of the node with a uid, and whether it was made
+// for that node. flexnode.Node.Register decides whether it still registers a key.
 func (s *Service) Enrolment(uid, secret string) (id string, genuine bool, err error) {
 	id, text, _ := strings.Cut(secret, ".")
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(text)
@@ -50,7 +50,7 @@ func (s *Service) Enrolment(uid, secret string) (id string, genuine bool, err er
 	return id, genuine, err
 }
 
-// disenrol has the enrolment secret of a credential register no machine any more.
+// disenrol invalidates the enrolment secret of a credential.
 func disenrol(n *flexnode.Node, key string) {
 	if n.Enrolment == enrolmentOf(key) {
 		n.Enrolment = ""

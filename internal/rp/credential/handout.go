@@ -22,15 +22,15 @@ type Handout struct {
 	// PublicURL is the address of the provider for machines, such as https://provider.example:8447.
 	PublicURL string
 	Now       func() time.Time
-	// Admit, if set, bounds what is asked with the URL of a credential: leave is called at the end,
-	// again is when to ask again if it is nil.
+	// Admit, if set, limits the requests with the URL of a credential: leave is called at the end;
+	// if it is nil, again is the time to wait before a retry.
 	Admit func(ctx context.Context, credential string) (leave func(), again time.Duration)
-	// Delivered, if set, receives each configuration that was handed out: by whose credential, for
-	// which node, and whether that was often: then the URL was probably stolen.
+	// Delivered, if set, is called for each configuration that was handed out: with its credential
+	// and node, and often if that has happened often: then the URL was probably stolen.
 	Delivered func(credential, node string, often bool, r *http.Request)
 }
 
-// HandoutPath is where configurations are below the public URL.
+// HandoutPath is the path of configurations below the public URL.
 const HandoutPath = "/configs/"
 
 // Put implements Delivery.
@@ -66,8 +66,8 @@ func (h *Handout) Remove(ctx context.Context, key string) error {
 // Sweep implements Delivery: a configuration is deleted with the change that ends its credential.
 func (h *Handout) Sweep(context.Context, func(key string) bool) error { return nil }
 
-// ServeHTTP answers GET of a configuration: signature, then expiry, then state. Every URL that does
-// not work gets the same answer, so that it does not reveal why.
+// ServeHTTP answers GET of a configuration: it checks signature, then expiry, then state. Every URL
+// that does not work gets the same answer, which does not reveal the reason.
 func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -96,10 +96,10 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Delivered(found.credential, found.node, found.often, r)
 	}
 	header.Set("Content-Type", "application/json")
-	_, _ = w.Write(found.content) // a client that has gone asks again
+	_, _ = w.Write(found.content) // a client that has gone will retry
 }
 
-// dead is the answer to a URL that does not work, whatever the reason.
+// dead returns the error for a URL that does not work, for any reason.
 func dead() error {
 	return arm.Errorf(http.StatusForbidden, "AuthenticationFailed",
 		"This URL does not give out a configuration: it was altered, or it has "+
@@ -107,7 +107,7 @@ func dead() error {
 }
 
 // handedOut is a configuration, with the keys of its credential and node, and whether it was handed
-// out often before; or after which time it may be asked for again.
+// out often before; or the time to wait before a retry.
 type handedOut struct {
 	credential, node string
 	often            bool
@@ -115,7 +115,7 @@ type handedOut struct {
 	again            time.Duration
 }
 
-// open returns the configuration that a request is for.
+// open returns the configuration of a request.
 func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 	if expires, is := genuine(r.URL, h.Keys); !is || !h.Now().Before(expires) {
 		return found, dead()
@@ -139,17 +139,17 @@ func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 			found, err = h.handOut(v, key, r.Method == http.MethodGet)
 			return err
 		})
-	if errors.Is(err, store.ErrFull) { // what could not be written is the count alone
+	if errors.Is(err, store.ErrFull) { // only the count could not be written
 		err = nil
 	}
 	return found, err
 }
 
-// counted limits the deliveries of a configuration that are counted.
+// counted limits the count of deliveries of a configuration.
 const counted = 20
 
-// handOut reads a configuration within a view, if its credential is live, and counts that before it
-// is sent.
+// handOut reads a configuration within a view, if its credential is live, and counts the delivery
+// before it is sent.
 func (h *Handout) handOut(v *store.View, key string, sent bool) (found handedOut, err error) {
 	c := h.Store.Credentials.Row(v, key).Value
 	if c.State != store.Live || !h.Now().Before(c.Expires) {

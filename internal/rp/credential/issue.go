@@ -14,17 +14,17 @@ import (
 )
 
 // Issue plans a new credential of a node within a change and revokes the present one, n.Credential,
-// if no machine has used it. It sets n.Credential and has n be Updating, unless it is Creating; the
-// caller writes n. A present one that nothing has been made of yet, for the same configuration, is
-// kept: a caller that asks again while the cluster does not answer gets the same. The machine that
-// gets it registers its key with its enrolment secret, in place of the previous machine.
+// if no machine has used it. It sets n.Credential and makes n Updating, unless it is Creating; the
+// caller writes n. It keeps a pending credential for the same configuration, so that a caller that
+// retries while the cluster does not answer gets the same one. The machine that gets it registers
+// its key with its enrolment secret, in place of the previous machine.
 func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	err := s.issue(v, nodeKey, n)
 	n.Enrolment = enrolmentOf(n.Credential)
 	return err
 }
 
-// issue is Issue for the machine that the node has: it registers no other one.
+// issue is Issue for the present machine of the node: it enrols no other one.
 func (s *Service) issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	if n.State != api.Creating && (n.State != api.Failed || n.Assigned != 0) {
 		n.State, n.Reason = api.Updating, ""
@@ -40,7 +40,7 @@ func (s *Service) issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	return err
 }
 
-// keeps reports whether the present credential of a node can be the one that is asked for.
+// keeps reports whether the present credential of a node can be kept.
 func (s *Service) keeps(v *store.View, n flexnode.Node) bool {
 	c := s.credential(v, n.Credential)
 	return c.State == store.Pending && c.UID == n.UID && c.Config == n.Assigned &&
@@ -50,7 +50,7 @@ func (s *Service) keeps(v *store.View, n flexnode.Node) bool {
 // needsToken reports whether a machine joins with a bootstrap token.
 func needsToken(n flexnode.Node) bool { return !n.Desired.KubernetesAuth.UseAzureAuth }
 
-// plan writes that there is to be a credential. Nothing has been done for it yet.
+// plan writes a pending credential. Nothing has been done for it yet.
 func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, error) {
 	epoch, err := s.Store.Epoch(v)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, 
 	return key, s.Store.Credentials.Put(v, key, c)
 }
 
-// drawToken gives a credential a token whose id none of the cluster's has.
+// drawToken gives a credential a token with an id that is unique in the cluster.
 func (s *Service) drawToken(v *store.View, key string, c *store.Credential) error {
 	id, secret := newToken()
 	for s.Store.Tokens.Row(v, c.Cluster+"/"+id).Exists() {
@@ -84,14 +84,14 @@ func (s *Service) drawToken(v *store.View, key string, c *store.Credential) erro
 	return s.Store.Tokens.Put(v, c.Cluster+"/"+id, key)
 }
 
-// newToken makes the id and the secret of a bootstrap token, in the characters that they may have
+// newToken returns the id and the secret of a bootstrap token, in their allowed characters
 // (Kubernetes, "Authenticating with Bootstrap Tokens").
 func newToken() (id, secret string) {
 	text := strings.ToLower(rand.Text())
 	return text[:6], text[6:22]
 }
 
-// token is the bootstrap token of a credential, id.secret; "" if it has none.
+// token returns the bootstrap token of a credential, id.secret; "" if it has none.
 func (s *Service) token(key string, c store.Credential) (string, error) {
 	if c.TokenID == "" || c.Secret == nil {
 		return "", nil
@@ -103,9 +103,9 @@ func (s *Service) token(key string, c store.Credential) (string, error) {
 	return c.TokenID + "." + string(secret), nil
 }
 
-// Revoke has a change revoke an unused credential, and with alsoJoining one that a machine is
-// joining with. Its URL is dead with that change (a blob with its deletion, by Step); what there is
-// in the cluster goes soon after. key may be "".
+// Revoke revokes an unused credential within a change and, with alsoJoining, one that a machine is
+// joining with. Its URL is dead with that change (a blob once Step has deleted it); its Secret in
+// the cluster is deleted soon after. key may be "".
 func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 	c := s.credential(v, key)
 	if c.State == store.Pending || c.State == store.Live ||
@@ -115,12 +115,12 @@ func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 	return nil
 }
 
-// maxJoining bounds with how many credentials machines join as one node: of more the oldest is
+// maxJoining limits the credentials with which machines join as one node: beyond it the oldest is
 // revoked.
 const maxJoining = 8
 
-// Release takes its credential from a node within a change: it is revoked, or, when a machine joins
-// with it, is one of n.Joining. The caller writes n.
+// Release removes the credential from a node within a change: it is revoked or, if a machine joins
+// with it, moved to n.Joining. The caller writes n.
 func (s *Service) Release(v *store.View, n *flexnode.Node) error {
 	key := n.Credential
 	if key == "" {
@@ -140,7 +140,8 @@ func (s *Service) Release(v *store.View, n *flexnode.Node) error {
 	return s.Revoke(v, oldest, true)
 }
 
-// move writes another state of a credential, in which it hands out nothing any more.
+// move writes another state of a credential, in which it does not hand out a configuration any
+// more.
 func (s *Service) move(v *store.View, key string, c store.Credential, state string) error {
 	c.State, c.Since = state, s.now()
 	s.Store.Bundles.Delete(v, key)

@@ -9,13 +9,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Boxes counts what is sealed in a store, by id of the key.
+// Boxes counts the boxes in a store, by id of the key.
 func Boxes(ctx context.Context, st *store.Store) (map[string]int, error) {
 	return OpenAll(ctx, st, nil, nil)
 }
 
-// Rewrap seals again what is sealed with another key than the first of a ring, until nothing is. It
-// returns how many boxes it has sealed. The provider may run meanwhile.
+// Rewrap seals again the boxes that are sealed with another key than the first of a ring, until
+// none is left. It returns the number of boxes that it has sealed. The provider may run meanwhile.
 func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 	total := 0
 	for {
@@ -38,8 +38,8 @@ func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 	}
 }
 
-// OpenAll opens all that is sealed in a store with the keys of a ring, nil for none, and counts it
-// by id of the key. bad gets an error for each box that does not open.
+// OpenAll opens all boxes in a store with the keys of a ring, nil for none, and counts them by id
+// of the key. bad gets an error for each box that does not open.
 func OpenAll(
 	ctx context.Context, st *store.Store, keys *seal.Ring, bad func(error),
 ) (map[string]int, error) {
@@ -57,14 +57,14 @@ func OpenAll(
 	return counts, err
 }
 
-// box is one that was found in a store.
+// box is a box that was found in a store.
 type box struct {
 	seal   seal.Box
-	about  string // what it belongs to
+	about  string // its owner
 	rewrap func(context.Context, *store.Store, seal.Ring) (bool, error)
 }
 
-// eachBox calls a function with all boxes of a store; its errors do not end it.
+// eachBox calls see with all boxes of a store; an error of it does not end that.
 func eachBox(ctx context.Context, st *store.Store, see func(box) error) error {
 	sealed := func(row *store.Sealed) *seal.Box { return &row.Box }
 	return errors.Join(
@@ -78,7 +78,7 @@ func eachBox(ctx context.Context, st *store.Store, see func(box) error) error {
 		}, see))
 }
 
-// own gives a row a box of its own: rows are shared.
+// own gives a row a copy of its box, since rows are shared.
 func own(box **seal.Box) *seal.Box {
 	if *box != nil {
 		copied := **box
@@ -87,7 +87,7 @@ func own(box **seal.Box) *seal.Box {
 	return *box
 }
 
-// boxesIn is eachBox for the boxes of a table, of which a row has one or none.
+// boxesIn is eachBox for the boxes of a table, whose rows have one or none.
 func boxesIn[T any](
 	ctx context.Context, t store.Table[T], about string, of func(*T) *seal.Box, see func(box) error,
 ) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// provision makes the Secret of a pending credential, and then, with one change, its bundle and
-// the credential Live.
+// provision creates the Secret of a pending credential and then, with one change, writes its bundle
+// and makes the credential Live.
 func (w worker) provision(ctx context.Context, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
@@ -45,13 +45,13 @@ func (w worker) create(ctx context.Context, x subject) error {
 	return w.tokens.Create(ctx, x.row.Value, x.key, token)
 }
 
-// errNoCluster is a cluster that there is no connection to.
+// errNoCluster is the error for a cluster without a connection.
 var errNoCluster error = &TokenError{
 	Told: "There is no connection to the cluster.",
 	Err:  errors.New("cannot reach the cluster: there is no connection to it"),
 }
 
-// redraw gives a credential another token: a Secret has the id that was drawn.
+// redraw gives a credential another token, because a Secret has the id of the first one.
 func (w worker) redraw(ctx context.Context, x subject) error {
 	was := x.row.Value.TokenID
 	err := w.update(ctx, "token drawn again", x.key, func(v *store.View, x subject) error {
@@ -71,7 +71,7 @@ func (w worker) redraw(ctx context.Context, x subject) error {
 	return errMoved
 }
 
-// enable writes the bundle and that the credential is Live.
+// enable writes the bundle and makes the credential Live.
 func (w worker) enable(ctx context.Context, made subject) error {
 	return w.update(ctx, "credential live", made.key, func(v *store.View, x subject) error {
 		c := x.row.Value
@@ -95,7 +95,7 @@ func (w worker) enable(ctx context.Context, made subject) error {
 	})
 }
 
-// undo is abandon after an error that says that others are at work.
+// undo calls abandon if an error means that another process has changed the credential.
 func (w worker) undo(ctx context.Context, made subject, err error) error {
 	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
 		return errors.Join(err, w.abandon(ctx, made))
@@ -103,8 +103,8 @@ func (w worker) undo(ctx context.Context, made subject, err error) error {
 	return err
 }
 
-// abandon removes what was made for a credential that others have ended meanwhile: they cannot have
-// seen it. The Secret of one that a machine is joining with is kept.
+// abandon removes the results for a credential that another process has ended, which cannot have
+// seen them. It keeps the Secret of one that a machine is joining with.
 func (w worker) abandon(ctx context.Context, made subject) error {
 	x, err := w.get(ctx, made.key)
 	if err != nil {
@@ -122,7 +122,7 @@ func (w worker) abandon(ctx context.Context, made subject) error {
 	return err
 }
 
-// rerender has a live credential hand out the configuration that its node is offered now.
+// rerender updates a live credential to the configuration that its node is offered now.
 func (w worker) rerender(ctx context.Context, x subject) error {
 	if x.row.Value.Config == x.node.Value.Assigned {
 		return nil
@@ -146,7 +146,7 @@ func (w worker) rerender(ctx context.Context, x subject) error {
 	return w.undo(ctx, x, err)
 }
 
-// deliver puts the configuration of a node behind the URL of its credential.
+// deliver delivers the configuration of a node at the URL of its credential.
 func (s *Service) deliver(v *store.View, key string, c *store.Credential, n flexnode.Node) error {
 	r, secret, err := s.revision(v, c.Node, n)
 	if err != nil || c.State == store.Live && r.Version == c.Config {
@@ -168,8 +168,8 @@ func (s *Service) deliver(v *store.View, key string, c *store.Credential, n flex
 	return s.Delivery.Put(v, key, text, r.Version, c.Expires)
 }
 
-// bundle is the configuration of a revision of a node with secrets, as it is handed out. enrolment
-// is the enrolment secret in it; "" for none.
+// bundle returns the configuration of a revision with secrets, as it is handed out. enrolment is
+// the enrolment secret in it; "" for none.
 func (s *Service) bundle(
 	v *store.View, n flexnode.Node, r flexnode.Revision, enrolment string, g flexnode.Grants,
 ) ([]byte, error) {
@@ -191,9 +191,8 @@ func (s *Service) bundle(
 	return text, nil
 }
 
-// revision returns the revision for a machine that joins now, with its client secret: what is
-// offered to the node's agent, or, when the secret of that is not kept any more, what its owner
-// wants.
+// revision returns the revision for a machine that joins now, with its client secret: the offered
+// one or, if the secret of that is not kept any more, the desired one.
 func (s *Service) revision(
 	v *store.View, nodeKey string, n flexnode.Node,
 ) (flexnode.Revision, string, error) {

@@ -14,15 +14,15 @@ import (
 
 // Errors of Refresh.
 var (
-	// ErrNoNode is a node that has been deleted, or replaced by another of its name.
+	// ErrNoNode is returned if the node was deleted, or replaced by another of its name.
 	ErrNoNode = errors.New("the node is not there any more")
-	// ErrNotReady is a configuration or bootstrap token that waits for the cluster.
+	// ErrNotReady is returned if the configuration or bootstrap token waits for the cluster.
 	ErrNotReady = errors.New("the configuration or its bootstrap token is not there yet")
-	// ErrSecret is a configuration with a secret, for a caller that gets none.
+	// ErrSecret is returned if the configuration has a secret, which the caller may not get.
 	ErrSecret = errors.New("the configuration has a secret")
 )
 
-// reusable is for how long a token must be valid to be given again.
+// reusable is the min remaining lifetime of a token that is given again.
 const reusable = time.Hour
 
 // readTimeout limits the time of the store's answer after the wait for the cluster.
@@ -32,17 +32,17 @@ const readTimeout = 5 * time.Second
 type Refreshed struct {
 	Bundle        []byte // api.Bundle
 	ConfigVersion string
-	// Expires is when the bootstrap token in it does; nil without one.
+	// Expires is the expiry of the bootstrap token in it; nil without one.
 	Expires *time.Time
 }
 
-// Refresh returns the configuration of a node with its secrets, for the node itself: its caller has
-// made sure that it speaks with the node's present or former identity. A node that joins with a
-// bootstrap token gets an unused one: that of its live credential, or a new one, for which it waits
-// until ctx ends; then the error is ErrNotReady. One that has joined needs none, and gets an empty
-// one: what it joined with says what kubelet is. is reports whether the caller has an identity: one
-// that speaks as an Arc machine does not get the secret that enrols the machine. With nil the
-// caller gets no secret, and the error is ErrSecret for a node that joins by one.
+// Refresh returns the configuration of a node with its secrets, for the node itself: the caller has
+// checked that it has the node's present or a former identity. A node that joins with a bootstrap
+// token gets an unused one: that of its live credential, or a new one, for which Refresh waits until
+// ctx ends; then the error is ErrNotReady. A node that has joined gets an empty one: how it joined
+// determines kubelet's identity. is reports whether the caller has an identity: one that speaks as
+// an Arc machine does not get the secret that enrols the machine. If is is nil, the caller gets no
+// secret, and the error is ErrSecret for a node that joins by one.
 func (s *Service) Refresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 	is func(identity string) bool,
@@ -62,7 +62,7 @@ func (s *Service) Refresh(
 			return Refreshed{}, err
 		}
 	}
-	// What is known without the cluster is returned also when the wait for it has ended.
+	// What needs no cluster is returned even if the wait for it has ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	answer, secret, err := s.refreshed(last, node, key, ask.Joined, is)
@@ -76,7 +76,7 @@ func (s *Service) Refresh(
 }
 
 // fresh returns an unused credential of a node, and plans one if it has none; "" for a node that
-// needs none. Before that it revokes, and returns, those that were handed out.
+// needs none. Before that, if asked, it revokes those that were handed out, and returns them.
 func (s *Service) fresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 ) (key string, revoked []string, err error) {
@@ -111,8 +111,8 @@ func (s *Service) fresh(
 	return key, revoked, err
 }
 
-// revokePrevious takes from a node what others may have of it, and returns the credentials that it
-// has revoked: its own, and those that machines still join with. A Pending one was not handed out.
+// revokePrevious revokes a node's credentials that others may have, its own and those that machines
+// still join with, and drops its former identities. A Pending credential was not handed out.
 func (s *Service) revokePrevious(v *store.View, n *flexnode.Node) (revoked []string, err error) {
 	handedOut := n.Joining
 	if n.Credential != "" {
@@ -136,8 +136,8 @@ func (s *Service) revokePrevious(v *store.View, n *flexnode.Node) (revoked []str
 	return revoked, nil
 }
 
-// refreshed is the configuration of a node with the secrets that there are now, and whether a
-// client secret is among them. key is the credential with its token; "" if it needs none.
+// refreshed returns the configuration of a node with its present secrets, and whether a client
+// secret is among them. key is the credential with its token; "" if it needs none.
 func (s *Service) refreshed(
 	ctx context.Context, node store.Row[flexnode.Node], key string, joined bool,
 	is func(identity string) bool,
@@ -168,7 +168,7 @@ func (s *Service) refreshed(
 		}
 		needs := needsToken(row.Value)
 		if hasSecret = secret != ""; needs && token == "" && !joined {
-			return ErrNotReady // without it the agent would take its identity for kubelet's
+			return ErrNotReady // without a token the agent would take its identity for kubelet's
 		}
 		answer.ConfigVersion = strconv.FormatInt(r.Version, 10)
 		answer.Bundle, err = s.bundle(v, row.Value, r, "",
@@ -178,7 +178,7 @@ func (s *Service) refreshed(
 	return answer, hasSecret, err
 }
 
-// liveToken is the bootstrap token of a credential, "" if it is not in the cluster.
+// liveToken returns the bootstrap token of a credential; "" if it is not in the cluster.
 func (s *Service) liveToken(v *store.View, key string, answer *Refreshed) (string, error) {
 	c := s.credential(v, key)
 	if c.State != store.Live {

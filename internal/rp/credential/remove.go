@@ -13,11 +13,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// forsaken limits the time of the attempts in a cluster whose registration is being deleted: then
-// its tokens are left to expire in it.
+// forsaken limits the time of attempts in a cluster whose registration is being deleted: after it
+// the cluster's tokens are left to expire.
 const forsaken = 2 * time.Minute
 
-// remove takes away what there is of a revoked credential, and then its rows.
+// remove removes the bundle and Secret of a revoked credential, and then its rows.
 func (w worker) remove(ctx context.Context, x subject) error {
 	if err := w.Delivery.Remove(ctx, x.key); err != nil {
 		return err
@@ -48,8 +48,9 @@ func (w worker) remove(ctx context.Context, x subject) error {
 	return err
 }
 
-// removeToken deletes the Secret of a credential. In a cluster that does not answer it is left to
-// expire, if its registration is being deleted, or has expired: kube-controller-manager deletes it.
+// removeToken deletes the Secret of a credential. If the cluster does not answer, it leaves the
+// Secret to expire, once the registration is being deleted or the token has expired:
+// kube-controller-manager deletes it.
 func (w worker) removeToken(ctx context.Context, x subject) error {
 	err := errNoCluster
 	if w.tokens != nil {
@@ -75,7 +76,7 @@ func (w worker) removeToken(ctx context.Context, x subject) error {
 	return nil
 }
 
-// abandoned tells of a token that is left in a cluster.
+// abandoned logs a token that is left in a cluster.
 func (s *Service) abandoned(x subject, err error) {
 	s.Audit.Warn("bootstrap token left in a cluster that does not answer", "credential", x.key,
 		"node", x.row.Value.Node, "tokenId", x.row.Value.TokenID,
@@ -117,8 +118,8 @@ func (s *Service) forget(v *store.View, x subject) error {
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
-// endNode ends the wait of a node for a credential that will not be made any more, and its
-// reference to it.
+// endNode ends the wait of a node for a credential that cannot be made any more, and removes its
+// reference.
 func (s *Service) endNode(v *store.View, x subject) error {
 	n := x.node.Value
 	if !x.wanted || n.State != api.Creating && n.State != api.Updating {
@@ -134,8 +135,8 @@ func (s *Service) endNode(v *store.View, x subject) error {
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
-// ended is the state of a node whose wait for a credential has ended without one. One that has a
-// configuration is as it is wanted, and perhaps runs.
+// ended returns the state of a node whose wait for a credential has ended without one. A node with
+// a configuration is as desired, and may run.
 func ended(n flexnode.Node) string {
 	if n.Revision != 0 {
 		return ""
@@ -144,8 +145,8 @@ func ended(n flexnode.Node) string {
 }
 
 // Sweep removes, without a cluster, the credentials of clusters that are not registered any more,
-// and what waits for machines without a credential. It leaves the credentials alone whose keys keep
-// reports: those of other replicas' clusters, and those that are known to be Live.
+// and configurations without a credential. It leaves credentials alone for which keep returns true:
+// those of other replicas' clusters, and those that are known to be Live.
 func (s *Service) Sweep(ctx context.Context, keep func(key string) bool) error {
 	gone := map[string]bool{}
 	var errs []error
@@ -169,7 +170,7 @@ func (s *Service) Sweep(ctx context.Context, keep func(key string) bool) error {
 	return errors.Join(append(errs, err, s.Delivery.Sweep(ctx, keep))...)
 }
 
-// ClusterOf is the key of a credential's cluster.
+// ClusterOf returns the key of a credential's cluster.
 func ClusterOf(key string) string { return key[:max(0, strings.LastIndexByte(key, '/'))] }
 
 // removeGone removes a credential of a cluster that is not registered.
@@ -193,10 +194,10 @@ func (s *Service) removeGone(ctx context.Context, key string) error {
 	return err
 }
 
-// RemoveNode deletes a node within a change, with all that is its own: what a machine could have
-// joined with is revoked, also while one joins with it, and a tombstone is written. wipe tells that
-// the node's machine is to be given back. A node that is not there has been removed. It writes ten
-// rows at most, and two for each of its credentials that machines still join with.
+// RemoveNode deletes a node within a change, with all its rows: its credentials are revoked, even
+// while a machine joins with one, and a tombstone is written. wipe has the node's machine
+// unbootstrap. It is a no-op for a missing node. It writes at most ten rows, and two for each of
+// its credentials that machines still join with.
 func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time) error {
 	row := s.Store.Nodes.Row(v, key)
 	if !row.Exists() {
@@ -220,7 +221,7 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	})
 }
 
-// freeSubnet gives a node's pod subnet back, if it is still this node's.
+// freeSubnet frees a node's pod subnet, if it is still this node's.
 func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) {
 	if n.Chosen.PodCIDR == "" {
 		return
@@ -233,9 +234,9 @@ func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) {
 	}
 }
 
-// AfterRestore revokes the credentials that a restored backup says to be usable: they may have been
-// used since it was made. Those are the ones of an earlier epoch than the store's, so it may be
-// called at each start, by each replica, and be cut short.
+// AfterRestore revokes the credentials that are usable according to a restored backup: they may
+// have been used since it was made. These are of an earlier epoch than the store's, so every
+// replica may call it at each start, and it may be interrupted.
 func (s *Service) AfterRestore(ctx context.Context) error {
 	epoch, err := s.Store.ReadEpoch(ctx)
 	if err != nil || epoch == 1 {
@@ -254,7 +255,7 @@ func (s *Service) AfterRestore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// uncertain reports whether a credential may have been used without the store knowing it.
+// uncertain reports whether a credential may have been used without a trace in the store.
 func uncertain(c store.Credential, epoch int64) bool {
 	return max(c.Epoch, 1) < epoch && (c.State == store.Pending || c.State == store.Live)
 }

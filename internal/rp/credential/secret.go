@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// KeepSecret stores the client secret of a node within a change, as a version of it.
+// KeepSecret stores a version of the client secret of a node within a change.
 func (s *Service) KeepSecret(v *store.View, nodeKey, secret string, version int64) error {
 	box, err := s.Keys.Seal(secretSeal+nodeKey, []byte(secret))
 	if err != nil {
@@ -21,8 +21,8 @@ func (s *Service) KeepSecret(v *store.View, nodeKey, secret string, version int6
 // DropSecret deletes the client secret of a node within a change.
 func (s *Service) DropSecret(v *store.View, nodeKey string) { s.Store.Secrets.Delete(v, nodeKey) }
 
-// SecretIn reads the client secret of a node within a view, with its version; 0 is none. Of one
-// that cannot be opened the version is returned with the error.
+// SecretIn reads the client secret of a node within a view, with its version; 0 is none. If it
+// cannot be opened, the version is returned with the error.
 func (s *Service) SecretIn(v *store.View, nodeKey string) (string, int64, error) {
 	row := s.Store.Secrets.Row(v, nodeKey)
 	if !row.Exists() {
@@ -35,9 +35,9 @@ func (s *Service) SecretIn(v *store.View, nodeKey string) (string, int64, error)
 	return string(text), row.Value.Version, nil
 }
 
-// Compare tells what is known of the client secret of a node, beside one that its owner gives; ""
-// when he gives none. A stored one that cannot be opened is none to who gives another, so that a
-// key that was lost can be got over.
+// Compare compares the client secret of a node with the one that its owner gives; "" if he gives
+// none. A stored one that cannot be opened counts as missing if another is given, so that a lost
+// key can be overcome.
 func (s *Service) Compare(v *store.View, nodeKey, given string) flexnode.Secret {
 	text, version, err := s.SecretIn(v, nodeKey)
 	if err != nil && version != 0 && given != "" {
@@ -51,16 +51,15 @@ func (s *Service) Compare(v *store.View, nodeKey, given string) flexnode.Secret 
 	}
 }
 
-// SecretAge limits the time for which the secret that has enrolled an Arc machine is kept after the
+// SecretAge limits the time for which the secret that enrolled an Arc machine is kept after the
 // deletion of its node.
 const SecretAge = 30 * 24 * time.Hour
 
-// ArcLeftKey is the key of the Arc machine that a deleted node has left.
+// ArcLeftKey returns the key of the Arc machine that a deleted node has left.
 func ArcLeftKey(nodeKey, uid string) string { return nodeKey + "/" + uid }
 
-// LeaveArc writes down within a change that the Arc machine of a node, which is being deleted, is
-// to be removed. withSecret keeps the secret that has enrolled it, if it can be read, for the
-// machine.
+// LeaveArc records within a change that the Arc machine of a node, which is being deleted, must be
+// removed. withSecret keeps the secret that enrolled it, if it can be read, for the machine.
 func (s *Service) LeaveArc(
 	v *store.View, nodeKey string, n flexnode.Node, withSecret bool, at time.Time,
 ) error {
@@ -86,7 +85,7 @@ func (s *Service) LeaveArc(
 	return s.Store.ArcLeft.Put(v, key, left)
 }
 
-// ArcSecret opens the secret with which an Arc machine leaves; "" for none.
+// ArcSecret opens the secret with which a machine leaves Azure Arc; "" for none.
 func (s *Service) ArcSecret(row store.Row[store.ArcLeft]) (string, error) {
 	if row.Value.Secret == nil {
 		return "", nil

@@ -1,7 +1,7 @@
-// Package credential is what a machine joins with: a URL that hands out its configuration once, and
-// a bootstrap token in it. It holds the state machine of a credential, the delivery of
-// configurations and the client secrets of nodes. Handlers plan with Issue and Revoke; everything
-// that touches a cluster is done by Step, which the reconciler of the cluster calls.
+// Package credential issues the credentials that machines join with: a URL that hands out the
+// configuration once, and a bootstrap token in it. It holds the state machine of a credential, the
+// delivery of configurations and the client secrets of nodes. Handlers plan with Issue and Revoke;
+// Step, which the reconciler of a cluster calls, does all work in the cluster.
 package credential
 
 import (
@@ -33,24 +33,24 @@ type Service struct {
 const (
 	// Lifetime is the time for which a credential can be used (document 004).
 	Lifetime = 24 * time.Hour
-	// Grace is the time for which a token is kept after its certificate is there: kubelet still
+	// Grace is the time for which a token is kept after its certificate is issued: kubelet still
 	// watches its request with it.
 	Grace = 30 * time.Second
 	// Joining limits the time of a machine from its request to its certificate.
 	Joining = 10 * time.Minute
 )
 
-// now is the time, as precise as URLs and Secrets say it.
+// now returns the time with the precision of URLs and Secrets.
 func (s *Service) now() time.Time { return s.Now().UTC().Truncate(time.Second) }
 
-// did tells of an effect outside the store; tests stop the provider there.
+// did reports an effect outside the store; tests stop the provider there.
 func (s *Service) did(what string) {
 	if s.Store.Did != nil {
 		s.Store.Did(what)
 	}
 }
 
-// subject is a credential with its node, as they were read together.
+// subject is a credential with its node, read together.
 type subject struct {
 	key    string
 	row    store.Row[store.Credential]
@@ -71,7 +71,7 @@ func (s *Service) in(v *store.View, key string) subject {
 	return x
 }
 
-// get reads a credential and its node by themselves.
+// get reads a credential and its node outside a view.
 func (s *Service) get(ctx context.Context, key string) (x subject, err error) {
 	_, err = s.Store.Update(ctx, "", []string{s.Store.Credentials.Key(key)},
 		func(v *store.View) error {
@@ -81,7 +81,7 @@ func (s *Service) get(ctx context.Context, key string) (x subject, err error) {
 	return x, err
 }
 
-// credential reads a credential within a view: without a state if it is not there. key may be "".
+// credential reads a credential within a view; a missing one has no state. key may be "".
 func (s *Service) credential(v *store.View, key string) (c store.Credential) {
 	if key != "" {
 		c = s.Store.Credentials.Row(v, key).Value
@@ -89,11 +89,10 @@ func (s *Service) credential(v *store.View, key string) (c store.Credential) {
 	return c
 }
 
-// errMoved is a credential that is not any more as it was when something was done for it.
+// errMoved is returned if a credential has changed since work for it began.
 var errMoved = errors.New("the credential has changed meanwhile")
 
-// The states of a credential and what moves it, from the row that is written to the row that is
-// gone:
+// The states of a credential and their transitions, from the write of its row to its deletion:
 //
 //	Pending --Secret and bundle are there--> Live --first request--> Consumed --issued + Grace--+
 //	   |                                      |                         |                       |
@@ -101,8 +100,8 @@ var errMoved = errors.New("the credential has changed meanwhile")
 //	                                                                            |
 //	                                                            Secret and bundle are gone: no row
 
-// Due is the state that a credential should be in at a time, and when time alone changes that; the
-// zero time is never. wanted reports whether its node still refers to it.
+// Due returns the state that a credential should be in at a time, and the time at which time alone
+// changes that; zero for never. wanted reports whether its node still refers to it.
 func Due(c store.Credential, wanted bool, now time.Time) (state string, next time.Time) {
 	switch c.State {
 	case store.Pending, store.Live:
@@ -130,18 +129,18 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Application is a request for a node's certificate by a holder of a bootstrap token, as far as a
-// decision needs it.
+// Application holds the parts of a request for a node's certificate, by a holder of a bootstrap
+// token, that a decision needs.
 type Application struct {
 	TokenID string
-	Node    string // the Node it is for; "" when it is not for the client certificate of one
+	Node    string // the Node it is for; "" if it is not for the client certificate of one
 	KeyHash string // of its public key
-	Flaw    string // why it cannot be approved, regardless of the caller
+	Flaw    string // the reason that it cannot be approved, for any caller
 	Name    string // of the request
 }
 
-// Decide reports whether an application by the token of a credential is approved, and if not, why.
-// known reports whether there is a credential with that token.
+// Decide reports whether an application with the token of a credential is approved, and if not, the
+// reason. known reports whether a credential with that token exists.
 func Decide(a Application, c store.Credential, known bool) (approved bool, why string) {
 	switch {
 	case !known:

@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
-// signer signs what a store has, in an epoch of it.
+// signer signs the rows of a store, in an epoch of it.
 type signer struct {
 	store *store.Store
 	keys  seal.Ring
@@ -23,9 +23,9 @@ type signer struct {
 	epoch int64
 }
 
-// Sign signs a new revision of the node with a uid within a change. One that takes settings from a
-// stored revision, nil for none, is signed only if that one verifies: else the provider would sign
-// what another program has written into its store.
+// Sign signs a new revision of the node with a uid within a change. If it takes settings from a
+// stored revision, nil for none, that must verify: otherwise the provider would sign content that
+// another program has written to its store.
 func (s *Service) Sign(v *store.View, uid string, r, from *flexnode.Revision) error {
 	epoch, err := s.Store.Epoch(v)
 	x := signer{s.Store, s.Keys, s.now(), epoch}
@@ -58,7 +58,7 @@ func (s *Service) bury(v *store.View, key string, stone flexnode.Tombstone) erro
 	return s.Store.AddTombstone(v, key, stone)
 }
 
-// Signature returns a stored signature as agents get it, and its epoch; nil for none.
+// Signature returns a stored signature in the form for agents, and its epoch; nil for none.
 func (s *Service) Signature(of *flexnode.Signed) (epoch int64, shown *api.Signature) {
 	if of == nil {
 		return 0, nil
@@ -106,8 +106,8 @@ func (x signer) verify(by *flexnode.Signed, said signing.Statement) error {
 	return x.keys.Verify(by.Key, by.Signature, said)
 }
 
-// again signs a statement again, unless the first key of the ring has signed it in this epoch: nil
-// then, and for one that does not verify. accept takes every one.
+// again signs a statement again. It returns nil if the first key of the ring has signed it in this
+// epoch, or if it does not verify. accept signs it in any case.
 func (x signer) again(
 	by *flexnode.Signed, said signing.Statement, accept bool,
 ) (*flexnode.Signed, error) {
@@ -121,13 +121,13 @@ func (x signer) again(
 	return x.sign(said)
 }
 
-// signedRow is the row of Meta with the key that has signed all again, and its epoch.
+// signedRow is the row of Meta with the key and epoch in which everything was signed again.
 const signedRow = "signed"
 
-// SignAgain signs the revisions and tombstones of a store again that another key than the first of
-// a ring has signed, or that were signed in an earlier epoch. It returns the number of rows that it
-// has written. A row that was changed since it was signed remains, and is an error; with accept it
-// is signed too. The provider may run meanwhile.
+// SignAgain signs again the revisions and tombstones of a store that were signed by another key
+// than the first of a ring, or in an earlier epoch. It returns the number of rows that it has
+// written. A row that was changed since it was signed remains, and is an error; with accept it is
+// signed too. The provider may run meanwhile.
 func SignAgain(
 	ctx context.Context, st *store.Store, keys seal.Ring, now time.Time, accept bool,
 ) (rows int, err error) {
@@ -173,8 +173,8 @@ func SignAgain(
 // resign signs a statement again, if it can be made (signer.again).
 type resign func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed
 
-// signRows writes what decide returns for each row of a table, and returns the number of rows that
-// it has written. What cannot be signed keeps neither this row nor others from being written.
+// signRows writes the rows that decide changes in a table, and returns their number. A statement
+// that cannot be signed does not stop the write of its row or of others.
 func signRows[T any](
 	ctx context.Context, x signer, table store.Table[T], accept bool,
 	decide func(*store.View, store.Row[T], resign) (next T, changed bool, err error),

@@ -19,12 +19,12 @@ type signed struct {
 	expires time.Time
 }
 
-// signedVersion is the version of the storage service whose string-to-sign this is.
+// signedVersion is the version of the storage service that defines this string-to-sign.
 const signedVersion = "2020-12-06"
 
 const signedTime = "2006-01-02T15:04:05Z"
 
-// text returns the text to sign: the 16 fields of a service SAS, those that are not used empty.
+// text returns the text to sign: the 16 fields of a service SAS, with unused ones empty.
 func (u signed) text() string {
 	return strings.Join([]string{
 		"r", "", u.expires.UTC().Format(signedTime), "/blob" + u.path, "", "", "https",
@@ -32,10 +32,10 @@ func (u signed) text() string {
 	}, "\n")
 }
 
-// urlSigning is the purpose that the keys for URLs are derived for.
+// urlSigning is the purpose for which keys for URLs are derived.
 const urlSigning = "configuration URLs"
 
-// values are the parameters, signed with a key.
+// values returns the parameters, signed with a key.
 func (u signed) values(key []byte) string {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte(u.text()))
@@ -58,8 +58,8 @@ func (u signed) query(keys seal.Ring) (string, error) {
 	return u.values(derived[0]), nil
 }
 
-// genuine returns the expiry of a URL if a key of the ring has signed it and its parameters are as
-// they were made. It takes the same time whatever else is wrong.
+// genuine returns the expiry of a URL if a key of the ring has signed it and its parameters are
+// unchanged. It takes the same time for any other flaw.
 func genuine(from *url.URL, keys seal.Ring) (expires time.Time, is bool) {
 	query, err := url.ParseQuery(from.RawQuery)
 	if err != nil {

@@ -19,22 +19,22 @@ type Tokens interface {
 	Remove(ctx context.Context, c store.Credential) error
 }
 
-// ErrTaken is a token whose id a Secret of another owner has.
+// ErrTaken is returned if a Secret of another owner has the id of a token.
 var ErrTaken = errors.New("a Secret has the id of the bootstrap token")
 
 const (
 	// steps limits the reads of a credential that others change.
 	steps = 20
-	// waiting is when to ask again for a credential whose node cannot be rendered yet. A change of
-	// the node's row is a reason to ask at once.
+	// waiting is the pause before a retry for a credential whose node cannot be rendered yet. A
+	// change of the node's row ends it.
 	waiting = 30 * time.Second
 )
 
-// Step does what a credential needs next, and returns when to call it again if nothing changes; the
-// zero time is never. It is also to be called when the row of the credential or of its node has
-// changed, and again, after a while, when it has failed. It may be killed anywhere, and called by
-// several at once: what it does in the cluster can be done twice, and what it writes depends on
-// what it has read, and on fence. tokens may be nil while there is no connection to the cluster.
+// Step does the next work for a credential, and returns the time of its next call if nothing
+// changes; zero for never. It must also be called when the row of the credential or of its node has
+// changed, and again, after a pause, when it has failed. It may be killed anywhere, and run several
+// times at once: its effects in the cluster are idempotent, and its writes depend on its reads and
+// on fence. tokens may be nil while there is no connection to the cluster.
 func (s *Service) Step(
 	ctx context.Context, key string, tokens Tokens, fence store.Condition,
 ) (time.Time, error) {
@@ -83,8 +83,8 @@ func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
 	}
 }
 
-// due is Due of a credential. One that a machine may still join with ends by the slowest clock:
-// this one may be ahead.
+// due is Due of a credential. One that a machine may still join with ends by the slowest clock,
+// since this one may be ahead.
 func (w worker) due(x subject) (state string, next time.Time) {
 	c, lead := x.row.Value, time.Duration(0)
 	if w.Lead != nil && (c.State == store.Pending || c.State == store.Live) {
@@ -97,8 +97,8 @@ func (w worker) due(x subject) (state string, next time.Time) {
 	return state, next
 }
 
-// update is a change that depends on w being the one who works on the cluster: the zero Condition
-// is no fence.
+// update makes a change that depends on the ownership of the cluster; the zero Condition is no
+// fence.
 func (w worker) update(
 	ctx context.Context, what, key string, decide func(*store.View, subject) error,
 ) error {
@@ -112,7 +112,7 @@ func (w worker) update(
 	return err
 }
 
-// edit writes what is noted of a credential. with changes it and reports whether to write it.
+// edit changes the row of a credential. with changes it and reports whether to write it.
 func (w worker) edit(
 	ctx context.Context, what, key string, with func(*store.Credential) bool,
 ) error {
@@ -124,7 +124,7 @@ func (w worker) edit(
 	})
 }
 
-// expire writes that a credential is to be revoked, because it has expired or is not wanted any
+// expire writes that a credential must be revoked, because it has expired or is not wanted any
 // more.
 func (w worker) expire(ctx context.Context, key string) error {
 	err := w.update(ctx, "credential revoked", key, func(v *store.View, x subject) error {
@@ -149,8 +149,8 @@ func (w worker) expire(ctx context.Context, key string) error {
 	return errMoved
 }
 
-// problem notes why a credential is not Live, unless that is known. Callers see it (endNode), so it
-// is in words of ours; an error itself is for the log of Step's caller.
+// problem records the reason that a credential is not Live. Callers see it (endNode), so it is in
+// the provider's words; the caller of Step logs the error itself.
 func (w worker) problem(ctx context.Context, key, problem string) error {
 	return w.edit(ctx, "problem noted", key, func(c *store.Credential) bool {
 		changes := c.State == store.Pending && c.Problem != problem
@@ -159,8 +159,8 @@ func (w worker) problem(ctx context.Context, key, problem string) error {
 	})
 }
 
-// TokenError is why the Secret of a bootstrap token cannot be made. Told says it to callers:
-// without the addresses and files that may be in Err.
+// TokenError is the error if the Secret of a bootstrap token cannot be made. Told is the message
+// for callers, without the addresses and files that may be in Err.
 type TokenError struct {
 	Told string
 	Err  error
@@ -169,7 +169,7 @@ type TokenError struct {
 func (e *TokenError) Error() string { return e.Err.Error() }
 func (e *TokenError) Unwrap() error { return e.Err }
 
-// told returns what callers see of an error.
+// told returns the message of an error for callers.
 func told(err error) string {
 	if e, ok := errors.AsType[*TokenError](err); ok {
 		return e.Told

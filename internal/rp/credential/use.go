@@ -8,7 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// ByToken finds the credential of a cluster that a bootstrap token belongs to.
+// ByToken returns the credential of a cluster that has a bootstrap token.
 func (s *Service) ByToken(
 	ctx context.Context, cluster, tokenID string,
 ) (store.Row[store.Credential], error) {
@@ -26,10 +26,10 @@ func (s *Service) ByToken(
 // urlConsumed is the audit log's text for a credential without a token.
 const urlConsumed = "configuration URL consumed"
 
-// Consume writes that a machine has asked for a certificate with the token of a credential, or with
-// the identity of its node: before the request is approved, or when another approver has approved
-// it, for any purpose. The URL is dead with it, that of a blob as soon as the blob is deleted. A
-// second request changes nothing; Decide tells whose it is.
+// Consume records that a machine has requested a certificate with the token of a credential, or
+// with the identity of its node: before the request is approved, or after another approver has
+// approved it, for any purpose. That ends the URL; a blob's URL ends once the blob is deleted. A
+// second request changes nothing; Decide checks that it is from the same machine.
 func (s *Service) Consume(
 	ctx context.Context, key string, a Application, fence store.Condition,
 ) error {
@@ -65,7 +65,7 @@ func (s *Service) Consume(
 	return nil
 }
 
-// noteUsed writes in a node that a machine has used a credential of it.
+// noteUsed records in a node that a machine has used one of its credentials.
 func (s *Service) noteUsed(v *store.View, x subject) error {
 	n := x.node.Value
 	if !x.node.Exists() || n.UID != x.row.Value.UID || n.Used {
@@ -75,18 +75,18 @@ func (s *Service) noteUsed(v *store.View, x subject) error {
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
-// Use says how the credential of a node can be used.
+// Use is the state of a node's credential for a caller that wants its URL.
 type Use int
 
-// None has one to be made, Usable is Live or will be, Used is that of a node of which a machine has
-// used one.
+// None: a credential must be made. Usable: it is Live or will be. Used: a machine has used one of
+// the node's credentials.
 const (
 	None Use = iota
 	Usable
 	Used
 )
 
-// UseOf tells it of a node within a view. A node of which anything was ever said has a machine.
+// UseOf returns the Use of a node within a view. A node with any status has a machine.
 func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) Use {
 	c := s.credential(v, n.Credential)
 	switch {
@@ -98,7 +98,7 @@ func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) Use {
 	return None
 }
 
-// removeSoon removes a configuration that was used at once; if it cannot, Step goes on with it.
+// removeSoon removes a used configuration at once; if that fails, Step retries.
 func (s *Service) removeSoon(ctx context.Context, key string) {
 	if err := s.Delivery.Remove(ctx, key); err != nil {
 		s.Log.Warn("a configuration that was used is not removed yet", "credential", key, "error",
@@ -106,8 +106,8 @@ func (s *Service) removeSoon(ctx context.Context, key string) {
 	}
 }
 
-// Denied notes why a certificate request with the token of a credential was denied; key is "" when
-// the token is unknown.
+// Denied records the reason that a certificate request with the token of a credential was denied;
+// key is "" if the token is unknown.
 func (s *Service) Denied(
 	ctx context.Context, key string, a Application, why string, fence store.Condition,
 ) error {
@@ -123,8 +123,8 @@ func (s *Service) Denied(
 	})
 }
 
-// Issued writes that the machine that has consumed a credential has its certificate; after Grace
-// its token goes.
+// Issued records that the machine that consumed a credential has its certificate; after Grace its
+// token is deleted.
 func (s *Service) Issued(ctx context.Context, key, csr string, fence store.Condition) error {
 	now := s.now()
 	return worker{s, nil, fence}.edit(ctx, "certificate issued", key, func(c *store.Credential) bool {
@@ -134,10 +134,9 @@ func (s *Service) Issued(ctx context.Context, key, csr string, fence store.Condi
 	})
 }
 
-// Seen is to be called when a node's present identity has polled or reported. The first time it
+// Seen must be called when a node's present identity has polled or reported. The first time it
 // consumes a credential without a token: its URL hands out the client secret, and a machine has it.
-// It forgets the identities that the node had before. n may be a moment old; mostly nothing is
-// read.
+// It drops the node's former identities. n may be a moment old; usually nothing is read.
 func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) error {
 	if n.Former == "" && (n.Credential == "" || needsToken(n)) {
 		return nil
@@ -170,16 +169,15 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 	return nil
 }
 
-// MayBeFetched reports whether a machine may have the configuration of a credential. The reads of a
-// blob are not counted.
+// MayBeFetched reports whether a machine may have fetched the configuration of a credential. Reads
+// of a blob are not counted.
 func (s *Service) MayBeFetched(c store.Credential) bool {
 	_, counted := s.Delivery.(*Handout)
 	return !counted || c.Delivered > 0
 }
 
 // consumeSeen consumes the credential without a token of a node that was seen, and returns its key.
-// One that has not been fetched yet is for a machine that is still to come, as far as that is
-// known.
+// One that is known not to have been fetched is left for a machine that is still to come.
 func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
 	if n.Credential == "" || needsToken(n) {
 		return "", nil

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// Connections bound how many a listener has, and how many of them come from one address. When there
-// is no room, the one that has been quiet for longest makes room for a new one: it has been idle
-// between requests, or has not sent a whole header yet. If none is quiet, the new one is closed.
+// Connections limits the connections of a listener, and those from one address. If there is no
+// room, a new one replaces the one that has been quiet for longest: idle between requests, or
+// without a whole header yet. If none is quiet, the new one is closed.
 type Connections struct {
 	// Max limits the connections, PerAddress those of one address.
 	Max, PerAddress int
@@ -22,24 +22,24 @@ type Connections struct {
 	quiet list.List // of *connection, the longest first
 }
 
-// connection tells when it is closed.
+// connection reports its end to its Connections.
 type connection struct {
 	net.Conn
 	of   *Connections
 	addr netip.Addr
-	at   *list.Element              // in quiet, nil if it is not
-	turn atomic.Pointer[Handshakes] // in which it has its turn, nil if it has none
+	at   *list.Element              // in quiet; nil if it is not
+	turn atomic.Pointer[Handshakes] // the one in which it has a turn; nil for none
 }
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	c.of.forget(c)
 	err := c.Conn.Close()
-	c.endTurn() // after that none begins
+	c.endTurn() // no turn begins after that
 	return err
 }
 
-// Listen has a listener keep the bounds; State is to be told the states of its connections.
+// Listen returns a listener with the limits; the server must report its connections to State.
 func (c *Connections) Listen(l net.Listener) net.Listener { return &bounded{l, c} }
 
 type bounded struct {
@@ -57,11 +57,11 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if admitted := b.of.admit(accepted); admitted != nil {
 			return admitted, nil
 		}
-		_ = accepted.Close() // who has come too late sees the end of the connection
+		_ = accepted.Close() // the client sees the end of the connection
 	}
 }
 
-// admit takes a new connection in; nil if there is no room for it.
+// admit admits a new connection; nil if there is no room for it.
 func (c *Connections) admit(accepted net.Conn) net.Conn {
 	next := &connection{Conn: accepted, of: c, addr: addressOf(accepted)}
 	c.mu.Lock()
@@ -90,7 +90,7 @@ func addressOf(c net.Conn) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-// quietest is the connection that has been quiet for longest of those that may go.
+// quietest returns the connection that has been quiet for longest, of those that may is true for.
 func (c *Connections) quietest(may func(*connection) bool) *connection {
 	for e := c.quiet.Front(); e != nil; e = e.Next() {
 		if q := e.Value.(*connection); may(q) {

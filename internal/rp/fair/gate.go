@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Class are requests that share places.
+// Class is a class of requests that share places.
 type Class int
 
-// The classes, in the order in which they are let in. ForNodes is what nodes ask about themselves
-// and is answered from memory, ForNodeStore all else of nodes, which asks the store: polls keep
-// their places when that is slow. The others are of people and their programs.
+// The classes, in the order in which they are let in. ForNodes are nodes' requests about themselves
+// that are answered from memory, ForNodeStore those that use the store: polls keep their places
+// when that is slow. The others are for people and their programs.
 const (
 	ForNodes Class = iota
 	ForNodeStore
@@ -24,26 +24,26 @@ const (
 	classes
 )
 
-// String is the name of a class in metrics and messages.
+// String returns the name of a class in metrics and messages.
 func (c Class) String() string {
 	return [classes]string{"nodes", "nodeStore", "reads", "lists", "writes"}[c]
 }
 
-// Classes are all of them.
+// Classes returns all of them.
 func Classes() []Class { return []Class{ForNodes, ForNodeStore, ForReads, ForLists, ForWrites} }
 
-// Places limits how many requests of a class are worked on at once, how many wait, and for how
-// long. Without places there is no limit.
+// Places limits the concurrent requests of a class, the number that wait, and their wait. Without
+// places there is no limit.
 type Places struct {
 	InFlight, Queue int
 	Wait            time.Duration
 }
 
-// AtOnce are the places of each class.
+// AtOnce holds the places of each class.
 type AtOnce [classes]Places
 
-// DefaultAtOnce are for a machine like this one: polls have room to spare, and lists, which keep a
-// processor busy for long, get half of the processors.
+// DefaultAtOnce returns the places for a common machine: polls have room to spare, and lists, which
+// keep a processor busy for long, get half of the processors.
 func DefaultAtOnce() AtOnce {
 	return AtOnce{
 		ForNodes:     {256, 20_000, 10 * time.Second},
@@ -54,11 +54,11 @@ func DefaultAtOnce() AtOnce {
 	}
 }
 
-// ErrBusy is a request for which there was no place.
+// ErrBusy is returned if there was no place for a request.
 var ErrBusy = errors.New("too many requests are being answered")
 
-// Gate lets requests in, so many of each class at once. While nodes wait, only one request of each
-// other class is worked on.
+// Gate lets in a limited number of requests of each class. While nodes wait, only one request of
+// each other class is let in.
 type Gate struct {
 	mu    sync.Mutex
 	lines [classes]line
@@ -67,12 +67,12 @@ type Gate struct {
 type line struct {
 	places         Places
 	taken, waiting int
-	// queues are of waiters, by subscription; turns are the subscriptions, the next one first.
+	// queues holds the waiters of each subscription; turns lists the subscriptions, the next first.
 	queues map[string]*list.List
 	turns  []string
 }
 
-// waiter is a request that waits. Its channel receives nil for a place, or an error.
+// waiter is a waiting request. Its channel receives nil for a place, or an error.
 type waiter struct{ turn chan error }
 
 func (l *line) push(subscription string) (waiter, *list.Element) {
@@ -102,7 +102,7 @@ func (l *line) pop() waiter {
 	}
 }
 
-// yield refuses the last waiter of the subscription that has most of them, if that is fairer than
+// yield refuses the last waiter of the subscription with the most waiters, if that is fairer than
 // to refuse one of another.
 func (l *line) yield(to string) bool {
 	longest, least := (*list.List)(nil), 1
@@ -131,15 +131,15 @@ func NewGate(a AtOnce) *Gate {
 	return g
 }
 
-// Place is that of a request that was let in.
+// Place is the place of a request that was let in.
 type Place struct {
 	gate         *Gate
 	class        Class
 	subscription string
 }
 
-// Enter waits for a place, in turns with other subscriptions: ErrBusy if too many wait already or
-// it takes too long.
+// Enter waits for a place, in turns with other subscriptions. It returns ErrBusy if too many wait
+// already or the wait takes too long.
 func (g *Gate) Enter(ctx context.Context, c Class, subscription string) (*Place, error) {
 	if g == nil {
 		return nil, nil
@@ -176,7 +176,7 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case err := <-own.turn: // in the last moment
+	case err := <-own.turn: // at the last moment
 		return err
 	default:
 	}
@@ -196,7 +196,7 @@ func (g *Gate) admits(c Class) bool {
 		(c == ForNodes || l.taken == 0 || g.lines[ForNodes].waiting == 0)
 }
 
-// letIn gives free places to who waits, nodes first.
+// letIn gives free places to waiters, nodes first.
 func (g *Gate) letIn() {
 	for c := range classes {
 		l := &g.lines[c]
@@ -218,7 +218,7 @@ func (p *Place) Leave() {
 	p.gate.letIn()
 }
 
-// Move exchanges the place for one of another class, which it waits for. After an error the request
+// Move exchanges the place for one of another class, for which it waits. After an error the request
 // has no place.
 func (p *Place) Move(ctx context.Context, to Class) error {
 	if p == nil || p.class == to {
@@ -233,8 +233,8 @@ func (p *Place) Move(ctx context.Context, to Class) error {
 	return nil
 }
 
-// Rest gives the place to others while a request waits for something: it does not count then. After
-// that it goes on at once, whatever the number of others, because what has begun is to be finished.
+// Rest frees the place while a request waits for something. Afterwards the request continues at
+// once, even beyond the limit, since a request that has begun must finish.
 func (p *Place) Rest(wait func()) {
 	if p == nil || p.class == classes {
 		wait()
@@ -249,7 +249,7 @@ func (p *Place) Rest(wait func()) {
 	wait()
 }
 
-// Load returns how many requests of a class are worked on, and how many wait.
+// Load returns the number of concurrent and of waiting requests of a class.
 func (g *Gate) Load(c Class) (inFlight, waiting int) {
 	if g == nil {
 		return 0, 0

@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// Handshakes are the TLS handshakes of a listener's connections (Connections.Listen). So many of
-// them are worked on at once; the others wait for their turn in the order in which they came, and
-// that time is not theirs. Else ten thousand agents that come back at once would share the
-// processors: none of them would be ready within the time that a client has, and who has a
-// connection already would wait for all of them.
+// Handshakes limits concurrent TLS handshakes of a listener's connections (Connections.Listen). The
+// others wait for their turn in order of arrival, and that wait does not count against them.
+// Otherwise ten thousand agents that come back at once would share the processors: none would
+// finish within a client's timeout, and present connections would wait for all of them.
 type Handshakes struct {
-	// patience limits the time of a client for the rest of its handshake from its turn on, 0 is
-	// without limit. It has no turn while it is waited for, neither before nor after.
+	// patience limits the time of a client for the rest of its handshake from its turn on; 0 is no
+	// limit. It has no turn while the server waits for it, neither before nor after.
 	patience time.Duration
-	turns    chan struct{} // full of those who have one
+	turns    chan struct{} // one for each turn that is taken
 }
 
-// NewHandshakes has so many handshakes be worked on at once.
+// NewHandshakes limits the concurrent handshakes to atOnce.
 func NewHandshakes(atOnce int, patience time.Duration) *Handshakes {
 	return &Handshakes{patience: patience, turns: make(chan struct{}, atOnce)}
 }
 
-// Configure has the connections that a configuration is used for take turns.
+// Configure makes the connections that use a configuration take turns.
 func (h *Handshakes) Configure(config *tls.Config) {
 	chosen := config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -34,13 +33,13 @@ func (h *Handshakes) Configure(config *tls.Config) {
 	}
 }
 
-// begin waits for the turn of a client whose first message is there.
+// begin waits for the turn of a client whose first message has arrived.
 func (h *Handshakes) begin(hello *tls.ClientHelloInfo) error {
 	one, ok := hello.Conn.(*connection)
 	if !ok {
 		return nil
 	}
-	one.of.State(one, http.StateActive) // until it is waited for again
+	one.of.State(one, http.StateActive) // until the server waits for it again
 	select {
 	case h.turns <- struct{}{}:
 		one.turn.Store(h)
@@ -58,7 +57,7 @@ func (h *Handshakes) begin(hello *tls.ClientHelloInfo) error {
 	return err
 }
 
-// endTurn gives a connection's turn to the next, if it has one.
+// endTurn passes on a connection's turn, if it has one.
 func (c *connection) endTurn() {
 	if h := c.turn.Swap(nil); h != nil {
 		<-h.turns
@@ -66,7 +65,7 @@ func (c *connection) endTurn() {
 	}
 }
 
-// Read implements net.Conn. Who waits for its client has no turn.
+// Read implements net.Conn. A connection that waits for its client has no turn.
 func (c *connection) Read(b []byte) (int, error) {
 	if c.turn.Load() != nil {
 		c.endTurn()

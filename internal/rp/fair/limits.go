@@ -2,24 +2,24 @@ package fair
 
 import "fmt"
 
-// Limits holds the limits that an operator of the provider may set. They hold for each replica.
+// Limits holds the limits that an operator of the provider may set, for each replica.
 type Limits struct {
 	// Exceptions holds the factors by which principals and subscriptions with an id may send more
 	// requests than others, such as an automation that rolls out thousands of nodes, and their nodes.
 	Exceptions map[string]float64 `json:"exceptions,omitempty"`
 	Quotas     Quotas             `json:"quotas"`
-	// Connections are of each listener.
+	// Connections limits those of each listener.
 	Connections Network `json:"connections"`
 }
 
-// Network bounds the connections of a listener: Max is how many there are, which take memory and
-// descriptors, PerAddress how many of one address, which may be a load balancer's.
+// Network limits the connections of a listener: Max all of them, which take memory and descriptors,
+// PerAddress those of one address, which may be a load balancer's.
 type Network struct {
 	Max        int `json:"max"`
 	PerAddress int `json:"perAddress"`
 }
 
-// DefaultLimits are for a machine of two cores.
+// DefaultLimits returns the limits for a machine of two cores.
 func DefaultLimits() Limits {
 	return Limits{
 		Quotas: Quotas{Default: Quota{
@@ -29,7 +29,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Check tells every problem, with its path below the limits.
+// Check returns all problems, each with its path below the limits.
 func (l Limits) Check() []string {
 	var problems []string
 	need := func(ok bool, path, what string) {
@@ -53,5 +53,5 @@ func (l Limits) Check() []string {
 	return problems
 }
 
-// maxTimes is as good as no limit.
+// maxTimes is a factor that amounts to no limit.
 const maxTimes = 1_000_000

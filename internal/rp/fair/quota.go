@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// Resource is a kind of things that a subscription has a quota of.
+// Resource is a kind of resource with a quota in each subscription.
 type Resource string
 
-// The resources, by the names that usages have.
+// The resources, by their names in usages.
 const (
 	Nodes    Resource = "FlexNodes"
 	Clusters Resource = "FlexNodeClusters"
@@ -16,17 +16,17 @@ const (
 	Bytes    Resource = "FlexNodeBytes"
 )
 
-// Resources are all of them.
+// Resources returns all of them.
 func Resources() []Resource { return []Resource{Nodes, Clusters, Tokens, Bytes} }
 
 // Quota holds the limits of a subscription; 0 is the default.
 type Quota struct {
 	Nodes int `json:"nodes,omitempty"`
-	// Tokens are configuration URLs, and the bootstrap tokens behind them, that no machine has used.
+	// Tokens are configuration URLs, with their bootstrap tokens, that no machine has used.
 	Tokens   int `json:"tokens,omitempty"`
 	Clusters int `json:"clusters,omitempty"`
-	// Bytes limits the memory that its nodes take in each replica. At the limit no node may be made
-	// or become larger.
+	// Bytes limits the memory that its nodes take in each replica. At the limit no node may be created
+	// or grow.
 	Bytes int `json:"bytes,omitempty"`
 }
 
@@ -46,13 +46,13 @@ func (q Quota) Of(r Resource) int {
 // Quotas holds the quotas of subscriptions. Without a default there is no limit.
 type Quotas struct {
 	Default Quota `json:"default"`
-	// Subscriptions have others, by id.
+	// Subscriptions overrides the default, by id.
 	Subscriptions map[string]Quota `json:"subscriptions,omitempty"`
 	// Contact is the address that callers get to ask for more.
 	Contact string `json:"contact,omitempty"`
 }
 
-// Limit returns the quota of a subscription for a resource; 0 is without limit.
+// Limit returns the quota of a subscription for a resource; 0 is no limit.
 func (q Quotas) Limit(r Resource, subscription string) int {
 	for id, own := range q.Subscriptions {
 		if strings.EqualFold(id, subscription) && own.Of(r) > 0 {
@@ -62,7 +62,7 @@ func (q Quotas) Limit(r Resource, subscription string) int {
 	return q.Default.Of(r)
 }
 
-// Claims holds the accepted requests that may not be counted yet, because the count follows the
+// Claims holds the accepted requests that the count may not include yet, since it follows the
 // store.
 type Claims struct {
 	mu   sync.Mutex
@@ -74,11 +74,11 @@ type claim struct {
 	subscription string
 }
 
-// Count returns how much there is, up to a revision.
+// Count returns the number of a resource, up to a revision.
 type Count func() (used int, revision int64)
 
-// Take claims one of a resource for a key, unless there are as many as a subscription may have. It
-// tells how many there are without it. Who was let in tells the end with Done.
+// Take claims one of a resource for a key, unless the subscription has reached the limit. It
+// returns the number without this one. A successful caller must call Done.
 func (c *Claims) Take(
 	r Resource, subscription, key string, limit int, count Count,
 ) (used int, ok bool) {
@@ -107,7 +107,7 @@ func (c *Claims) Take(
 	return used, true
 }
 
-// Done ends a claim: revision is that of the change, 0 if it was not made.
+// Done ends a claim: revision is that of the change, 0 if it failed.
 func (c *Claims) Done(r Resource, subscription, key string, revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

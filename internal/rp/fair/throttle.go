@@ -1,6 +1,6 @@
-// Package fair keeps callers from taking what others need: so many requests in a time (Throttle),
-// so many at once (Gate), so many connections (Connections), and so much stored (Quotas). All of it
-// is of one replica; nothing is shared or stored.
+// Package fair keeps callers from taking others' share: it limits the rate of requests (Throttle),
+// concurrent requests (Gate), connections (Connections), and stored resources (Quotas). All limits
+// are for one replica; nothing is shared or stored.
 package fair
 
 import (
@@ -11,10 +11,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Kind are requests that are counted together.
+// Kind is a kind of requests that are counted together.
 type Kind string
 
-// The kinds. Lists are what goes over many resources.
+// The kinds. Lists covers requests about many resources.
 const (
 	Reads   Kind = "Reads"
 	Lists   Kind = "Lists"
@@ -22,22 +22,22 @@ const (
 	Deletes Kind = "Deletes"
 )
 
-// Kinds of what the agents of nodes ask.
+// Kinds of requests of the nodes' agents.
 const (
 	All        Kind = "node"
 	Refreshes  Kind = "refreshCredentials"
 	Reports    Kind = "reportStatus"
 	Deliveries Kind = "configUrl" // with one configuration URL
-	// Stored counts those of these requests that ask the store, for all nodes of a subscription or
-	// of an identity.
+	// Stored counts those of these requests that use the store, for all nodes of a subscription or
+	// an identity.
 	Stored Kind = "stored"
 )
 
-// Owner is whom a bucket is of; it begins the bucket's name in answers.
+// Owner is the owner of a bucket; the bucket's name in answers begins with it.
 type Owner string
 
-// The owners. A principal's buckets are for all subscriptions, a subscription's for all that is
-// asked in one by who may, without its nodes.
+// The owners. A principal's buckets are for all subscriptions, a subscription's for all authorized
+// requests in it, except those of its nodes.
 const (
 	Principal    Owner = "FlexNode"
 	Subscription Owner = "FlexNodeSubscription"
@@ -51,22 +51,22 @@ type Bucket struct {
 	ID   string
 }
 
-// Rate is the rate of a token bucket: so many requests at once, and then so many in a second.
+// Rate is the rate of a token bucket: Burst requests at once, and then PerSecond.
 type Rate struct {
 	Burst     int
 	PerSecond float64
 }
 
-// times is a rate that is so many times as large.
+// times returns a rate multiplied by n.
 func (r Rate) times(n float64) Rate {
 	return Rate{max(1, int(n*float64(r.Burst))), n * r.PerSecond}
 }
 
-// Rates are those of each owner's kinds; what has none has no limit.
+// Rates holds the rate of each owner's kinds; without a rate there is no limit.
 type Rates map[Owner]map[Kind]Rate
 
-// DefaultRates are those that Resource Manager has for a principal and a subscription, and for
-// nodes what an agent in order never needs.
+// DefaultRates returns the rates of Resource Manager for a principal and a subscription, and rates
+// for nodes that an agent in order never reaches.
 func DefaultRates() Rates {
 	return Rates{
 		Principal: {
@@ -82,12 +82,12 @@ func DefaultRates() Rates {
 	}
 }
 
-// storedNodes is the number of nodes that share Stored as it is: each asks once a minute. For more
-// nodes it is larger.
+// storedNodes is the number of nodes for which Stored is enough: each uses it once a minute. It
+// grows with the number beyond that.
 const storedNodes = 3000
 
-// remembered limits the buckets, of principals and subscriptions and of nodes: those that were used
-// last are kept. One that is forgotten is full when it is used again.
+// remembered limits the buckets, of principals and subscriptions and of nodes, to those used last.
+// A bucket that was dropped is full when it is used again.
 const remembered = 20_000
 
 // Throttle counts requests in token buckets.
@@ -95,12 +95,12 @@ type Throttle struct {
 	rates      Rates
 	exceptions map[string]float64
 	now        func() time.Time
-	// Nodes have their own, so that people make none of them be forgotten.
+	// Nodes have their own, so that people cannot push them out.
 	people, nodes *lru.Cache[Bucket, *bucket]
 }
 
-// NewThrottle makes a throttle whose buckets are full. exceptions are how many times as much the
-// principals and subscriptions with an id may ask, and the nodes that share one may have stored.
+// NewThrottle returns a throttle with full buckets. exceptions holds factors for the rates of
+// principals and subscriptions, and for Stored of the nodes that share one, by id.
 func NewThrottle(rates Rates, exceptions map[string]float64, now func() time.Time) *Throttle {
 	t := &Throttle{rates: rates, exceptions: map[string]float64{}, now: now}
 	for id, times := range exceptions {
@@ -120,19 +120,19 @@ func newBuckets() *lru.Cache[Bucket, *bucket] {
 
 // Verdict is the decision on a request.
 type Verdict struct {
-	// After is when to ask again; 0 lets the request in.
+	// After is the time to wait before a retry; 0 lets the request in.
 	After time.Duration
 	// Of is the rate that was exceeded.
 	Of Rate
-	// Begun says, at most once a minute, that a caller asks too much.
+	// Begun reports, at most once a minute, that a caller sends too many requests.
 	Begun bool
-	// Limited means that the bucket has a limit; Left is how many tokens it has.
+	// Limited reports that the bucket has a limit; Left is the number of tokens in it.
 	Limited bool
 	Left    int
 }
 
-// Take takes a token from a bucket that so many nodes share, or returns when there will be one.
-// What is refused is not counted.
+// Take takes a token from a bucket that so many nodes share, or returns the time to wait for one. A
+// refused request is not counted.
 func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	if t == nil {
 		return Verdict{}
@@ -163,7 +163,7 @@ func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 // bucket is a token bucket.
 type bucket struct {
 	tokens *rate.Limiter
-	tells  *rate.Limiter // that too much is asked
+	tells  *rate.Limiter // of reports that there are too many requests
 }
 
 // tellAgain is the time between reports that a caller sends too many requests.
@@ -179,8 +179,8 @@ func newBucket(r Rate) *bucket {
 	}
 }
 
-// take takes a token at a time, or returns when there will be one. The rate may have changed since
-// the bucket was made.
+// take takes a token at a time, or returns the time to wait for one. The rate may have changed
+// since the bucket was made.
 func (b *bucket) take(r Rate, now time.Time) Verdict {
 	if b.tokens.Burst() != r.Burst {
 		b.tokens.SetLimitAt(now, rate.Limit(r.PerSecond))

@@ -1,6 +1,6 @@
-// Package rollout lets changes reach the nodes of a cluster: it gathers what flexnode.Admit decides
-// by, and writes what it has decided. It runs in the replica that owns the cluster, and its writes
-// depend on that, so that no two replicas admit nodes at once.
+// Package rollout rolls changes out to the nodes of a cluster: it gathers the arguments of
+// flexnode.Admit and writes its decisions. It runs in the replica that owns the cluster, and its
+// writes are fenced, so that no two replicas admit nodes at once.
 package rollout
 
 import (
@@ -30,32 +30,32 @@ type Index interface {
 	Revision() int64
 }
 
-// Rollout is that of one cluster, by one replica. It is not for concurrent use.
+// Rollout is the rollout in one cluster, by one replica. It is not safe for concurrent use.
 type Rollout struct {
 	Store *store.Store
 	Index Index
-	// Cluster is its key. Fence is what writes depend on.
+	// Cluster is the key of the cluster, Fence a condition of all writes.
 	Cluster string
 	Fence   store.Condition
-	// Heard reports whether the agent of a node was heard of lately, Ready returns the Ready
-	// condition that its Node has now, with the stored one; nil for unknown.
+	// Heard reports whether the agent of a node was heard of lately. Ready returns the present Ready
+	// condition of its Node, given the stored one; nil if it is unknown.
 	Heard func(nodeKey string) bool
 	Ready func(nodeKey string, stored *api.Condition) *api.Condition
 	Now   func() time.Time
 	Log   *slog.Logger
 
 	changes map[string]known
-	// shared are the changes in changes by id: many nodes have the same one.
+	// shared holds the changes in changes by id: many nodes have the same one.
 	shared map[string]flexnode.Change
 	// moving reports whether the stored states count nodes that wait or try.
 	moving, ran bool
-	// need is the revision of the store that the index must have before the next round; 0 is to be
-	// found (begin). written are the revisions of rows before they were written in the last one.
+	// need is the revision of the store that the index must have before the next round; 0 until begin
+	// has set it. written holds the revisions of rows before they were written in the last round.
 	need    int64
 	written map[string]int64
-	// round is the revision of the stored states by which this round decides.
+	// round is the revision of the stored states that this round is based on.
 	round int64
-	// notBefore spares the processor: decisions take a sixth of the time at most.
+	// notBefore limits the load: decisions take at most a sixth of the time.
 	notBefore time.Time
 }
 
@@ -66,13 +66,13 @@ const (
 	idlePause   = 10 * time.Second
 	behindPause = 50 * time.Millisecond
 	pageSize    = 1000
-	// together is the number of nodes that are written at a time: the store syncs its disk once for
+	// together is the number of concurrent writes of nodes: the store syncs its disk once for
 	// several.
 	together = 16
 )
 
-// Step does one round. It returns when the next one is to be, at the latest; zero is not before
-// something changes.
+// Step does one round. It returns the latest time of the next one; zero if it can wait for a
+// change.
 func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	if r.ran && !r.moving && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
@@ -124,8 +124,8 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	return r.notBefore, nil
 }
 
-// isBehind reports whether the index may lack a node that this replica, or an owner of the cluster
-// before it, has admitted.
+// isBehind reports whether the index may lack a node that this replica, or a previous owner of the
+// cluster, has admitted.
 func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
 	if r.need == 0 {
 		var err error
@@ -144,8 +144,8 @@ func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
 }
 
 // begin writes the stored states again, and returns their revision. The writes of earlier rounds,
-// also of the previous owner, depend on the revision before: those whose outcome is not known have
-// been made by now, or never will be. Else a node could be admitted beside the next one.
+// also of the previous owner, depend on the revision before: if their outcome is unknown, they have
+// been made by now or never will be. Otherwise a late one could admit a node beside the next round.
 func (r *Rollout) begin(ctx context.Context) (revision int64, err error) {
 	return r.Store.Update(ctx, "rollout begun", nil, func(v *store.View) error {
 		v.Fence(r.Fence)
@@ -156,7 +156,7 @@ func (r *Rollout) begin(ctx context.Context) (revision int64, err error) {
 	})
 }
 
-// candidates are the nodes of the cluster that have a configuration.
+// candidates returns the nodes of the cluster that have a configuration.
 func (r *Rollout) candidates(
 	ctx context.Context, cluster flexnode.Cluster, now time.Time,
 ) ([]flexnode.Candidate, error) {
@@ -219,7 +219,7 @@ func (r *Rollout) candidate(
 	}
 	c.Follows = n.Desired.ContinuousMonitoring || c.Heard
 	ready := status.Value.Ready
-	if n.Attempt != nil { // it is judged, and the store may not have taken the newest yet
+	if n.Attempt != nil { // it is judged, and the stored condition may be behind
 		ready = r.Ready(row.Key, ready)
 	}
 	if ready != nil {
@@ -239,7 +239,7 @@ func (r *Rollout) candidate(
 		if k, err = r.compare(ctx, row.Key, n, applied); ctx.Err() != nil {
 			return c, err
 		}
-		if err != nil { // it keeps no other node from its change
+		if err != nil { // it does not stop other nodes' changes
 			r.Log.Warn("cannot compare the configurations of a node", "node", row.Key,
 				slog.Any("error", err))
 			c.Change, c.Open = flexnode.Change{ID: "unreadable"}, false
@@ -259,9 +259,9 @@ func (r *Rollout) candidate(
 	return c, nil
 }
 
-// move writes what becomes of nodes. One that has changed meanwhile is left for the next round. The
-// slots that have ended are written first: where one has not, since its agent has begun meanwhile,
-// no slot is given in this round.
+// move writes the decisions about nodes. A node that has changed meanwhile is left for the next
+// round. The ends of slots are written first: if one was not, since its agent has begun meanwhile,
+// this round gives no slot.
 func (r *Rollout) move(
 	ctx context.Context, nodes []flexnode.Candidate, moves []flexnode.Move,
 ) error {
@@ -331,7 +331,7 @@ func (r *Rollout) write(
 			return r.Store.Nodes.Put(v, key, n)
 		},
 	})
-	if err != nil { // what was written is not known
+	if err != nil { // it is unknown what was written
 		r.need, r.written = 0, nil
 	}
 	if moved > 0 {
@@ -340,7 +340,7 @@ func (r *Rollout) write(
 	return kept, err
 }
 
-// apply has a node be as it was decided. One that goes back is again who it was.
+// apply changes a node to the decision. A node that goes back gets its former identity back.
 func (r *Rollout) apply(
 	v *store.View, n *flexnode.Node, c flexnode.Candidate, m flexnode.Move,
 ) error {
@@ -364,7 +364,7 @@ func (r *Rollout) apply(
 	return nil
 }
 
-// keep writes how far the changes are, if that has changed.
+// keep writes the states of the changes, if they have changed.
 func (r *Rollout) keep(
 	ctx context.Context, before store.Row[flexnode.Rollout], states []flexnode.State,
 ) error {
@@ -384,11 +384,11 @@ func (r *Rollout) keep(
 	return err
 }
 
-// known holds what was found by comparing the revision that a node runs with the desired one.
+// known holds the comparison of the revision that a node runs with the desired one.
 type known struct {
 	desired, applied, assigned int64
 	change                     flexnode.Change
-	// kept tells that the applied revision is, same that the assigned one is another than that and
+	// kept reports that the applied revision is kept, same that the assigned one is another and
 	// differs from the desired one in nothing that disturbs.
 	kept, same bool
 	window     window
@@ -401,8 +401,8 @@ func (w window) open(now time.Time) bool {
 	return w.MaintenanceWindow == nil || !w.Opens(now).After(now)
 }
 
-// compare reads both revisions. Of one that is not kept any more nothing is known: all that is
-// desired is the change.
+// compare compares both revisions. If the applied one is not kept any more, the change is all of
+// the desired one.
 func (r *Rollout) compare(
 	ctx context.Context, key string, n flexnode.Node, applied int64,
 ) (known, error) {
@@ -429,7 +429,7 @@ func (r *Rollout) compare(
 	return k, err
 }
 
-// windowIn is the maintenance window of a configuration.
+// windowIn returns the maintenance window of a configuration.
 func windowIn(whole map[string]any) window {
 	agent, _ := whole["agent"].(map[string]any)
 	policy, _ := agent["upgradePolicy"].(map[string]any)

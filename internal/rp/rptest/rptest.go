@@ -1,6 +1,6 @@
-// Package rptest has what the tests of several of the provider's packages need: a clock, a log and
-// requests, and keys. But for package seal it knows nothing of the packages that are tested, so
-// that each may use it.
+// Package rptest has helpers for the tests of several of the provider's packages: a clock, a log,
+// requests, and keys. Except for package seal it imports none of the packages under test, so that
+// each may use it.
 package rptest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/signing/rootkey"
 )
 
-// What the worlds of tests have in common.
+// Values that the worlds of tests share.
 const (
 	Subscription = "11111111-2222-3333-4444-555555555555"
 	Tenant       = "99999999-0000-0000-0000-000000000000"
@@ -43,23 +43,23 @@ func Ring() seal.Ring {
 // Clock stands still until Pass or Set.
 type Clock struct{ nanos atomic.Int64 }
 
-// NewClock stands at noon of 2026-05-01.
+// NewClock returns a clock at noon of 2026-05-01.
 func NewClock() *Clock {
 	c := &Clock{}
 	c.Set(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
 	return c
 }
 
-// Now is the time.
+// Now returns the time.
 func (c *Clock) Now() time.Time { return time.Unix(0, c.nanos.Load()) }
 
-// Pass lets time pass.
+// Pass advances the time.
 func (c *Clock) Pass(d time.Duration) { c.nanos.Add(int64(d)) }
 
 // Set sets the time.
 func (c *Clock) Set(at time.Time) { c.nanos.Store(at.UnixNano()) }
 
-// Log takes a log.
+// Log holds a log in memory.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -72,14 +72,14 @@ func (l *Log) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// String is all that was written.
+// String returns everything that was written.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// Request is one to a path of the provider; a header is given as "Name: value".
+// Request returns a request to a path of the provider; a header is given as "Name: value".
 func Request(method, path, body string, headers ...string) *http.Request {
 	r := httptest.NewRequest(method, PublicURL+path, strings.NewReader(body))
 	if body != "" {

@@ -1,6 +1,6 @@
-// Package seal is envelope encryption for what the provider stores: each box has a data key of its
-// own, which is wrapped by a key of a ring that is in a file outside the store. A copy of the store
-// alone gives no secret away, and a key is replaced without touching the data under it.
+// Package seal encrypts what the provider stores, in envelopes: each box has a data key of its own,
+// which a key of a ring wraps; the ring is in a file outside the store. A copy of the store alone
+// reveals no secret, and a key is replaced without touching the data under it.
 package seal
 
 import (
@@ -24,24 +24,24 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/signing/rootkey"
 )
 
-// Key is a key-encryption key: 32 bytes with a name that boxes refer to. Signing is the key beside
-// it that signs (package signing).
+// Key is a key-encryption key: 32 bytes with an id that boxes refer to. Signing is its signing key
+// (package signing).
 type Key struct {
 	ID      string `json:"id"`
 	Bytes   []byte `json:"key"`
 	Signing []byte `json:"signingKey"`
 }
 
-// Ring are the keys that open boxes. The first also closes them, and signs.
+// Ring holds the keys that open boxes. The first also seals them, and signs.
 type Ring struct {
 	Keys []Key `json:"keys"`
-	// Certificates are those of the keys that sign, by id, also of keys that were dropped: what they
-	// have signed remains. Root is that of the root key. All are in DER.
+	// Certificates are those of the signing keys, by id, also of dropped keys, whose signatures
+	// remain. Root is that of the root key. All are in DER.
 	Certificates map[string][]byte `json:"certificates"`
 	Root         []byte            `json:"root"`
 }
 
-// Box is something sealed.
+// Box is sealed content.
 type Box struct {
 	Key     string `json:"key"`     // id of the key that wraps
 	Wrapped []byte `json:"wrapped"` // nonce and data key
@@ -83,11 +83,11 @@ func (r Ring) check(path string) error {
 	return nil
 }
 
-// RootFile is where the root key is beside a file with keys, until it is taken offline.
+// RootFile returns the path of the root key beside a file with keys, until it is taken offline.
 func RootFile(path string) string { return filepath.Join(filepath.Dir(path), "root-key.pem") }
 
-// Init makes a file with a ring of one key, which the root key certifies that is in another file. A
-// root key that is not there is made. A ring that is there is left as it is.
+// Init writes a file with a ring of one key, certified by the root key in another file, which it
+// creates if it is missing. It does not replace a ring.
 func Init(path, root string, now time.Time) (Ring, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return Ring{}, fmt.Errorf("cannot make the keys in %s: it is there already; "+
@@ -113,8 +113,8 @@ func NewRing(by *rootkey.Root, now time.Time) (Ring, error) {
 	return r, r.add(by, now)
 }
 
-// Add puts a new key behind the others of the ring in a file: it opens boxes, and closes none until
-// Promote. A process that has not read the file again meets no box that it cannot open.
+// Add appends a new key to the ring in a file: it opens boxes, but seals none until Promote, so
+// that a process that has not read the file again meets no box that it cannot open.
 func Add(path, root string, now time.Time) (Ring, error) {
 	return change(path, func(r *Ring) error {
 		by, err := loadRoot(root)
@@ -164,7 +164,7 @@ func makeRoot(path string, now time.Time) (*rootkey.Root, error) {
 	return root, err
 }
 
-// change changes the ring in a file, unless that is refused.
+// change changes the ring in a file, unless with fails.
 func change(path string, with func(*Ring) error) (Ring, error) {
 	r, err := Load(path)
 	if err == nil {
@@ -176,8 +176,8 @@ func change(path string, with func(*Ring) error) (Ring, error) {
 	return r, err
 }
 
-// Promote puts the last key of the ring in a file first. All who use the file must have read it
-// since that key was added.
+// Promote moves the last key of the ring in a file to the front. All processes that use the file
+// must have read it since that key was added.
 func Promote(path string) (Ring, error) {
 	return change(path, func(r *Ring) error {
 		last := len(r.Keys) - 1
@@ -190,8 +190,8 @@ func Promote(path string) (Ring, error) {
 	})
 }
 
-// Drop takes every key but the first from the ring in a file, unless something is still sealed with
-// another: boxes is how many are, by id of the key.
+// Drop removes every key but the first from the ring in a file, unless a box is still sealed with
+// another: boxes has the number of boxes by id of the key.
 func Drop(path string, boxes map[string]int) (Ring, error) {
 	return change(path, func(r *Ring) error {
 		others := 0
@@ -251,7 +251,7 @@ func (r Ring) Verify(id string, signature []byte, s signing.Statement) error {
 	return err
 }
 
-// Certified returns until when the root key certifies the key with an id.
+// Certified returns the time until which the root key certifies the key with an id.
 func (r Ring) Certified(id string) (until time.Time, err error) {
 	certificate, err := x509.ParseCertificate(r.Certificates[id])
 	if err != nil {
@@ -260,7 +260,7 @@ func (r Ring) Certified(id string) (until time.Time, err error) {
 	return certificate.NotAfter, nil
 }
 
-// IDs are those of the keys, the first one's first.
+// IDs returns the ids of the keys, the first one's first.
 func (r Ring) IDs() []string {
 	ids := make([]string, len(r.Keys))
 	for i, k := range r.Keys {
@@ -269,10 +269,10 @@ func (r Ring) IDs() []string {
 	return ids
 }
 
-// Current reports whether a box is closed with the first key.
+// Current reports whether a box is sealed with the first key.
 func (r Ring) Current(b Box) bool { return len(r.Keys) > 0 && b.Key == r.Keys[0].ID }
 
-// Seal closes a box. about is what it belongs to; it opens only as that.
+// Seal seals content in a box. about names its owner; the box opens only with the same one.
 func (r Ring) Seal(about string, content []byte) (Box, error) {
 	if len(r.Keys) == 0 {
 		return Box{}, errors.New("internal error: no key to seal with")
@@ -303,7 +303,7 @@ func (r Ring) Open(about string, b Box) ([]byte, error) {
 		b.Key)
 }
 
-// Rewrap closes a box with the first key that was closed with another.
+// Rewrap seals the content of a box again, with the first key.
 func (r Ring) Rewrap(about string, b Box) (Box, error) {
 	content, err := r.Open(about, b)
 	if err != nil {
@@ -312,7 +312,7 @@ func (r Ring) Rewrap(about string, b Box) (Box, error) {
 	return r.Seal(about, content)
 }
 
-// Derive makes keys for another purpose, one for each key of the ring.
+// Derive derives keys for another purpose, one from each key of the ring.
 func (r Ring) Derive(purpose string) ([][]byte, error) {
 	var keys [][]byte
 	for _, k := range r.Keys {
@@ -353,8 +353,8 @@ func decrypt(key, data []byte, about string) ([]byte, error) {
 	return content, nil
 }
 
-// Private tells, by its mode, whether only this program's user may read a file. systemd may hand a
-// service its credentials by an access list for its user, which a mode shows as the right of a
+// Private reports, by its mode, whether only this program's user may read a file. systemd may grant
+// a service its credentials by an access list for its user, which a mode shows as the right of a
 // group that has none (systemd.exec(5), LoadCredential=).
 func Private(path string, mode fs.FileMode) bool {
 	dir := os.Getenv("CREDENTIALS_DIRECTORY")
