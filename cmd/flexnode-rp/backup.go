@@ -11,14 +11,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// found is the exit code where something is wrong with what was looked at: a backup that is of no
-// use, a cluster in which something is missing.
+// found is the exit code for problems of the object of a command: an unusable backup, or a cluster
+// that lacks something.
 const found = 2
 
-// errUnusable is a backup that nothing can be restored from.
+// errUnusable is the error for a backup that cannot be restored.
 var errUnusable = errors.New("the backup cannot be used: see problems")
 
-// exitCode is that of the program after an error.
+// exitCode returns the exit code of the program for an error.
 func exitCode(err error) int {
 	switch {
 	case err == nil:

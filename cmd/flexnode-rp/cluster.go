@@ -17,10 +17,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/prepare"
 )
 
-// errFound is a cluster in which something is missing, or would be changed; it is printed already.
+// errFound is the error for a cluster that lacks something, or would be changed; it is printed.
 var errFound = errors.New("the cluster is not prepared")
 
-// clusterFlags are common to the commands for a cluster.
+// clusterFlags holds the flags that the commands for a cluster share.
 type clusterFlags struct {
 	kubeconfig, context, output string
 	dryRun, yes, force          bool
@@ -110,8 +110,8 @@ another role allows it, and their Services end with kube-proxy.`,
 	}
 }
 
-// run plans, shows the plan, asks, applies it, waits for what it has started, and returns errFound
-// where something is missing.
+// run plans, shows the plan, asks, applies it, waits for its effects, and returns errFound if
+// something is missing.
 func (f *clusterFlags) run(
 	cmd *cobra.Command, plan func(context.Context, *prepare.Cluster) (prepare.Report, error),
 	await func(context.Context, *prepare.Cluster, *prepare.Report) error,
@@ -158,7 +158,7 @@ func (f *clusterFlags) run(
 	return nil
 }
 
-// isTerminal reports whether a file is a terminal: only terminals have a size.
+// isTerminal reports whether a file is a terminal: only terminals have a window size.
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	return err == nil
@@ -183,7 +183,7 @@ func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
 	return nil
 }
 
-// printChanges prints what becomes of each object, and the fields that change.
+// printChanges prints the change of each object, with the changed fields.
 func printChanges(out io.Writer, r prepare.Report) {
 	fmt.Fprintf(out, "%s, Kubernetes %s\n\n", r.Server, r.Version)
 	for _, c := range r.Changes {
@@ -209,7 +209,7 @@ func printChanges(out io.Writer, r prepare.Report) {
 	}
 }
 
-// printChecks prints how each thing is that flex nodes need.
+// printChecks prints the state of everything that flex nodes need.
 func printChecks(out io.Writer, r prepare.Report, made int) {
 	if made > 0 {
 		fmt.Fprintf(out, "%d changes made\n", made)
@@ -226,7 +226,7 @@ func printChecks(out io.Writer, r prepare.Report, made int) {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s%s\n", c.Status, c.Name, c.Message, who)
 	}
-	_ = table.Flush() // to what was printed to before
+	_ = table.Flush() // earlier writes to out succeeded
 }
 
 func printJSON(out io.Writer, v any) error {

@@ -58,7 +58,7 @@ URLs again: those that the old key has signed end when it is dropped.`,
 	return parent
 }
 
-// keysFile is a command that changes the file with the keys, by the root key.
+// keysFile returns a command that changes the file with the keys, with the root key.
 func keysFile(
 	use, short, done string, change func(path, root string, now time.Time) (seal.Ring, error),
 ) *cobra.Command {
@@ -124,8 +124,8 @@ provider seals with another key: restart it first.`,
 	})
 }
 
-// keysOnceRead is a command that changes the file with the keys, once the keys that every live
-// process has read are as wanted.
+// keysOnceRead returns a command that changes the file with the keys, once every live process has
+// read the required keys.
 func keysOnceRead(
 	settings *string, c cobra.Command, what string, are func(ring seal.Ring, read []string) bool,
 	change func(cmd *cobra.Command, st *store.Store, path string) error,
@@ -184,7 +184,7 @@ func keysStatus(settings *string) *cobra.Command {
 	}
 }
 
-// printKeys lists the keys of a ring and those that it lacks, with how many boxes each has sealed.
+// printKeys lists the keys of a ring and those that it lacks, with the number of boxes of each.
 func printKeys(ctx context.Context, out io.Writer, st *store.Store, ring seal.Ring) error {
 	boxes, err := credential.Boxes(ctx, st)
 	if err != nil {
@@ -214,8 +214,8 @@ func printKeys(ctx context.Context, out io.Writer, st *store.Store, ring seal.Ri
 	return err
 }
 
-// withStore works beside a running provider: an embedded store is reached through the socket in its
-// directory.
+// withStore runs work beside a running provider: it reaches an embedded store through the socket in
+// its directory.
 func withStore(
 	ctx context.Context, path string, work func(*store.Store, seal.Ring) error) error {
 	s, err := service.Load(path)

@@ -60,8 +60,8 @@ docs/reference/provider-settings.md describes the settings.`,
 	return root
 }
 
-// gcPercent limits what may be allocated before garbage is collected, in percent of what is in use.
-// Each collection reads the index of all nodes; what a request allocates is small beside that.
+// gcPercent limits the allocations between two garbage collections, in percent of the live heap.
+// Each collection reads the index of all nodes; a request allocates little beside that.
 const gcPercent = 200
 
 func serve(settings *string) *cobra.Command {
@@ -89,7 +89,7 @@ works in the clusters that it owns and answers only requests for health and metr
 	return cmd
 }
 
-// notifySystemd tells systemd, if it has started the program, how that is.
+// notifySystemd reports the state of the program to systemd, if that has started it.
 func notifySystemd(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot notify systemd:", err)

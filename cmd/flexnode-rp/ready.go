@@ -29,7 +29,7 @@ can ask from elsewhere: the chart's test does.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), patience)
 			defer cancel()
-			// Who does not answer may have gone, and another one be there.
+			// A replica that does not answer may have gone, and another one taken its place.
 			client := &http.Client{Timeout: max(patience/4, time.Second)}
 			for _, path := range []string{"readyz", "readyz/write"} {
 				at := base.JoinPath(path).String()
@@ -45,12 +45,12 @@ can ask from elsewhere: the chart's test does.`,
 	return cmd
 }
 
-// untilReady asks a URL, every second, until it says yes or ctx ends; then it says what the last
-// answer was.
+// untilReady requests a URL every second until it succeeds or ctx ends; then it returns the last
+// error.
 func untilReady(ctx context.Context, client *http.Client, at string) (last error) {
 	ask := func(ctx context.Context) (bool, error) {
 		err := askReady(ctx, client, at)
-		// What ends the last attempt is no answer.
+		// An attempt that ctx has ended is no answer.
 		if last == nil || ctx.Err() == nil || err == nil {
 			last = err
 		}

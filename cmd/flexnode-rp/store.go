@@ -66,7 +66,7 @@ data are not touched: replace that member, or restore a backup.`, storeDisarm)
 	return parent
 }
 
-// deleteCluster removes a registration where the API cannot.
+// deleteCluster returns the command that removes a registration if the API cannot.
 func deleteCluster(settings *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete-cluster KEY --release", Short: "Delete a cluster's rows where the API cannot",
@@ -98,7 +98,7 @@ where bootstrap tokens expire. Compact and defragment afterwards.`,
 	return cmd
 }
 
-// withEtcd works beside a running provider.
+// withEtcd runs work beside a running provider.
 func withEtcd(settings string, work func(*store.Etcd) error) error {
 	s, err := service.Load(settings)
 	if err != nil {

@@ -20,25 +20,25 @@ type Verified struct {
 	File   string `json:"file"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256,omitempty"`
-	// Valid tells that a provider can be restored from it with the present keys.
+	// Valid reports that a provider can be restored from it with the present keys.
 	Valid    bool           `json:"valid"`
 	Schema   int            `json:"schema,omitempty"`
 	Revision int64          `json:"revision,omitempty"`
 	Epoch    int64          `json:"epoch,omitempty"`
 	Rows     map[string]int `json:"rows,omitempty"`
-	// UnknownRows are of a newer release, which this one leaves alone.
+	// UnknownRows counts rows of a newer release, which this one leaves alone.
 	UnknownRows int `json:"unknownRows,omitempty"`
-	// Boxes holds how much is sealed with each key, by its id.
+	// Boxes counts the sealed boxes by id of their key.
 	Boxes    map[string]int `json:"boxes,omitempty"`
 	Problems []string       `json:"problems,omitempty"`
 }
 
-// maxProblems limits the problems of a backup that are listed one by one.
+// maxProblems limits the problems of a backup that are listed.
 const maxProblems = 20
 
-// VerifyBackup restores a backup into a directory of its own and reads all of it: checksum, rows,
-// and secrets, with the keys of a file. The error is why it could not; what is wrong is in the
-// answer.
+// VerifyBackup restores a backup into a temporary directory and reads all of it: checksum, rows,
+// and secrets, with the keys of a file. The error is for a check that could not be made; problems
+// of the backup are in the result.
 func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) {
 	v, more := Verified{File: path}, 0
 	bad := func(err error) {
@@ -79,12 +79,12 @@ func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) 
 	return v, nil
 }
 
-// restoredMark is a file in a data directory that was restored and not started yet.
+// restoredMark is a file in a restored data directory that was not started yet.
 const restoredMark = "restored"
 
-// Restore makes a data directory of a snapshot, marked first: its first start begins a new epoch.
+// Restore makes a data directory from a snapshot, marked first: its first start begins a new epoch.
 func Restore(snapshot, dir string) error {
-	if !store.Holds(dir) { // else it is refused, and what is there is not marked
+	if !store.Holds(dir) { // otherwise it is refused, and the present store is not marked
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("cannot make the data directory: %w", err)
 		}
@@ -95,8 +95,8 @@ func Restore(snapshot, dir string) error {
 	return store.Restore(snapshot, dir)
 }
 
-// MarkRestored has the next start on a data directory begin a new epoch: what its store tells of
-// tokens may have happened differently since the backup was made.
+// MarkRestored makes the next start on a data directory begin a new epoch, since the tokens in its
+// store may have been used after the backup was made.
 func MarkRestored(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, restoredMark), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err == nil {
@@ -108,7 +108,7 @@ func MarkRestored(dir string) error {
 	return nil
 }
 
-// beginEpoch begins a new epoch in a restored data directory. One more, after a kill, does no harm.
+// beginEpoch begins a new epoch for a restored store. Another one, after a kill, does no harm.
 func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
 	if outside, ok := st.Backend.(interface {
 		ClusterID(ctx context.Context) (string, error)

@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// problems are collected while settings are checked.
+// problems collects the problems of settings.
 type problems []error
 
 func (p *problems) need(ok bool, format string, args ...any) {
@@ -126,7 +126,7 @@ func (s Settings) checkCallers(p *problems) {
 	}
 }
 
-// resourceManagers are Resource Manager's names as an audience in each cloud, and its application.
+// resourceManagers lists Resource Manager's audiences in each cloud, and its application.
 var resourceManagers = []string{
 	"https://management.azure.com", "https://management.core.windows.net",
 	"https://management.usgovcloudapi.net", "https://management.core.usgovcloudapi.net",
@@ -144,7 +144,7 @@ func (s Settings) isResourceManager(audience string) bool {
 		slices.ContainsFunc(resourceManagers, is)
 }
 
-// Allowed lists the settings that allow a cluster more than the defaults.
+// Allowed lists the settings that relax a default for clusters or tokens.
 func (s Settings) Allowed() (list []string) {
 	for i, b := range s.Clusters {
 		if b.Trusted {
@@ -176,7 +176,7 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// installationOf is the host of a URL.
+// installationOf returns the host of a URL, as a label value.
 func installationOf(publicURL string) string {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -185,7 +185,7 @@ func installationOf(publicURL string) string {
 	return strings.ReplaceAll(strings.Trim(u.Hostname(), "[]"), ":", "-")
 }
 
-// labelValue is the form of the value of a label in Kubernetes.
+// labelValue matches a value of a label in Kubernetes.
 var labelValue = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\A[[:alnum:]]([[:alnum:]._-]{0,61}[[:alnum:]])?\z`)
 })

@@ -18,7 +18,8 @@ const (
 	collectInterval = 6 * time.Hour
 )
 
-// collect signs again what has an earlier key or epoch, and deletes what is not needed any more.
+// collect signs rows of an earlier key or epoch again, and deletes rows that are not needed any
+// more.
 func (s *service) collect(ctx context.Context) {
 	for {
 		_, err := credential.SignAgain(ctx, s.store, s.api.Keys, time.Now(), false)

@@ -19,7 +19,7 @@ const (
 	healthInterval = 5 * time.Second
 )
 
-// health holds the state of this replica: no caller has anything done in the store.
+// health holds the state of this replica: probes read it and never use the store.
 type health struct {
 	index    *store.Index
 	store    *store.Store
@@ -28,12 +28,12 @@ type health struct {
 	alive func()
 
 	mu    sync.Mutex
-	at    time.Time // when the store was asked last
-	since time.Time // since when it answers; zero if it does not
-	err   error     // why it cannot be written
+	at    time.Time // last answer of the store
+	since time.Time // start of its answers; zero if it does not answer
+	err   error     // the reason that it cannot be written
 }
 
-// run asks the store now and then, until ctx ends.
+// run checks the store regularly, until ctx ends.
 func (h *health) run(ctx context.Context) {
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()
@@ -72,9 +72,10 @@ func (h *health) ask(ctx context.Context) {
 	}
 }
 
-// reading is why this replica answers polls and lists worse than others; nil if it does not. Its
-// index is older than theirs if the store answers, and has for a while, and still tells it nothing.
-// A store that does not answer at all is no reason: it would take all replicas out together.
+// reading returns the reason that this replica answers polls and lists worse than others; nil for
+// none. Its index is older than theirs if the store answers, and has for a while, but the index
+// gets no changes. A store that does not answer at all is no reason: it would take out all
+// replicas.
 func (h *health) reading() error {
 	var errs []error
 	h.mu.Lock()
@@ -90,7 +91,7 @@ func (h *health) reading() error {
 	return errors.Join(errs...)
 }
 
-// writing is why nothing can be changed; nil if it can.
+// writing returns the reason that nothing can be changed; nil if it can.
 func (h *health) writing() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,9 +104,9 @@ func (h *health) writing() error {
 // healthPaths lists the paths that routes adds.
 var healthPaths = map[string]bool{"/livez": true, "/readyz": true, "/readyz/write": true}
 
-// routes adds what probes ask for: whether the program runs, whether this replica can answer polls
-// as well as others, and whether it can change something. A load balancer asks for the second only:
-// what concerns the store concerns all replicas, and polls are answered from memory.
+// routes adds the probes: whether the program runs, whether this replica can answer polls as well
+// as others, and whether it can make changes. A load balancer uses only the second: problems of the
+// store concern all replicas, and polls are answered from memory.
 func (h *health) routes(mux *http.ServeMux) {
 	answer := func(check func() error) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -58,7 +58,7 @@ func (r *reread[T]) get() (T, error) {
 	return value, err
 }
 
-// tlsConfig returns what a listener shows, and, with a CA, what it demands of clients.
+// tlsConfig returns a listener's configuration; with a CA, clients must show a certificate of it.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
 	pair := &reread[*tls.Certificate]{path: l.CertFile, read: func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
@@ -109,7 +109,8 @@ type patience struct {
 
 var usualPatience = patience{10 * time.Second, 30 * time.Second, 32 << 10}
 
-// newServer is a server that slow clients cannot hold up. Idle connections outlive a poll interval.
+// newServer returns a server that slow clients cannot block. Idle connections outlive a poll
+// interval.
 func newServer(h http.Handler, log *slog.Logger, p patience) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: p.header, ReadTimeout: p.request,
@@ -119,8 +120,8 @@ func newServer(h http.Handler, log *slog.Logger, p patience) *http.Server {
 	}
 }
 
-// listen opens an address, with TLS if there is a configuration for it. Handshakes, of which this
-// replica's part is nothing but work, take turns: two for each processor.
+// listen opens an address, with TLS if there is a configuration for it. Handshakes, which cost this
+// replica much work, take turns: two for each processor.
 func listen(
 	address string, config *tls.Config, connections *fair.Connections, p patience,
 ) (net.Listener, error) {
@@ -137,10 +138,10 @@ func listen(
 	return tls.NewListener(l, config), nil
 }
 
-// arrivals are connections before their first request, which a server that shuts down would drop.
+// arrivals holds connections before their first request, which a server drops when it shuts down.
 type arrivals struct{ connections sync.Map }
 
-// see is for http.Server.ConnState.
+// see implements http.Server.ConnState.
 func (a *arrivals) see(c net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		a.connections.Store(c, struct{}{})
@@ -155,26 +156,26 @@ const (
 	arrivalPause   = 20 * time.Millisecond
 )
 
-// wait waits until all who have connected have been answered, or have had their time.
+// wait waits until all connected clients have been answered, or until a timeout.
 func (a *arrivals) wait() {
 	ctx, cancel := context.WithTimeout(context.Background(), arrivalTimeout)
 	defer cancel()
 	for some := true; some && ctx.Err() == nil; {
-		store.Pause(ctx, arrivalPause) // also for the handler of the last one to begin
+		store.Pause(ctx, arrivalPause) // also for the handler of the last one to start
 		some = false
 		a.connections.Range(func(any, any) bool { some = true; return false })
 	}
 }
 
-// leave has clients end their connections while the replica drains.
+// leave makes clients end their connections while the replica drains.
 func (s *service) leave(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(&leaving{w, &s.health.draining}, r)
 	})
 }
 
-// leaving is the last answer of its connection while the replica drains; net/http makes GOAWAY of
-// it.
+// leaving makes an answer the last one of its connection while the replica drains; net/http turns
+// that into GOAWAY.
 type leaving struct {
 	http.ResponseWriter
 	draining *atomic.Bool

@@ -81,7 +81,7 @@ func (o outgoing) manager() *arm.ClientOptions {
 	return &arm.ClientOptions{ClientOptions: o.options(), DisableRPRegistration: true}
 }
 
-// authorizer asks the settings, and Resource Manager if there is an identity to ask with.
+// authorizer uses the settings, and Resource Manager if the provider has an identity.
 func (o outgoing) authorizer(
 	s Settings, index *store.Index, stored *store.Store,
 ) (front.Authorizer, error) {
@@ -96,7 +96,7 @@ func (o outgoing) authorizer(
 	return either{s.RoleAssignments, asked}, nil
 }
 
-// either allows what one of them allows; the second is asked only if the first does not.
+// either allows what one of them allows; it asks the second only if the first does not.
 type either [2]front.Authorizer
 
 // Allowed implements front.Authorizer.
@@ -107,7 +107,7 @@ func (e either) Allowed(ctx context.Context, c front.Caller, action, scope strin
 	return e[1].Allowed(ctx, c, action, scope)
 }
 
-// sources are the ways to the clusters.
+// sources returns the sources of access to clusters.
 func (o outgoing) sources(s Settings) *cluster.Sources {
 	sources := &cluster.Sources{Bindings: s.Clusters}
 	if o.credential == nil {
@@ -133,7 +133,8 @@ func newEntra(ctx context.Context, s Settings) (*front.Entra, error) {
 	return front.NewEntra(ctx, a.Issuers, a.Audiences, client, time.Now)
 }
 
-// newTracer sends spans to an endpoint; none without one. Its end sends what is left.
+// newTracer returns a tracer that sends spans to an endpoint; nil without one. Its end flushes
+// them.
 func newTracer(ctx context.Context, endpoint string) (trace.Tracer, func(), error) {
 	if endpoint == "" {
 		return nil, func() {}, nil

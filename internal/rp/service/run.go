@@ -45,13 +45,13 @@ type service struct {
 	health     *health
 	registry   *prometheus.Registry
 	arrivals   arrivals
-	// drain waits after the order to stop until no more requests come.
+	// drain waits, after the signal to stop, until no more requests come.
 	drain func()
-	// fatal takes what the program cannot go on after.
+	// fatal receives errors after which the program cannot continue.
 	fatal chan error
 }
 
-// Run serves until ctx ends, and then drains, finishes what it is at, and stores what it has.
+// Run serves until ctx ends, and then drains, finishes the work under way, and stores its state.
 func Run(ctx context.Context, settings Settings, program Program, out io.Writer) error {
 	if err := program.Role.Check(settings); err != nil {
 		return err
@@ -61,7 +61,7 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 		return err
 	}
 	handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})
-	room := make([]byte, heapRoom) // before all else, from memory that nothing has been in
+	room := make([]byte, heapRoom) // before all else, from unused memory
 	defer runtime.KeepAlive(room)
 	s := &service{
 		settings: settings, role: program.Role, notify: program.Notify,
@@ -98,11 +98,11 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	return s.serve(ctx)
 }
 
-// heapRoom keeps the garbage of few nodes from being collected many times a second. It is never
-// written, so that it takes no memory.
+// heapRoom keeps the garbage collector from running many times a second with few nodes. It is never
+// written, so it takes no memory.
 const heapRoom = 32 << 20
 
-// OpenStore opens the store that the settings name.
+// OpenStore opens the store in the settings.
 func OpenStore(ctx context.Context, settings Settings) (*store.Store, func(), error) {
 	var backend *store.Etcd
 	var err error
@@ -114,7 +114,7 @@ func OpenStore(ctx context.Context, settings Settings) (*store.Store, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	// What its end has to tell it has told before.
+	// The errors of its end were reported before.
 	return store.New(backend), func() { _ = backend.Close() }, nil
 }
 
@@ -129,7 +129,7 @@ func openAudit(path string, out io.Writer) (*slog.Logger, func(), error) {
 	return slog.New(slog.NewJSONHandler(f, nil)), func() { _ = f.Close() }, nil
 }
 
-// prepare makes the store ready for this program, or refuses it.
+// prepare prepares the store for this program; an error if it cannot be used.
 func (s *service) prepare(ctx context.Context) error {
 	if err := s.store.BeginSchema(ctx); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (s *service) prepare(ctx context.Context) error {
 	return beginEpoch(ctx, s.store, s.settings.DataDir)
 }
 
-// assemble puts the provider together.
+// assemble builds the provider.
 func (s *service) assemble(ctx context.Context, version string) error {
 	keys, err := seal.Load(s.settings.KeysFile)
 	if err != nil {
@@ -218,11 +218,11 @@ func (s *service) countCredentials() {
 	}
 }
 
-// signingLeast is the time that the certificate of the signing key has left when it is warned of.
+// signingLeast is the remaining lifetime of the signing key's certificate below which it warns.
 const signingLeast = 30 * 24 * time.Hour
 
-// tellExpiry registers when the signing key's certificate ends, which stops no node, and warns
-// before.
+// tellExpiry registers the expiry of the signing key's certificate as a metric, and warns before
+// it. The expiry stops no node.
 func (s *service) tellExpiry(keys seal.Ring) {
 	if len(keys.Keys) == 0 {
 		return
@@ -242,7 +242,7 @@ func (s *service) tellExpiry(keys seal.Ring) {
 	}, func() float64 { return float64(until.Unix()) }))
 }
 
-// replicaName tells this process from all others.
+// replicaName returns a name that is unique to this process.
 func replicaName() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -251,7 +251,7 @@ func replicaName() string {
 	return fmt.Sprintf("%s-%d-%.8s", strings.ToLower(name), os.Getpid(), uuid.NewString())
 }
 
-// delivery returns the way in which machines get their configurations.
+// delivery returns the Delivery in the settings.
 func (s *service) delivery(
 	keys seal.Ring, outgoing outgoing, metrics *front.Metrics,
 ) (credential.Delivery, error) {
@@ -281,10 +281,10 @@ func (s *service) delivery(
 	return s.handout, nil
 }
 
-// load fills the index, and stores what every revision refers to.
+// load fills the index, and stores the defaults, which every revision refers to.
 func (s *service) load(ctx context.Context) error {
 	err := s.api.StoreDefaults(ctx)
-	if errors.Is(err, store.ErrFull) { // who needs them writes them
+	if errors.Is(err, store.ErrFull) { // a change that needs them writes them
 		s.log.Warn("the defaults are not stored yet", slog.Any("error", err))
 	} else if err != nil {
 		return err
@@ -292,11 +292,11 @@ func (s *service) load(ctx context.Context) error {
 	if err := s.index.Load(ctx); err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // what loading has needed
+	debug.FreeOSMemory() // used by the load
 	return nil
 }
 
-// say logs what goes wrong and is tried again.
+// say returns a function that logs errors of work that is retried.
 func (s *service) say(what string) func(error) {
 	return func(err error) { s.log.Warn(what, slog.Any("error", err)) }
 }
@@ -335,7 +335,7 @@ func clusterEvents(r prometheus.Registerer) (count func(event string)) {
 		cluster.Approved: requests, cluster.Denied: requests,
 		cluster.Limit: sessions, cluster.Panic: sessions,
 	} {
-		counters[event] = of.WithLabelValues(event) // from 0 on: the first one is an increase too
+		counters[event] = of.WithLabelValues(event) // starts at 0, so that the first one is an increase
 	}
 	return func(event string) { counters[event].Inc() }
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// shutdown limits the time of requests under way and of the last writes.
+// shutdown limits the time for pending requests and for the last writes.
 const shutdown = 30 * time.Second
 
 // The messages to the service manager (sd_notify(3)).
@@ -31,21 +31,21 @@ const (
 	watchdog = "WATCHDOG=1"
 )
 
-// tell tells the service manager how the program is.
+// tell reports the state of the program to the service manager.
 func (s *service) tell(state string) {
 	if s.notify != nil {
 		s.notify(state)
 	}
 }
 
-// serve runs listeners and background work until ctx or one of them ends, requests first.
+// serve runs listeners and background work until ctx or one of them ends; it ends requests first.
 func (s *service) serve(ctx context.Context) error {
 	servers, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.role)
-	s.tell(ready) // before work, whose first check of the health is reported, too
+	s.tell(ready) // before work, whose first health check is reported, too
 	calm := context.WithoutCancel(ctx)
 	stopWork := s.work(calm)
 	select {
@@ -68,8 +68,8 @@ func (s *service) serve(ctx context.Context) error {
 	return errors.Join(err, stopWork(end))
 }
 
-// work starts what is done beside requests. stop ends it in the order of who needs whom: the work
-// in clusters, then the membership under which that was done, then what follows the store.
+// work starts the background work. stop ends it in the order of dependencies: the work in clusters,
+// then the membership that it needs, then the work that follows the store.
 func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 	stopFollowing := background(ctx, "following the store", s.follow)
 	stopOwning := func(context.Context) error { return nil }
@@ -87,11 +87,11 @@ func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 	}
 }
 
-// stopTimeout limits the time in which the work in clusters ends: it leaves time for the rest.
+// stopTimeout limits the time for the work in clusters to end, so that time is left for the rest.
 const stopTimeout = 4 * store.OwnerMargin
 
-// background calls do in a goroutine. stop cancels it, and waits at most until its own context
-// ends.
+// background calls do in a goroutine. stop cancels it, and waits for it at most until its own
+// context ends.
 func background(ctx context.Context, what string, do func(context.Context)) (
 	stop func(context.Context) error,
 ) {
@@ -112,7 +112,7 @@ func background(ctx context.Context, what string, do func(context.Context)) (
 	}
 }
 
-// follow keeps what this replica knows of the store, and the store in order.
+// follow keeps this replica's copies of the store up to date, and maintains the store.
 func (s *service) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { s.index.Follow(ctx, s.say("the index")) })
@@ -133,7 +133,7 @@ func (s *service) follow(ctx context.Context) {
 // agentsInterval is the time between counts of the agents.
 const agentsInterval = 5 * time.Second
 
-// expectAgents tells, now and then, how many agents this replica will have.
+// expectAgents regularly updates the number of agents that this replica expects.
 func (s *service) expectAgents(ctx context.Context) {
 	for ctx.Err() == nil {
 		polled := s.presence.Live(string(All)) + s.presence.Live(string(Front))
@@ -142,7 +142,7 @@ func (s *service) expectAgents(ctx context.Context) {
 	}
 }
 
-// open starts the listeners: never callers with tokens and Resource Manager on the same one.
+// open starts the listeners: those for callers with tokens and for Resource Manager are separate.
 func (s *service) open(ctx context.Context) ([]*http.Server, error) {
 	var servers []*http.Server
 	start := func(h http.Handler, l Listen, clientCA string) error {
@@ -221,7 +221,7 @@ func (s *service) public(api http.Handler) http.Handler {
 	const document = "/openapi.json"
 	mux.HandleFunc("GET "+document, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(apidoc.OpenAPI) // a client that has gone asks again
+		_, _ = w.Write(apidoc.OpenAPI) // a client that has gone will retry
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -15,11 +15,11 @@ import (
 )
 
 // Settings holds the settings of a provider's operator, as JSON. Paths are absolute or relative to
-// where the program is started.
+// the working directory.
 type Settings struct {
-	// Listen is where callers come to themselves, with tokens.
+	// Listen is the listener for direct callers, with tokens.
 	Listen *Listen `json:"listen,omitempty"`
-	// ARMListen is where Azure Resource Manager comes to, with its client certificate. It has
+	// ARMListen is the listener for Azure Resource Manager, with its client certificate. It has
 	// authorized its callers.
 	ARMListen *ARMListen `json:"armListen,omitempty"`
 	// MetricsAddress serves /metrics, /livez and /readyz without TLS; keep it inside.
@@ -28,7 +28,7 @@ type Settings struct {
 	DebugAddress string `json:"debugAddress,omitempty"`
 	// PublicURL is the address of Listen for machines: configuration URLs begin with it.
 	PublicURL string `json:"publicURL"`
-	// OtherURLs are those by which machines may reach Listen too, such as a former PublicURL.
+	// OtherURLs lists further addresses of Listen for machines, such as a former PublicURL.
 	OtherURLs []string `json:"otherURLs,omitempty"`
 	// Installation names this provider among others that work in the same clusters; all replicas
 	// have the same. Default: the host of PublicURL.
@@ -39,58 +39,58 @@ type Settings struct {
 	Etcd *Etcd `json:"etcd,omitempty"`
 	// KeysFile holds the keys that secrets are sealed with; `flexnode-rp keys init` makes it.
 	KeysFile string `json:"keysFile"`
-	// Clusters bind kubeconfigs to the clusters that may be reached with them.
+	// Clusters binds kubeconfigs to the clusters that may be reached with them.
 	Clusters []cluster.Binding `json:"clusters,omitempty"`
-	// TenantID is that of subscriptions whose own was not told.
+	// TenantID is the tenant of subscriptions for which ARM has sent none.
 	TenantID string `json:"tenantId"`
-	// Authentication says whose tokens are taken at Listen.
+	// Authentication holds the accepted issuers and audiences of tokens at Listen.
 	Authentication Authentication `json:"authentication,omitzero"`
-	// RoleAssignments say who may do what. With Azure set, Resource Manager is asked too.
+	// RoleAssignments grants permissions. With Azure set, Resource Manager's count too.
 	RoleAssignments front.Assignments `json:"roleAssignments,omitempty"`
 	// Azure is the provider's own identity, for clusters without a kubeconfig and for role
 	// assignments.
 	Azure *Azure `json:"azure,omitempty"`
-	// Limits bound what callers may take.
+	// Limits limits the use of the provider by its callers.
 	Limits fair.Limits `json:"limits,omitzero"`
-	// NodeDefaults is agent configuration that every node is given, such as artifacts and proxy.
+	// NodeDefaults is agent configuration for every node, such as artifacts and proxy.
 	NodeDefaults map[string]any `json:"nodeDefaults,omitempty"`
 	// Blob hands configurations out through Azure Blob Storage instead of Listen.
 	Blob *Blob `json:"blob,omitempty"`
 	// CAFile has the CAs that outgoing connections trust; default the system's.
 	CAFile string `json:"caFile,omitempty"`
-	// AuditFile takes the audit log; default standard output.
+	// AuditFile is the file of the audit log; default standard output.
 	AuditFile string `json:"auditFile,omitempty"`
 	LogLevel  string `json:"logLevel,omitempty"` // debug, info, warn or error
-	// OTLPEndpoint takes traces, as an http(s) URL; default none.
+	// OTLPEndpoint receives traces, at an http(s) URL; default none.
 	OTLPEndpoint string `json:"otlpEndpoint,omitempty"`
-	// Polls bound what agents ask of a replica.
+	// Polls limits the polls of agents to a replica.
 	Polls Polls `json:"polls"`
-	// DrainSeconds is the time for which the program goes on after SIGTERM while it says that it is
-	// not ready, for load balancers to notice; at most 30.
+	// DrainSeconds is the time for which the program continues after SIGTERM while it reports that
+	// it is not ready, for load balancers to notice; at most 30.
 	DrainSeconds int `json:"drainSeconds,omitempty"`
 }
 
-// Polls bound what agents ask of a replica.
+// Polls limits the polls of agents to a replica.
 type Polls struct {
-	// PerSecond limits the polls that agents send each second, by the interval that they are given;
-	// 0 is no limit.
+	// PerSecond limits the polls of agents each second, by the interval that they are given; 0 is no
+	// limit.
 	PerSecond int `json:"perSecond"`
-	// WaitSeconds limits the time that a poll may wait for a change; 0 has none wait.
+	// WaitSeconds limits the time that a poll may wait for a change; with 0 none waits.
 	WaitSeconds int `json:"waitSeconds"`
 }
 
-// waiting returns how many polls may wait at once, each on a connection of its own.
+// waiting returns the number of polls that may wait at once, each on a connection of its own.
 func waiting(n fair.Network) int { return n.Max * 3 / 4 }
 
-// defaultPolls holds the polls that a replica of two cores serves beside all else, and a wait
-// shorter than the timeouts between agents and provider (60 seconds mostly).
+// defaultPolls has the polls that a replica of two cores can serve beside other work, and a wait
+// shorter than the timeouts between agents and provider (usually 60 seconds).
 var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25}
 
-// maxDrain is the most that DrainSeconds may be: systemd ends the program 90 s after SIGTERM
+// maxDrain is the max value of DrainSeconds: systemd kills the program 90 s after SIGTERM
 // (packaging/systemd/flexnode-rp.service).
 const maxDrain = 30
 
-// maxWait is the most that WaitSeconds may be.
+// maxWait is the max value of WaitSeconds.
 const maxWait = 50
 
 // Listen is an address with TLS.
@@ -103,8 +103,8 @@ type Listen struct {
 // ARMListen is an address that only Resource Manager can use.
 type ARMListen struct {
 	Listen
-	// ClientCAFile has the CAs of Resource Manager's certificate, ClientNames are the names that it
-	// may have.
+	// ClientCAFile has the CAs of Resource Manager's certificate, ClientNames lists its accepted
+	// names.
 	ClientCAFile string   `json:"clientCAFile"`
 	ClientNames  []string `json:"clientNames"`
 }
@@ -119,13 +119,13 @@ type Etcd struct {
 	Insecure bool `json:"insecure,omitempty"`
 }
 
-// Authentication are issuers of tokens, and what the tokens must be for.
+// Authentication holds issuers of tokens, and the audiences that the tokens must have.
 type Authentication struct {
 	Issuers []front.Issuer `json:"issuers"`
-	// Audiences are the ids of the provider's own application in Entra ID. Nodes get the first.
+	// Audiences lists the ids of the provider's own application in Entra ID. Nodes get the first.
 	Audiences []string `json:"audiences"`
-	// AllowResourceManager allows audiences of Resource Manager: with a token that is shown here, who
-	// reads it could act for its owner there.
+	// AllowResourceManager allows audiences of Resource Manager. Whoever reads such a token here could
+	// act for its owner there.
 	AllowResourceManager bool `json:"allowResourceManager,omitempty"`
 }
 
@@ -136,8 +136,8 @@ type Azure struct {
 	TenantID                string `json:"tenantId"`
 	ClientID                string `json:"clientId"`
 	ClientSecretFile        string `json:"clientSecretFile"`
-	// AdminCredentials allows to reach clusters that do not take tokens of Entra ID as their
-	// administrator.
+	// AdminCredentials allows the provider to reach clusters that do not accept Entra's tokens as
+	// their administrator.
 	AdminCredentials bool `json:"adminCredentials,omitempty"`
 	// AllowLocalClusters allows API servers at loopback, link-local and the provider's own addresses
 	// for clusters without a binding.
@@ -151,7 +151,7 @@ type Blob struct {
 	AccountKeyFile string `json:"accountKeyFile"`
 }
 
-// Endpoints is where the store of a running provider is reached: the etcd cluster, or the socket of
+// Endpoints returns the endpoints of a running provider's store: the etcd cluster, or the socket of
 // the embedded one.
 func (s Settings) Endpoints() store.External {
 	if e := s.Etcd; e != nil {
@@ -186,7 +186,7 @@ func Load(path string) (Settings, error) {
 	return s, nil
 }
 
-// audience is that of tokens for the provider's own listener; "" without one.
+// audience returns the audience of tokens for the provider's own listener; "" without one.
 func (s Settings) audience() string {
 	if s.Listen == nil || len(s.Authentication.Audiences) == 0 {
 		return ""
@@ -194,7 +194,7 @@ func (s Settings) audience() string {
 	return s.Authentication.Audiences[0]
 }
 
-// endpoints are the URLs at which agents may poll, the default one first.
+// endpoints returns the URLs at which agents may poll, the default one first.
 func (s Settings) endpoints() []string {
 	if s.Listen == nil {
 		return s.OtherURLs
@@ -202,7 +202,7 @@ func (s Settings) endpoints() []string {
 	return append([]string{strings.TrimRight(s.PublicURL, "/")}, s.OtherURLs...)
 }
 
-// Program describes how the provider is run.
+// Program holds the version and role of this process, and its connection to the service manager.
 type Program struct {
 	Version string
 	Role    Role
@@ -211,7 +211,7 @@ type Program struct {
 	Notify func(state string)
 }
 
-// Role names the work of a replica.
+// Role is the role of a replica.
 type Role string
 
 const (
@@ -224,7 +224,7 @@ const (
 	Controller Role = "controller"
 )
 
-// Check tells why a replica with these settings cannot have the role.
+// Check returns an error if a replica with these settings cannot have the role.
 func (r Role) Check(s Settings) error {
 	switch r {
 	case All:

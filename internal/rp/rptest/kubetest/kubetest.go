@@ -25,17 +25,17 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// Cluster is client-go's own fake of an API server, which can be out of reach.
+// Cluster is client-go's own fake of an API server, which can be made unreachable.
 type Cluster struct {
 	*fake.Clientset
 	Name    string
 	Down    atomic.Bool
 	Version atomic.Pointer[string]
-	// Groups are the groups of tokens by their ids, also after their Secrets have gone.
+	// Groups holds the groups of tokens by their ids, also after their Secrets were deleted.
 	Groups sync.Map
 }
 
-// ErrDown is the error of an API server that is out of reach.
+// ErrDown is the error of an unreachable API server.
 var ErrDown = errors.New("connection refused")
 
 // New returns an API server with a name, and with objects besides kube-dns and kubernetes.
@@ -59,7 +59,7 @@ func New(name string, objects ...runtime.Object) *Cluster {
 	return c
 }
 
-// Ask is the version of the API server, as it answers.
+// Ask returns the version that the API server reports.
 func (c *Cluster) Ask(context.Context) (string, error) {
 	if c.Down.Load() {
 		return "", ErrDown
@@ -67,7 +67,7 @@ func (c *Cluster) Ask(context.Context) (string, error) {
 	return *c.Version.Load(), nil
 }
 
-// Secrets are the bootstrap tokens in the cluster, by name.
+// Secrets returns the bootstrap tokens in the cluster, by name.
 func (c *Cluster) Secrets() []corev1.Secret {
 	list, err := c.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"),
 		corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system")
@@ -78,7 +78,7 @@ func (c *Cluster) Secrets() []corev1.Secret {
 		func(a, b corev1.Secret) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// Warm makes what is made once outside of every bubble of time.
+// Warm initializes caches that are made once, outside every bubble of synctest.
 func Warm() {
 	s, ctx := store.New(storetest.NewMemory()), context.Background()
 	_, err := s.Update(ctx, "", nil, func(v *store.View) error {
@@ -93,14 +93,14 @@ func Warm() {
 	New("warm")
 }
 
-// Pass lets time pass, and what follows from it happen.
+// Pass lets time pass, and waits for its effects.
 func Pass(d time.Duration) {
 	synctest.Wait()
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// Log is a log that is shown when a test fails.
+// Log writes to the log of a test.
 type Log struct{ T testing.TB }
 
 // Write implements io.Writer.

@@ -7,8 +7,8 @@ import (
 	ktesting "k8s.io/client-go/testing"
 )
 
-// confine treats Secrets as the policy of rbac-provider.yaml does: the provider can delete those
-// alone that it created, and a Secret of another type is refused, which it tries in a dry run only.
+// confine applies the policy of rbac-provider.yaml to Secrets: the provider can delete only those
+// that it created, and a Secret of another type, which it tries only in a dry run, is refused.
 func (c *Cluster) confine() {
 	c.PrependReactor("create", "secrets", func(a ktesting.Action) (bool, runtime.Object, error) {
 		create := a.(ktesting.CreateActionImpl)
