@@ -80,7 +80,7 @@ func (b *backedUp) put(key, value string) {
 	must(b.backend.Commit(b.t.Context(), nil, []store.Write{{Key: key, Value: []byte(value)}}))
 }
 
-// altered is a copy of a file.
+// altered returns a copy of a file.
 func altered(t *testing.T, path, name string, alter func([]byte) []byte) string {
 	t.Helper()
 	data := must(os.ReadFile(path))

@@ -63,7 +63,7 @@ func (m *machine) put(path string) error {
 		os.WriteFile(m.root+path, nil, 0o755))
 }
 
-// served is a repository that has the package.
+// served returns a repository that has the package.
 func served(argv []string) ([]byte, error) {
 	if !slices.Contains(argv, "download") {
 		return nil, nil
@@ -72,7 +72,7 @@ func served(argv []string) ([]byte, error) {
 	return nil, os.WriteFile(filepath.Join(dir, "azcmagent_1.65.0_amd64.deb"), nil, 0o644)
 }
 
-// bareArcWorld is a machine without the Arc agent, which is to join as an Arc machine.
+// bareArcWorld returns a machine without the Arc agent, which is to join as an Arc machine.
 func bareArcWorld(t *testing.T) (*world, *azuresim.Sim, *machine) {
 	t.Helper()
 	w, sim := azureWorld(t)

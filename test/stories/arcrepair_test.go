@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// arcWorld is a machine that has the Arc agent and is to join in one of the Arc modes.
+// arcWorld returns a machine that has the Arc agent and is to join in one of the Arc modes.
 func arcWorld(t *testing.T, credential string, change ...func(map[string]any)) (
 	*world, *azuresim.Sim, *machine) {
 	t.Helper()
@@ -30,7 +30,7 @@ func arcWorld(t *testing.T, credential string, change ...func(map[string]any)) (
 	return w, sim, m
 }
 
-// principal is the object id of the machine's own identity.
+// principal returns the object id of the machine's own identity.
 func (w *world) principal() string {
 	w.t.Helper()
 	token, err := identity.Fresh(w.t.Context(), func() (identity.Credential, error) {
@@ -56,7 +56,7 @@ func (w *world) repaired(sim *azuresim.Sim, how string) {
 	}
 }
 
-// checkAndRepair is a round of the daemon.
+// checkAndRepair returns a round of the daemon.
 func (w *world) checkAndRepair() (found daemon.Finding, err error) {
 	err = w.run(func(ctx context.Context, a *change.Agent) error {
 		watcher := w.watcher(a)

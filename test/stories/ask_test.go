@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// has are the versions that the provider was asked for.
+// has returns the versions that the provider was asked for.
 func (p *provider) has() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +39,7 @@ func (p *provider) waits() bool {
 // noSlot is a hold.
 var noSlot = api.ChangeBegun{Hold: "NoSlot", Reason: "two others are at it", RetryAfter: 120}
 
-// underWay is the transition under way; the zero value for none.
+// underWay returns the transition under way; the zero value for none.
 func (s *serviceStory) underWay() (t transition.Transition) {
 	s.t.Helper()
 	if _, err := s.agent().Records().Load(saved.TransitionFile, &t); err != nil {

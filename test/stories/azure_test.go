@@ -53,7 +53,7 @@ func token(root string) int {
 	return 0
 }
 
-// azureWorld is a machine that is to join with a service principal.
+// azureWorld returns a machine that is to join with a service principal.
 func azureWorld(t *testing.T) (*world, *azuresim.Sim) {
 	t.Helper()
 	w := newWorld(t)

@@ -58,7 +58,7 @@ type behaviour struct {
 	undry bool
 }
 
-// shows is the certificate of a handshake.
+// shows returns the certificate of a handshake.
 func (c *cluster) shows(*tls.ClientHelloInfo) (*tls.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +243,7 @@ func (c *cluster) evict(w http.ResponseWriter, r *http.Request) {
 	reply(w, metav1.Status{TypeMeta: done, Status: "Success"})
 }
 
-// node1 is a copy of the Node edge-1.
+// node1 returns a copy of the Node edge-1.
 func (c *cluster) node1() corev1.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()

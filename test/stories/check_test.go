@@ -113,7 +113,7 @@ func TestChecksAskForNoToken(t *testing.T) {
 	}
 }
 
-// kubelets is the file of the store that kubelet is.
+// kubelets returns the file of the store that kubelet is.
 func (w *world) kubelets() string {
 	w.t.Helper()
 	entry, err := os.Readlink(w.root + "/usr/local/bin/kubelet")

@@ -39,7 +39,7 @@ func (w *world) rejected() []history.Rejection {
 	return list
 }
 
-// pointer is the generation that a pointer leads to.
+// pointer returns the generation that a pointer leads to.
 func (w *world) pointer(name string) string {
 	w.t.Helper()
 	target, err := os.Readlink(filepath.Join(w.root, saved.StateDir, name))
@@ -69,7 +69,7 @@ func (w *world) holds(text string) []string {
 	return found
 }
 
-// tokens are the files in which tokens are kept.
+// tokens returns the files in which tokens are kept.
 func (w *world) tokens() []string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.root, saved.RunDir, "token-*.json"))
@@ -114,7 +114,7 @@ func (w *world) goesOn(applied string, since time.Time) {
 	}
 }
 
-// secret is the part of the configuration with another secret.
+// secret returns the part of the configuration with another secret.
 func (w *world) secret(secret, credential string) func(map[string]any) {
 	return w.azure(func(azure map[string]any) {
 		azure["servicePrincipal"].(map[string]any)["clientSecret"] = secret
@@ -238,7 +238,7 @@ const (
 	anotherObject = "bbbbbbbb-0000-0000-0000-0000000000f1"
 )
 
-// anotherIdentity is the configuration of another application, which Entra ID knows.
+// anotherIdentity returns the configuration of another application, which Entra ID knows.
 func (w *world) anotherIdentity(sim *azuresim.Sim) func(map[string]any) {
 	sim.AddApplication(azuresim.Application{ClientID: anotherClient, ObjectID: anotherObject,
 		Secrets: []azuresim.Secret{{Value: newSecret}}})
@@ -311,7 +311,7 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// certificate is the part of the configuration with a certificate instead of a secret.
+// certificate returns the part of the configuration with a certificate instead of a secret.
 func (w *world) certificate(file string) func(map[string]any) {
 	return w.azure(func(azure map[string]any) {
 		azure["servicePrincipal"] = map[string]any{"clientId": clientID, "certificateFile": file}

@@ -189,7 +189,7 @@ func (p *patient) serves(work inspect.Work) {
 	p.t.Cleanup(func() { server.Close() })
 }
 
-// ended is a certificate that is no longer valid, in PEM, and its key.
+// ended returns a certificate that is no longer valid, in PEM, and its key.
 func (p *patient) ended(of x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	p.t.Helper()
 	c, key := sign(&of, nil, nil)

@@ -97,7 +97,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	}
 }
 
-// healthy is a machine with nothing wrong.
+// healthy returns a machine with nothing wrong.
 func healthy(t *testing.T, joined bool) *patient {
 	t.Helper()
 	p := &patient{world: newWorld(t)}

@@ -200,7 +200,7 @@ func TestFailedDownload(t *testing.T) {
 	})
 }
 
-// withoutState is a tree without the agent's own records and its store.
+// withoutState returns a tree without the agent's own records and its store.
 func withoutState(tree string) string {
 	var lines []string
 	for line := range strings.SplitSeq(tree, "\n") {

@@ -76,7 +76,7 @@ func (k *kernel) change(family, table, name string, do func([]host.FilterRule) [
 
 const ufwRules = "/etc/ufw/user.rules"
 
-// owners are the firewall's chains and rules as its owner wrote them.
+// owners returns the firewall's chains and rules as its owner wrote them.
 func owners() []host.Filter {
 	ssh := []host.FilterRule{{Comment: "ssh", Accepts: true, Handle: 1}}
 	return []host.Filter{

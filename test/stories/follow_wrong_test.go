@@ -31,7 +31,7 @@ type wrongAnswer struct {
 	says string
 }
 
-// instead is an answer without a network.
+// instead returns an answer without a network.
 func instead(
 	status int, kind, body string, header ...string,
 ) func(*http.Request) (*http.Response, error) {
@@ -75,7 +75,7 @@ const (
 	bareNotFound = `{"error":{"code":"ResourceNotFound","message":"not found"}}`
 )
 
-// stone is the answer with the tombstone of a node, by an installation.
+// stone returns the answer with the tombstone of a node, by an installation.
 func stone(uid string, by keys) string {
 	return `{"error":{"code":"ResourceNotFound","additionalInfo":[{` +
 		`"type":"FlexNodeConfigTombstone","info":` + by.stone(uid) + `}]}}`
@@ -106,7 +106,7 @@ func bomb() string {
 	return packed.String()
 }
 
-// edited is a bundle in which a text is another.
+// edited returns a bundle in which a text is another.
 func edited(from, to string) func(*change.Delivery) {
 	return func(d *change.Delivery) {
 		d.Bundle = []byte(strings.Replace(string(d.Bundle), from, to, 1))

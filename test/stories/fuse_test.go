@@ -86,7 +86,7 @@ func (f *fuse) rest(p *process) {
 	}
 }
 
-// goroutine is the number of the goroutine that calls it.
+// goroutine returns the number of the goroutine that calls it.
 func goroutine() string {
 	var stack [64]byte
 	n := runtime.Stack(stack[:], false)

@@ -97,7 +97,7 @@ func illnesses() map[string]illness {
 	}
 }
 
-// crashing is a kubelet that systemd starts again every few milliseconds.
+// crashing returns a kubelet that systemd starts again every few milliseconds.
 func crashing(w *world) func() {
 	ctx, end := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})

@@ -23,7 +23,7 @@ func (w *world) back(name string) error {
 	})
 }
 
-// states are the states of the history, the newest first.
+// states returns the states of the history, the newest first.
 func (w *world) states() []string {
 	w.t.Helper()
 	past, err := inspect.History(w.t.Context(), &w.agent().Env)

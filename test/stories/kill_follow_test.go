@@ -25,7 +25,7 @@ const (
 	versionAfter, podsAfter   = "8", 42
 )
 
-// followedCampaigns are the transitions of a node that follows its flexNodeConfig.
+// followedCampaigns returns the transitions of a node that follows its flexNodeConfig.
 func followedCampaigns() []campaign {
 	change := func(w *world) {
 		w.offer = w.delivery(versionAfter, polledWith(newSecret), pods(podsAfter),
@@ -93,7 +93,7 @@ func followedCampaigns() []campaign {
 	}
 }
 
-// delivered is the configuration that was delivered last, as the daemon reads it.
+// delivered returns the configuration that was delivered last, as the daemon reads it.
 func (w *world) delivered(ctx context.Context, a *change.Agent) (change.Input, error) {
 	before, err := inspect.Applied(ctx, &a.Env)
 	if err != nil {
@@ -113,7 +113,7 @@ func (w *world) delivered(ctx context.Context, a *change.Agent) (change.Input, e
 	return change.Input{Config: c, Document: document, Origin: "url", Resource: resource}, err
 }
 
-// watches is the daemon's worker on a machine that follows.
+// watches returns the daemon's worker on a machine that follows.
 func (w *world) watches(ctx context.Context, a *change.Agent) *service.Watcher {
 	load := func() (change.Input, error) { return w.delivered(ctx, a) }
 	return &service.Watcher{Agent: a, Load: load}
@@ -184,7 +184,7 @@ func (w *world) has(record string) bool {
 // isLeaving reports whether the machine is being given back, or was.
 func (w *world) isLeaving() bool { return w.has(saved.TransitionFile) || w.bundle() == "" }
 
-// saysWhich is an error unless the machine says that it runs on a version, and does.
+// saysWhich returns an error unless the machine says that it runs on a version, and does.
 func (w *world) saysWhich(version string, pods int) error {
 	says, err := os.ReadFile(w.root + saved.StateDir + "/config-version.txt")
 	if err != nil || string(says) != version+"\n" || maxPods(w.root) != fmt.Sprint(pods) {
@@ -194,7 +194,7 @@ func (w *world) saysWhich(version string, pods int) error {
 	return nil
 }
 
-// keepsSecrets is an error unless credentials.json has the given ones of the node's secrets.
+// keepsSecrets returns an error unless credentials.json has the given ones of the node's secrets.
 func (w *world) keepsSecrets(want ...string) error {
 	kept, err := os.ReadFile(w.root + saved.StateDir + "/credentials.json")
 	for _, secret := range []string{firstSecret, newSecret} {

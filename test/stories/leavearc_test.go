@@ -46,7 +46,7 @@ func TestDeletedArcMachineLeaves(t *testing.T) {
 	}
 }
 
-// arcOfAProvider is a machine that a provider has join as an Arc machine. The provider keeps a
+// arcOfAProvider returns a machine that a provider has join as an Arc machine. The provider keeps a
 // secret.
 func arcOfAProvider(t *testing.T, secret string) (*world, *azuresim.Sim) {
 	t.Helper()

@@ -77,7 +77,7 @@ func modes(certificate string) []mode {
 	}
 }
 
-// modeConfig is the configuration of a mode.
+// modeConfig returns the configuration of a mode.
 func (w *world) modeConfig(azure func(map[string]any), more ...func(map[string]any)) config.Config {
 	w.t.Helper()
 	if azure != nil {

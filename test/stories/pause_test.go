@@ -55,7 +55,7 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-// pauseFile is the text of the machine's pause; "" without one.
+// pauseFile returns the text of the machine's pause; "" without one.
 func (s *serviceStory) pauseFile() string {
 	text, err := os.ReadFile(s.root + saved.StateDir + "/" + saved.PauseFile)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -77,7 +77,7 @@ func polledWith(secret string) func(map[string]any) {
 	}
 }
 
-// at is a change of the usual configuration: the provider is asked at another host.
+// at returns a change of the usual configuration: the provider is asked at another host.
 func at(host string) func(map[string]any) {
 	return func(c map[string]any) {
 		c["agent"].(map[string]any)["monitoring"] = map[string]any{"endpoint": "https://" + host}
@@ -101,7 +101,7 @@ func (s *serviceStory) onTrial(
 	}
 }
 
-// fails is an answer of a host that is not reached.
+// fails returns an answer of a host that is not reached.
 func fails(err error) func(*http.Request) (*http.Response, error) {
 	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
@@ -211,7 +211,7 @@ func otherName(*http.Request) (*http.Response, error) {
 	}
 }
 
-// unreachable are the ways in which a provider is not reached.
+// unreachable returns the ways in which a provider is not reached.
 func unreachable() map[string]error {
 	return map[string]error{
 		"DNS": &net.DNSError{Err: "no such host", Name: wrongHost, IsNotFound: true},

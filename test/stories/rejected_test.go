@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// other is a configuration that differs from the usual one in what kubelet does.
+// other returns a configuration that differs from the usual one in what kubelet does.
 func (w *world) other(pods int) config.Config {
 	return w.configuration(func(c map[string]any) {
 		c["node"].(map[string]any)["maxPods"] = pods

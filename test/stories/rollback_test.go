@@ -30,7 +30,7 @@ func azureOff(sim *azuresim.Sim, off *atomic.Bool) {
 	})
 }
 
-// modeWorld is a node of each mode in turn.
+// modeWorld returns a node of each mode in turn.
 func modeWorld(t *testing.T, n int, off *atomic.Bool) (*world, *azuresim.Sim, mode) {
 	t.Helper()
 	w, sim := azureWorld(t)

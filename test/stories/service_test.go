@@ -171,7 +171,7 @@ func (s *serviceStory) load() (change.Input, error) {
 	return change.Input{Config: c, Document: document, Origin: origin, Resource: resource}, err
 }
 
-// process is the agent of the service, with the pauses that it has in the field.
+// process returns the agent of the service, with the pauses that it has in the field.
 func (s *serviceStory) process() *change.Agent {
 	a := s.agent()
 	a.Poll, a.Settling, a.InService = 0, 0, true
@@ -371,7 +371,7 @@ func (s *serviceStory) takes(pods string) func() bool {
 // registered reports whether the cluster has the Node.
 func (s *serviceStory) registered() bool { return s.cluster.has("edge-1") }
 
-// told are the messages to systemd that begin with a word.
+// told returns the messages to systemd that begin with a word.
 func (s *serviceStory) told(word string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -409,7 +409,7 @@ func (s *serviceStory) condition(name string) health.Condition {
 	return conditions[i]
 }
 
-// drifts are the keys of what drifts.
+// drifts returns the keys of what drifts.
 func (s *serviceStory) drifts() []string {
 	keys := map[string]bool{}
 	for _, d := range s.is().Drift {

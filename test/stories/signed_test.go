@@ -83,7 +83,7 @@ func (k keys) signs(t testing.TB, bundle []byte) []byte {
 	return bundle
 }
 
-// stone is a tombstone.
+// stone returns a tombstone.
 func (k keys) stone(uid string) string {
 	stone := api.Tombstone{DeletedAt: time.Now().UTC(), UID: uid, ConfigVersion: "7", Epoch: 1}
 	stone.Signature = k.sign(signing.Statement{

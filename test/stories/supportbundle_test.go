@@ -187,7 +187,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	}
 }
 
-// encodings are the ways in which a secret may be written.
+// encodings returns the ways in which a secret may be written.
 func encodings(s string) []string {
 	quoted, _ := json.Marshal(s)
 	return []string{s, base64.StdEncoding.EncodeToString([]byte(s)),
@@ -195,7 +195,7 @@ func encodings(s string) []string {
 		hex.EncodeToString([]byte(s)), strings.Trim(string(quoted), `"`)}
 }
 
-// decodedRuns is all that a text has in base64, decoded at each of four beginnings.
+// decodedRuns returns all that a text has in base64, decoded at each of four beginnings.
 func decodedRuns(text string) string {
 	var all strings.Builder
 	other := func(r rune) bool {

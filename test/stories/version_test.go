@@ -46,7 +46,7 @@ func (w *world) kubernetes(version, offered string) func(map[string]any) {
 	}
 }
 
-// kubeletVersion is the version of the kubelet that is installed.
+// kubeletVersion returns the version of the kubelet that is installed.
 func (w *world) kubeletVersion() string {
 	target, _ := os.Readlink(filepath.Join(w.root, "/usr/local/bin/kubelet"))
 	text, _ := os.ReadFile(filepath.Join(w.root, target))
@@ -56,7 +56,7 @@ func (w *world) kubeletVersion() string {
 	return "v1.34.4"
 }
 
-// containerdVersion is the version of the containerd that runs.
+// containerdVersion returns the version of the containerd that runs.
 func (w *world) containerdVersion() string {
 	return cmp.Or(w.config.Containerd.Version, w.containerd)
 }

@@ -35,7 +35,7 @@ func (s *serviceStory) cordoned() (times int, now bool) {
 	return times, now
 }
 
-// minor is a change that drains the Node, within a minute.
+// minor returns a change that drains the Node, within a minute.
 func (s *serviceStory) minor() []func(map[string]any) {
 	return []func(map[string]any){s.kubernetes("1.35.1", "1.35.1"), func(c map[string]any) {
 		c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{"deadline": "1m"}

@@ -361,7 +361,7 @@ func (w *world) configuration(change ...func(map[string]any)) config.Config {
 	return parsed
 }
 
-// document is the text of a configuration.
+// document returns the text of a configuration.
 func (w *world) document(change ...func(map[string]any)) []byte {
 	w.t.Helper()
 	files, err := releases()

@@ -9,8 +9,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// Another team registers the API server of the first one under its own id: it is refused, and
-// nothing of the first one's is made, deleted or denied.
+// Another team registers the first one's API server under its own id: the registration is refused,
+// and nothing of the first one's is created, deleted or denied.
 func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
@@ -52,7 +52,7 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 	})
 }
 
-// holds is the API server of the first registration, if it is its own.
+// holds returns the API server of the first registration, if it has one.
 func (w *world) holds() string {
 	w.t.Helper()
 	c := w.cluster(factory)
@@ -63,12 +63,12 @@ func (w *world) holds() string {
 	return c.APIServer
 }
 
-// serverOf names the API server of a fake.
+// serverOf returns the identifier of a fake's API server.
 func serverOf(name string) string {
 	return newFakeCluster(name).connection().server("uid-of-" + name)
 }
 
-// A registration that moves to another API server gives its former one back.
+// A registration that moves to another API server releases the previous one.
 func TestARegistrationMoves(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.source.point(factory, newFakeCluster("moved"))

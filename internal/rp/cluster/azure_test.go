@@ -21,7 +21,7 @@ import (
 // ownerRole is the role "Owner" of Azure.
 const ownerRole = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 
-// newManager asks a simulated Azure that has one cluster, with its clock.
+// newManager returns a source that asks a simulated Azure with one cluster, and its clock.
 func newManager(t *testing.T, k azuresim.Cluster, now func() time.Time) (
 	*ResourceManager, *azuresim.Sim,
 ) {
@@ -56,7 +56,7 @@ func newManager(t *testing.T, k azuresim.Cluster, now func() time.Time) (
 }
 
 // A cluster without local accounts is reached with the provider's own tokens, which are renewed
-// without another connection.
+// without a new connection.
 func TestLocalAccountsAreDisabled(t *testing.T) {
 	t.Parallel()
 	var token atomic.Pointer[string]
@@ -84,7 +84,7 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	}
 }
 
-// Static credentials are used where the operator allows it, and nowhere else.
+// Static credentials are used only if the operator allows them.
 func TestStaticCredentials(t *testing.T) {
 	t.Parallel()
 	admin := kubeconfig("https://factory.example:6443", string(testCA()), "admin-token")
@@ -102,7 +102,7 @@ func TestStaticCredentials(t *testing.T) {
 	}
 }
 
-// Resource Manager is asked seldom, and sooner when its last answer is of no use.
+// Resource Manager gets few requests, and an earlier one if its last answer was of no use.
 func TestAnswersOfResourceManager(t *testing.T) {
 	t.Parallel()
 	var now atomic.Int64

@@ -24,7 +24,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// kubeconfig is a kubeconfig of a server.
+// kubeconfig returns a kubeconfig of a server.
 func kubeconfig(server, ca, token string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -35,15 +35,15 @@ current-context: c
 `, server, base64.StdEncoding.EncodeToString([]byte(ca)), token)
 }
 
-// replace writes a file as rotators do.
+// replace replaces a file like a rotator.
 func replace(t testing.TB, path, text string) {
 	t.Helper()
 	must(0, os.WriteFile(path+".new", []byte(text), 0o600))
 	must(0, os.Rename(path+".new", path))
 }
 
-// A kubeconfig that is replaced is used by the probe, the approver and the Node watch within ten
-// seconds, also when only its token is another.
+// The probe, the approver and the Node watch use a replaced kubeconfig within ten seconds, even if
+// only its token has changed.
 func TestAKubeconfigIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -95,7 +95,7 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 	})
 }
 
-// A connection that is refused is made again, with what the source gives then.
+// A refused connection is made again, with the source's present access.
 func TestARefusedConnectionIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
@@ -122,7 +122,7 @@ func TestARefusedConnectionIsMadeAgain(t *testing.T) {
 	})
 }
 
-// apiServer is an API server that takes one token.
+// apiServer starts an API server that accepts one token.
 func apiServer(t *testing.T, token *atomic.Pointer[string]) (url, ca string) {
 	t.Helper()
 	says := func(text string) http.HandlerFunc {
@@ -150,7 +150,7 @@ func apiServer(t *testing.T, token *atomic.Pointer[string]) (url, ca string) {
 	return h.URL, h.ca
 }
 
-// A real connection: what it asks, and what makes it doubtful.
+// A real connection: its requests, and when it is doubtful.
 func TestAConnection(t *testing.T) {
 	var token atomic.Pointer[string]
 	good, bad := "good", "another"
@@ -182,8 +182,8 @@ func TestAConnection(t *testing.T) {
 	}
 }
 
-// A kubeconfig belongs to the cluster that the operator has bound it to, and every file that it
-// names is part of it.
+// A kubeconfig is used only for the cluster that the operator has bound it to, and a change of any
+// file that it names counts.
 func TestBindings(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "factory.yaml")
@@ -235,7 +235,7 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// A binding that is taken away ends the work in the cluster.
+// The work in a cluster ends when its binding is removed.
 func TestABindingIsTakenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
@@ -268,7 +268,7 @@ func (s *switched) Access(ctx context.Context, c flexnode.Cluster, again bool) (
 	return s.present.Load().Access(ctx, c, again)
 }
 
-// fakeTokens issues a token with a number.
+// fakeTokens issues numbered tokens.
 type fakeTokens struct {
 	issued atomic.Int64
 	scope  atomic.Pointer[string]
@@ -281,8 +281,8 @@ func (f *fakeTokens) GetToken(
 	return azcore.AccessToken{Token: fmt.Sprintf("token-%d", f.issued.Load())}, nil
 }
 
-// N18: a kubeconfig is parsed again when its file is another, has another size or another time, and
-// always if other files count as well.
+// N18: a kubeconfig is parsed again when its file, size or time changes, and always if it may name
+// other files.
 func TestKubeconfigsAreParsedWhenTheyChange(t *testing.T) {
 	path, ca := filepath.Join(t.TempDir(), "factory.yaml"), string(testCA())
 	binding := Binding{ClusterID: factoryID, Kubeconfig: path}

@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// The owner of a registration sees nothing of the operator's files and addresses.
+// The owner of a registration sees none of the operator's files and addresses.
 func TestUnreachableTellsNoSecrets(t *testing.T) {
 	for want, cause := range map[string]error{
 		"was deleted or moved": fmt.Errorf("cannot get it: %w", &azcore.ResponseError{
@@ -46,7 +46,7 @@ func TestUnreachableTellsNoSecrets(t *testing.T) {
 	}
 }
 
-// azure is a source that can forget a cluster.
+// azure is a source that can lose a cluster.
 type azure struct {
 	Source
 	gone atomic.Bool
@@ -60,7 +60,8 @@ func (a *azure) Access(ctx context.Context, c flexnode.Cluster, again bool) (Acc
 	return a.Source.Access(ctx, c, again)
 }
 
-// A registration says that its cluster was deleted or moved in Azure; while it answers, it is used.
+// A registration shows that its cluster was deleted or moved in Azure; while that answers, it is
+// used.
 func TestAClusterThatAzureDoesNotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")

@@ -36,8 +36,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// A cluster that does harm is left after a moment, and told so; another cluster of the same
-// provider does not notice, and the provider stays small.
+// The provider leaves a harmful cluster after a moment and reports that; it does not affect another
+// cluster, and the provider's memory stays small.
 func TestAHostileCluster(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	for what, answers := range map[string]map[string]http.HandlerFunc{
@@ -90,7 +90,7 @@ func TestAHostileCluster(t *testing.T) {
 	}
 }
 
-// An API server that takes requests and answers them slowly, or never, holds up no other cluster.
+// An API server that answers slowly or never does not delay any other cluster.
 func TestAClusterThatStalls(t *testing.T) {
 	stall := func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
@@ -109,7 +109,7 @@ func TestAClusterThatStalls(t *testing.T) {
 	})
 }
 
-// A Node that Kubernetes could not store does not end the provider, and the others are seen.
+// A Node that Kubernetes could not store does not crash the provider or hide the other Nodes.
 func TestAHostileNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.pool("10.244.0.0/16", 24)
@@ -133,8 +133,8 @@ func TestAHostileNode(t *testing.T) {
 	})
 }
 
-// A panic in what is done for a cluster ends the work in that cluster alone, is counted, and the
-// work starts again after a pause that grows.
+// A panic in the work for a cluster ends only the session with that cluster and is counted; the
+// work starts again after a growing pause.
 func TestAPanicEndsTheSession(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		counts := &seenCounts{}
@@ -169,7 +169,7 @@ func TestAPanicEndsTheSession(t *testing.T) {
 	})
 }
 
-// A panic in a goroutine of client-go ends no process either.
+// A panic in a goroutine of client-go does not end the process.
 func TestAPanicInAWatch(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.PrependReactor("list", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
@@ -185,8 +185,8 @@ func TestAPanicInAWatch(t *testing.T) {
 	})
 }
 
-// Work on a cluster that does not end when it is another replica's, such as a program that hangs,
-// holds up neither other clusters nor the end of the provider.
+// Work on a cluster that does not end after its ownership, such as in a program that hangs, delays
+// neither other clusters nor the end of the provider.
 func TestWorkThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -231,7 +231,7 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 	})
 }
 
-// giantRequest is a certificate request with an RSA key of so many bits, and a signature.
+// giantRequest returns a certificate request with an RSA key of so many bits, and a signature.
 func giantRequest(bits int) []byte {
 	n := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))
 	n.Add(n, big.NewInt(1))
@@ -255,7 +255,7 @@ func giantRequest(bits int) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-// Requests with keys that no kubelet makes are refused before anything is computed with them.
+// Requests with keys that no kubelet makes are denied before any computation with the keys.
 func TestGiantKeys(t *testing.T) {
 	for bits, want := range map[int]string{
 		4096: "is not signed", 1024: "key", 8192: "key", 32 << 10: "key", 64 << 10: "no request",
@@ -275,8 +275,8 @@ func TestGiantKeys(t *testing.T) {
 	}
 }
 
-// What is kept of a certificate request is what is used of it, and nothing of one that is larger
-// than any kubelet's.
+// A reduced certificate request has exactly the parts that are used; one that is larger than any
+// kubelet's is reduced to nothing.
 func TestRequestsAreReduced(t *testing.T) {
 	r := csr("x", "abcdef", "edge-1", newKey())
 	want := readCSR(r)
@@ -302,8 +302,8 @@ func TestRequestsAreReduced(t *testing.T) {
 	}
 }
 
-// An API server that shows requests without their answer again and again gets one answer to each,
-// and not more reviews than its budget; the request of a new machine is among them.
+// An API server that keeps showing requests without their answers gets one answer to each, within
+// the budget of reviews; a new machine's request is among them.
 func TestRequestsAreReviewedOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
@@ -339,8 +339,8 @@ func TestRequestsAreReviewedOnce(t *testing.T) {
 	})
 }
 
-// As many Nodes and addresses as the provider holds take little memory, and a request with as many
-// addresses as fit takes little time.
+// The max number of Nodes and addresses takes little memory, and a request with the max number of
+// addresses takes little time.
 func TestManyAddresses(t *testing.T) {
 	s := &session{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc,
 		cache.Indexers{byAddress: addressesOf})}
@@ -380,8 +380,8 @@ func TestManyAddresses(t *testing.T) {
 	}
 }
 
-// A kubeconfig that names files or a proxy, or trusts everybody, is refused unless its binding is
-// trusted, one that names a program always; and nothing that it names is opened or run.
+// A kubeconfig that names files or a proxy, or skips TLS verification, is refused unless its
+// binding is trusted; one that names a program always is. Nothing that it names is opened or run.
 func TestKubeconfigsOfTeams(t *testing.T) {
 	dir := t.TempDir()
 	path, ran := filepath.Join(dir, "team.yaml"), filepath.Join(dir, "ran")
@@ -433,8 +433,8 @@ func TestKubeconfigsOfTeams(t *testing.T) {
 	}
 }
 
-// An API server that says the uid of another cluster's, under a CA of its own, is not taken for
-// that, also if it comes first.
+// An API server that claims another cluster's uid, under a CA of its own, does not pass for it,
+// even if it comes first.
 func TestAnAPIServerIsKnownByItsCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -468,7 +468,7 @@ func TestAnAPIServerIsKnownByItsCA(t *testing.T) {
 	}
 }
 
-// FuzzNode is about whatever an API server says to be a Node.
+// FuzzNode reads arbitrary Nodes of an API server.
 func FuzzNode(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"n","labels":{"kubernetes.azure.com/managed":"false"}},` +
 		`"spec":{"podCIDRs":["10.1.0.0/24"],"taints":[{"key":"a","effect":"NoSchedule"}]},` +
@@ -496,7 +496,7 @@ func FuzzNode(f *testing.F) {
 	})
 }
 
-// FuzzCertificateRequest is about whatever an API server says to be a certificate request.
+// FuzzCertificateRequest reads arbitrary certificate requests of an API server.
 func FuzzCertificateRequest(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"n"},"spec":{"username":"system:node:n"}}`),
 		csr("x", "abcdef", "n", newKey()).Spec.Request)
@@ -518,7 +518,7 @@ func FuzzCertificateRequest(f *testing.F) {
 	})
 }
 
-// FuzzKubeconfig is about whatever a team says to be its kubeconfig.
+// FuzzKubeconfig reads arbitrary kubeconfigs of a team.
 func FuzzKubeconfig(f *testing.F) {
 	f.Add([]byte(kubeconfig("https://a.example", string(testCA()), "x")))
 	f.Add([]byte(`{"users":[{"name":"u","user":{"exec":{"command":"x"}}}]}`))

@@ -27,8 +27,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// hostile is an API server that answers as one should, but for the paths that a test gives another
-// answer.
+// hostile is an API server that answers correctly, except at the paths for which a test sets
+// another answer.
 type hostile struct {
 	*httptest.Server
 	config  string // a kubeconfig of it
@@ -49,7 +49,7 @@ func newHostile(t testing.TB, answers map[string]http.HandlerFunc) *hostile {
 	return h
 }
 
-// ServeHTTP answers in JSON, and as a real API server in protobuf if the request prefers that.
+// ServeHTTP answers in JSON or, like a real API server, in protobuf if the request prefers that.
 func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.Contains(r.Header.Get("Accept"), "protobuf") {
 		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
@@ -93,7 +93,7 @@ func (h *hostile) dial(t testing.TB) *Connection {
 	return must(Dial(Access{Config: must(plainConfig([]byte(h.config))), Local: true}))
 }
 
-// endless writes a text, and then another one again and again until the connection ends.
+// endless writes head, and then again repeatedly until the connection ends.
 func endless(head, again string) http.HandlerFunc {
 	again = strings.Repeat(again, 1+(64<<10)/len(again))
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -104,7 +104,7 @@ func endless(head, again string) http.HandlerFunc {
 	}
 }
 
-// bomb answers with little that unpacks to 256 MiB of JSON.
+// bomb sends a small answer that unpacks to 256 MiB of JSON.
 func bomb(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Encoding", "gzip")
 	w.Write(packedBomb())
@@ -122,8 +122,8 @@ var packedBomb = sync.OnceValue(func() []byte {
 	return packed.Bytes()
 })
 
-// heapGrowth returns by how much the heap grows at most while something is done, with Go's default
-// for the collection of garbage.
+// heapGrowth returns the max growth of the heap while do runs, with Go's default for garbage
+// collection.
 func heapGrowth(do func()) int {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	runtime.GC()
@@ -148,8 +148,7 @@ const (
 	ownPath   = "/api/v1/namespaces/default/services/kubernetes"
 )
 
-// Whatever an API server answers, it is not read further than what one answers can be, and takes
-// little memory and time.
+// Any answer of an API server is read only up to a limit, and takes little memory and time.
 func TestAnswersAreBounded(t *testing.T) {
 	packedBomb() // which takes a while
 	const service = `{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u","annotations":{"a":"`
@@ -210,7 +209,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// The largest page that is read, of the values that take most memory, takes little.
+// The largest accepted page, of the values that take most memory, takes little.
 func TestTheLargestPage(t *testing.T) {
 	h := newHostile(t, map[string]http.HandlerFunc{
 		nodesPath: func(w http.ResponseWriter, _ *http.Request) {
@@ -241,8 +240,8 @@ func failing(answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// What a real API server answers passes: a page of large Nodes, and events one after the other for
-// much longer than one of them may be.
+// Answers of a real API server pass: a page of large Nodes, and a stream of events that is much
+// longer than the limit of one event.
 func TestUsualAnswersPass(t *testing.T) {
 	node := func(i int) string {
 		return fmt.Sprintf(`{"metadata":{"name":"n-%d","resourceVersion":"7"},`+
@@ -279,7 +278,7 @@ func TestUsualAnswersPass(t *testing.T) {
 	}
 }
 
-// A redirect is not followed, and no credential goes where it leads to.
+// A redirect is not followed, and its target gets no credential.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var hits atomic.Int64
 	other := newHostile(t, nil)
@@ -294,8 +293,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// An API server at an address of the provider's own, however it is called, is refused unless its
-// binding allows that.
+// An API server at one of the provider's own addresses, by any name, is refused unless its binding
+// allows that.
 func TestLocalAddressesAreRefused(t *testing.T) {
 	h := newHostile(t, nil)
 	config := must(plainConfig([]byte(h.config)))
@@ -322,7 +321,7 @@ func TestLocalAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// Lists are read in pages, as they are now.
+// Lists are read in pages, in their present state.
 func TestListsAreReadInPages(t *testing.T) {
 	var asked []string
 	h := newHostile(t, map[string]http.HandlerFunc{
@@ -350,7 +349,7 @@ func TestListsAreReadInPages(t *testing.T) {
 	}
 }
 
-// Nodes without end, on one page after the other or on pages without any, end the session.
+// Endless Nodes, in pages or on pages without any, end the session.
 func TestTooManyNodes(t *testing.T) {
 	for what, items := range map[string]int{"many": pageItems, "none": 0} {
 		t.Run(what, func(t *testing.T) {
@@ -377,7 +376,7 @@ func TestTooManyNodes(t *testing.T) {
 	}
 }
 
-// nodes are its Nodes, as they are watched.
+// nodes returns the watch of its Nodes.
 func (h *hostile) nodes(t testing.TB, budget int, fail func(error)) kind {
 	p := newPool(firstPause, lastPause)
 	t.Cleanup(p.queue.ShutDown)
@@ -387,7 +386,7 @@ func (h *hostile) nodes(t testing.TB, budget int, fail func(error)) kind {
 	return k
 }
 
-// seenCounts counts sessions that were ended, by why.
+// seenCounts counts sessions that were ended, by reason.
 type seenCounts struct{ panics, limits, left atomic.Int64 }
 
 func (c *seenCounts) count(event string) {
@@ -401,7 +400,7 @@ func (c *seenCounts) count(event string) {
 	}
 }
 
-// withHostile is a provider of two clusters: the factory, and the harbour, whose API server is
+// withHostile returns a provider of two clusters: the factory, and the harbour, whose API server is
 // hostile.
 func withHostile(t *testing.T, h *hostile) (*world, *fakeCluster, *seenCounts) {
 	t.Helper()
@@ -439,7 +438,7 @@ func (s sourceOf) Access(ctx context.Context, c flexnode.Cluster, _ bool) (Acces
 	return s(ctx, c)
 }
 
-// until waits for something that happens soon.
+// until waits for a condition that holds soon.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {

@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 )
 
-// requestFor is a certificate request with its certificate, approved for a reason.
+// requestFor returns a certificate request with its certificate, approved for a reason.
 func requestFor(leaf *x509.Certificate, reason string) *certificates.CertificateSigningRequest {
 	csr := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr"}}
 	csr.Spec.SignerName = certificates.KubeAPIServerClientKubeletSignerName

@@ -25,7 +25,7 @@ type replica struct {
 	stop   func()
 }
 
-// join makes another replica that takes part in the work.
+// joinReplica starts another replica that takes part in the work.
 func joinReplica(w *world, name string) *replica {
 	t := w.t
 	t.Helper()
@@ -51,7 +51,7 @@ func joinReplica(w *world, name string) *replica {
 	return r
 }
 
-// works tells on which clusters a replica may work.
+// works returns the clusters on which a replica may work.
 func (r *replica) works() string {
 	r.manager.mu.RLock()
 	defer r.manager.mu.RUnlock()
@@ -65,8 +65,8 @@ func (r *replica) works() string {
 	return strings.Join(keys, " ")
 }
 
-// Replicas share the clusters; when one is killed or leaves the other takes its clusters over, and
-// there are never two owners.
+// Replicas share the clusters. When one is killed or leaves, the other takes over its clusters, and
+// no cluster ever has two owners.
 func TestReplicasShareTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := registered(t)
@@ -117,7 +117,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 	})
 }
 
-// N10: a cluster that its owner does not reach goes to a replica that does.
+// N10: a cluster that its owner does not reach moves to a replica that does.
 func TestAClusterGoesToWhoReachesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := registered(t)
@@ -139,7 +139,7 @@ func TestAClusterGoesToWhoReachesIt(t *testing.T) {
 	})
 }
 
-// A replica whose store fails for a while goes on when it is back, without another start.
+// A replica whose store fails for a while continues afterwards, without a restart.
 func TestAFailingStoreEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := registered(t)
@@ -156,7 +156,7 @@ func TestAFailingStoreEndsNothing(t *testing.T) {
 	})
 }
 
-// N18: an owned cluster costs few goroutines while there is nothing to do in it.
+// N18: an owned cluster without tasks costs few goroutines.
 func TestIdleClustersCostLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -176,8 +176,8 @@ func TestIdleClustersCostLittle(t *testing.T) {
 	})
 }
 
-// N18: however many clusters stall, others get their turn; none has more than its places, and what
-// is closed is not begun.
+// N18: however many clusters stall, others get their turn; no cluster exceeds its places, and a
+// closed line starts no task.
 func TestClustersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(firstPause, lastPause)
@@ -222,8 +222,8 @@ func TestClustersTakeTurns(t *testing.T) {
 	})
 }
 
-// A task is done once however often it is added, again if it was added while it was done, and later
-// after a failure.
+// A task runs once however often it is added, again if it was added while it ran, and later after a
+// failure.
 func TestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(firstPause, lastPause)

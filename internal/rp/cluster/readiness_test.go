@@ -22,7 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// node is a Node as kubelet writes it.
+// kubeNode returns a Node as kubelet writes it.
 func kubeNode(name string, ready corev1.ConditionStatus) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"x": "y"}},
@@ -51,7 +51,7 @@ func (c *fakeCluster) leave(name string) {
 	pass(2 * readinessPause)
 }
 
-// Ready follows the Node object, also when that is deleted, and when it comes back.
+// Ready follows the Node object, through its deletion and its return.
 func TestReady(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		const key = factory + "/edge-1"
@@ -88,7 +88,7 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// A Node that was deleted while the cluster had no owner is found by the next owner.
+// The next owner notices a Node that was deleted while the cluster had no owner.
 func TestANodeThatWentUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := registered(t)
@@ -147,7 +147,7 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 	})
 }
 
-// A node that is deleted gets no status again, and its successor none of its.
+// A deleted node gets no status, and its successor does not inherit one.
 func TestADeletedNodeGetsNoStatus(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
@@ -166,7 +166,7 @@ func TestADeletedNodeGetsNoStatus(t *testing.T) {
 	})
 }
 
-// Each part that is kept of a Node is as it was, whatever the others are.
+// Each part of a reduced Node is unchanged, whatever the others are.
 func TestPartsOfANode(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 11, 22, 10, 0, 7, 0, time.UTC))
 	for _, configured := range []bool{false, true} {
@@ -202,7 +202,7 @@ func TestPartsOfANode(t *testing.T) {
 	}
 }
 
-// The Nodes of a cluster take little in the memory of its owner, with the cache that they are in.
+// The Nodes of a cluster take little memory of its owner, including their cache.
 func TestNodesAreSmall(t *testing.T) {
 	const nodes, most = 10_000, 256
 	heap := func() int {

@@ -32,8 +32,8 @@ func (c *fakeCluster) secret(id string, labels map[string]string) {
 	}, metav1.CreateOptions{}))
 }
 
-// Two installations of the provider, and the operator himself, share an API server: each leaves the
-// others' Secrets and requests alone.
+// Two installations of the provider, and the operator, share an API server: each leaves the others'
+// Secrets and requests alone.
 func TestOthersAreLeftAlone(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		marks := w.manager.working[factory].marks()
@@ -58,7 +58,8 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	})
 }
 
-// A foreign token has the id that was drawn: it is left alone, ours gets another.
+// Another owner's token has the id that was drawn: it is left alone, and the provider draws
+// another.
 func TestTokenIDIsTaken(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.Down.Store(true)
@@ -78,9 +79,9 @@ func TestTokenIDIsTaken(t *testing.T) {
 	})
 }
 
-// A node whose credential has expired while its cluster was never reached is Failed; it is rendered
+// A node whose credential expired before its cluster was ever reached is Failed; it is rendered
 // when the cluster answers. One that cannot be rendered is tried once, and again when the cluster
-// has another version. New facts reach both, whatever has become of a credential.
+// has another version. New facts reach both, with or without a credential.
 func TestFailedNodesAreRendered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
@@ -123,7 +124,7 @@ func TestFailedNodesAreRendered(t *testing.T) {
 	})
 }
 
-// moveAPIServer gives the factory another address, which its nodes receive.
+// moveAPIServer gives the factory's nodes another address of the API server.
 func (w *world) moveAPIServer(url string) {
 	w.t.Helper()
 	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
@@ -132,8 +133,8 @@ func (w *world) moveAPIServer(url string) {
 	pass(5 * time.Second)
 }
 
-// New facts of a cluster reach all its nodes, as another version, with only that layer replaced;
-// also the configurations that wait for machines.
+// New facts of a cluster reach all its nodes in a new version, in which only that layer is
+// replaced, and also the configurations that wait for machines.
 func TestNewFactsAreANewVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 120 // more than two batches
@@ -176,7 +177,7 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 	})
 }
 
-// What works in a session that was refused meanwhile is not given another's knowledge.
+// Work in a session that was refused meanwhile does not get the data of another session.
 func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		worker := w.manager.working[factory]
@@ -200,8 +201,8 @@ func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// A cluster that approves our tokens' requests by itself, or whose kubelets may delete Nodes, has a
-// warning in its status.
+// A cluster that approves requests with the provider's tokens itself, or whose kubelets may delete
+// Nodes, has a warning in its status.
 func TestRightsThatAreTooWide(t *testing.T) {
 	for want, allowed := range map[string]func(authorization.SubjectAccessReviewSpec) bool{
 		"by itself": func(s authorization.SubjectAccessReviewSpec) bool {
@@ -230,8 +231,8 @@ func TestRightsThatAreTooWide(t *testing.T) {
 	}
 }
 
-// The address of the DNS service is taken from the registration, else the cluster, else Resource
-// Manager. Without any of them the owner of the registration reads what to set.
+// The address of the DNS service comes from the registration, else from the cluster, else from
+// Resource Manager. Without any of them the registration's owner is asked to set it.
 func TestWhoSaysWhereDNSIs(t *testing.T) {
 	const owners, clusters = "10.96.0.1", "10.96.0.2"
 	for _, tt := range []struct{ own, cluster, want string }{
@@ -264,7 +265,7 @@ func TestWhoSaysWhereDNSIs(t *testing.T) {
 	}
 }
 
-// What is probed again and again writes nothing as long as nothing is new.
+// Repeated probes write nothing while nothing changes.
 func TestProbesOfTheSameWriteNothing(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		pass(time.Minute)
@@ -277,7 +278,7 @@ func TestProbesOfTheSameWriteNothing(t *testing.T) {
 	})
 }
 
-// Who does not own the cluster any more has no effects in it and in the store.
+// A replica that does not own the cluster any more has no effects in it or in the store.
 func TestNoEffectsWithoutOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := registered(t)

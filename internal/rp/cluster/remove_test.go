@@ -31,8 +31,8 @@ func (w *world) markDeletion(key string, wipe bool) {
 	synctest.Wait()
 }
 
-// fill gives the factory nodes with pod subnets, client secrets, states and credentials, one of
-// which a machine joins with that its node does not refer to any more.
+// fill gives the factory nodes with pod subnets, client secrets, states and credentials; a machine
+// joins with one of these that its node does not refer to any more.
 func (w *world) fill(c *fakeCluster, nodes int) {
 	w.t.Helper()
 	w.pool("10.0.0.0/8", 24)
@@ -57,7 +57,7 @@ func (w *world) fill(c *fakeCluster, nodes int) {
 	}
 }
 
-// checkGone checks that nothing of the factory is left but its tombstones.
+// checkGone checks that only tombstones of the factory are left.
 func (w *world) checkGone(nodes int, wipe bool) {
 	w.t.Helper()
 	s := w.store
@@ -89,8 +89,7 @@ func (w *world) checkGone(nodes int, wipe bool) {
 	}
 }
 
-// The deletion of a registration deletes what belongs to it, and wipes machines only if that was
-// asked for.
+// The deletion of a registration deletes all its rows, and wipes machines only on request.
 func TestARegistrationIsDeleted(t *testing.T) {
 	for _, wipe := range []bool{false, true} {
 		t.Run(fmt.Sprintf("wipe %v", wipe), func(t *testing.T) {
@@ -115,7 +114,7 @@ func TestARegistrationIsDeleted(t *testing.T) {
 	}
 }
 
-// A deletion that is aborted leaves the nodes that are left as they are.
+// An aborted deletion leaves the remaining nodes unchanged.
 func TestADeletionIsAborted(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.fill(c, 20)
@@ -129,7 +128,7 @@ func TestADeletionIsAborted(t *testing.T) {
 	})
 }
 
-// A registration is deleted although its cluster does not answer; tokens in it expire.
+// A registration is deleted even if its cluster does not answer; tokens in it expire.
 func TestARegistrationOfADeadClusterIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 40
@@ -145,7 +144,7 @@ func TestARegistrationOfADeadClusterIsDeleted(t *testing.T) {
 	})
 }
 
-// A cluster that was never reached has nothing to wait for.
+// The deletion of a cluster that was never reached does not wait for it.
 func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
@@ -160,8 +159,8 @@ func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
 	})
 }
 
-// A registration that is made again at once, while the same replica owns it, is deleted again with
-// all its credentials.
+// A registration that is made again at once, while the same replica owns it, can be deleted again,
+// with all its credentials.
 func TestARegistrationIsDeletedTwice(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.fill(c, 2)
@@ -187,7 +186,7 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 	})
 }
 
-// Killed after each thing that is done, the next owner goes on; in between no request is approved.
+// After a kill at any effect the next owner continues; no request is approved in between.
 func TestADeletionIsKilledAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: a run for each write takes long; make test has it")

@@ -25,7 +25,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// newKey is a machine's private key.
+// newKey returns a machine's private key.
 func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 // csr returns kubelet's request with a token.
@@ -80,14 +80,14 @@ func (c *fakeCluster) ask(r *certificates.CertificateSigningRequest) string {
 	return c.answer(r.Name)
 }
 
-// approveAs approves a request in place of another approver.
+// approveAs approves a request like another approver.
 func (c *fakeCluster) approveAs(r *certificates.CertificateSigningRequest) {
 	r.Status.Conditions = append(r.Status.Conditions,
 		certificates.CertificateSigningRequestCondition{Type: certificates.CertificateApproved,
 			Status: corev1.ConditionTrue, Reason: "AutoApproved"})
 }
 
-// issue has the certificate be there, as kube-controller-manager does.
+// issue adds the certificate, like kube-controller-manager.
 func (c *fakeCluster) issue(name string) {
 	client := c.CertificatesV1().CertificateSigningRequests()
 	r := must(client.Get(context.Background(), name, metav1.GetOptions{}))
@@ -96,8 +96,7 @@ func (c *fakeCluster) issue(name string) {
 	pass(time.Second)
 }
 
-// removals counts what is removed from where machines fetch it. It is a delivery that does not tell
-// how often a configuration was read, as that of blobs.
+// removals is a delivery that counts removed configurations. Like Blobs, it does not count reads.
 type removals struct {
 	credential.Delivery
 	n atomic.Int64
@@ -108,8 +107,8 @@ func (d *removals) Remove(ctx context.Context, key string) error {
 	return d.Delivery.Remove(ctx, key)
 }
 
-// What a URL hands out is removed as soon as its token was used, not when the credential ends, or
-// as its node's identity joins, also where reads of it are not reported.
+// The configuration of a URL is removed as soon as its token was used or its node's identity has
+// joined, not when the credential ends, even if reads are not counted.
 func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		delivery := &removals{Delivery: w.credentials.Delivery}
@@ -155,8 +154,8 @@ func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Cre
 	}
 }
 
-// Another approver approves the request (an auto-approver, an administrator, the provider before it
-// was restored): the token is used up all the same.
+// Another approver approves the request (an auto-approver, an administrator, the provider before a
+// restore): the token is used up in any case.
 func TestApprovedBySomebodyElse(t *testing.T) {
 	for name, node := range map[string]string{"its node": "edge-1", "another node": "edge-2"} {
 		t.Run(name, func(t *testing.T) {
@@ -183,8 +182,8 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 	}
 }
 
-// A node's own identity gets the certificate of that node and of no other; strangers are left to
-// others.
+// A node's own identity gets the certificate of that node and of no other; requests of strangers
+// are left to other approvers.
 func TestIdentities(t *testing.T) {
 	const one, two = "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -235,8 +234,8 @@ func TestIdentities(t *testing.T) {
 	})
 }
 
-// No caller gets the certificate of a Node that is not a flex node's; one that has joined may
-// again.
+// No caller gets the certificate of a Node that is not a flex node; a machine that has joined can
+// get another one.
 func TestTheNameOfAnotherNode(t *testing.T) {
 	const user = "aaaaaaaa-0000-0000-0000-000000000001"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -283,7 +282,7 @@ func TestAnotherInstallationsNode(t *testing.T) {
 	})
 }
 
-// A request that could not be answered is answered soon, without waiting for a resync.
+// A request whose answer failed is answered soon, without a resync.
 func TestARequestIsRetried(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
@@ -296,7 +295,7 @@ func TestARequestIsRetried(t *testing.T) {
 	})
 }
 
-// Requests that are refused, regardless of their signer.
+// Invalid requests are denied, for any signer.
 func TestFlaws(t *testing.T) {
 	key := newKey()
 	good := func() *certificates.CertificateSigningRequest { return csr("x", "abcdef", "n", key) }
@@ -340,8 +339,8 @@ func TestFlaws(t *testing.T) {
 	}
 }
 
-// While the index is behind, a machine that was a node of that name gets no certificate, and the
-// one that is the node does.
+// While the index is behind, the node's former machine gets no certificate, and its present one
+// does.
 func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		one, two := "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"

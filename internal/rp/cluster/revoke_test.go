@@ -48,7 +48,7 @@ func renewal(name, node, id string) *certificates.CertificateSigningRequest {
 	return c
 }
 
-// revoked is the ConfigMap, as "name=ids;".
+// revoked returns the ConfigMap, as "name=ids;".
 func (c *fakeCluster) revoked() string {
 	is := must(c.CoreV1().ConfigMaps("kube-system").
 		Get(context.Background(), revokedName, metav1.GetOptions{}))
@@ -61,7 +61,7 @@ func (c *fakeCluster) revoked() string {
 	return text.String()
 }
 
-// setRevoked changes the ConfigMap as another does.
+// setRevoked changes the ConfigMap like another client.
 func (c *fakeCluster) setRevoked(name, ids string) {
 	client := c.CoreV1().ConfigMaps("kube-system")
 	is := must(client.Get(context.Background(), revokedName, metav1.GetOptions{}))
@@ -72,7 +72,7 @@ func (c *fakeCluster) setRevoked(name, ids string) {
 	must(client.Update(context.Background(), is, metav1.UpdateOptions{}))
 }
 
-// join has a machine join with the token of a node, and returns the id of its certificate.
+// join joins a machine with the token of a node, and returns the id of its certificate.
 func (w *world) join(c *fakeCluster, node, request string) string {
 	w.t.Helper()
 	id := w.token(node)
@@ -82,7 +82,7 @@ func (w *world) join(c *fakeCluster, node, request string) string {
 	return c.sign(request)
 }
 
-// remove deletes a node, whose machine may write for a time.
+// remove deletes a node, whose machine may write for some time.
 func (w *world) remove(node string, after time.Duration) {
 	w.change(func(v *store.View) error {
 		key := factory + "/" + node
@@ -97,8 +97,8 @@ func (w *world) remove(node string, after time.Duration) {
 }
 
 // The certificate of a deleted node may not write, at once or after its time, and is not renewed.
-// That of its successor may, and is renewed by the provider. Nothing is left when the old one has
-// ended.
+// That of its successor may, and the provider renews it. Nothing is left once the old one has
+// expired.
 func TestADeletedMachineMayNotWrite(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.setRevoked("other", "theirs")
@@ -135,8 +135,8 @@ func TestADeletedMachineMayNotWrite(t *testing.T) {
 	})
 }
 
-// A successor writes on while the provider is away for an hour: its certificate stays listed. A
-// renewal of that hour waits, and that of the machine before is denied then.
+// A successor can write while the provider is away for an hour, since its certificate stays listed.
+// Renewals of that hour wait; the previous machine's is denied afterwards.
 func TestSuccessorWithoutTheProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := registered(t)
@@ -165,8 +165,8 @@ func TestSuccessorWithoutTheProvider(t *testing.T) {
 	})
 }
 
-// A cluster that was out of reach, or whose list was changed, has it written when it is back; an id
-// that is listed is not removed unless it is revoked.
+// A list in a cluster that was unreachable, or that another client has changed, is written again; a
+// listed id is not removed unless it is revoked.
 func TestRevocationsAreWrittenAgain(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		old := w.join(c, "edge-1", "of-old")
@@ -209,7 +209,7 @@ func TestClustersThatCannotRevoke(t *testing.T) {
 	})
 }
 
-// The Node of a machine that leaves is deleted; that of a successor, or of no flex node, is not.
+// The Node of a leaving machine is deleted, but not that of a successor or of no flex node.
 func TestNodesOfMachinesThatLeave(t *testing.T) {
 	for _, tt := range []struct {
 		name            string

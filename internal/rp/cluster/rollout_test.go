@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// running makes nodes that run an older version of runc, are Ready, follow, and want a newer one.
-// It returns the revisions that they run.
+// running creates nodes that run an older version of runc, are Ready, follow, and want a newer one.
+// It returns their running revisions.
 func (w *world) running(c *fakeCluster, names ...string) map[string]int64 {
 	w.t.Helper()
 	first := map[string]int64{}
@@ -31,14 +31,14 @@ func (w *world) running(c *fakeCluster, names ...string) map[string]int64 {
 	return first
 }
 
-// following is a node that follows its resource, with a version of runc.
+// following returns a node that follows its resource, with a version of runc.
 func following(runc string) api.Desired {
 	d := withIdentity("aaaaaaaa-0000-0000-0000-00000000000a")
 	d.ContinuousMonitoring, d.Versions.Runc = true, runc
 	return d
 }
 
-// says has a node report.
+// says reports as a node's agent.
 func (w *world) says(name string, report api.Report) {
 	w.t.Helper()
 	edit(w, w.store.Status, factory+"/"+name, func(s *flexnode.Status) {
@@ -52,7 +52,7 @@ func (w *world) applies(name string) {
 	w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(w.node(factory + "/" + name).Assigned)})
 }
 
-// fails has a node report that its desired revision has failed.
+// fails reports that a node's desired revision has failed.
 func (w *world) fails(name string, runs int64) {
 	w.t.Helper()
 	w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(runs), Config: &api.Applied{
@@ -67,7 +67,7 @@ func (w *world) policy(p api.RolloutPolicy) {
 	})
 }
 
-// admitted are the nodes that are offered what is wanted of them, with a letter each.
+// admitted returns the nodes that are offered their desired revision, one letter each.
 func (w *world) admitted(names ...string) string {
 	w.t.Helper()
 	all := ""
@@ -84,8 +84,8 @@ func (w *world) states() []flexnode.State {
 	return must(w.store.Rollouts.Get(context.Background(), factory)).Value.Changes
 }
 
-// A change reaches one node, and the others one by one when that has soaked; the next owner of the
-// cluster goes on.
+// A change reaches one node, and after its soak the others one by one; the next owner of the
+// cluster continues.
 func TestRollout(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.policy(api.RolloutPolicy{Soak: "PT1M"})
@@ -123,8 +123,8 @@ func TestRollout(t *testing.T) {
 	})
 }
 
-// A canary that fails goes back. The others keep what they run, and the state of the change
-// distinguishes them; one more failure is allowed then.
+// A canary that fails rolls back. The others keep their revision, and the change's state shows
+// them; then one more failure is allowed.
 func TestRolloutIsHeld(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")
@@ -154,8 +154,8 @@ func TestRolloutIsHeld(t *testing.T) {
 	})
 }
 
-// New facts restart kubelet where the address of DNS is another one: the nodes get them one by one.
-// The address of the API server reaches all at once, and those that are held back, too.
+// New facts restart kubelet if the address of DNS changes: the nodes get them one by one. A new
+// address of the API server reaches all nodes at once, including held ones.
 func TestFactsRollOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")
@@ -176,7 +176,7 @@ func TestFactsRollOut(t *testing.T) {
 	})
 }
 
-// A node that is paused is passed over, and no canary. Resumed, it gets the change that waits.
+// A paused node is passed over, and is no canary. Once resumed, it gets the waiting change.
 func TestPausedNodes(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.running(c, "a", "b")

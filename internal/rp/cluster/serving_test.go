@@ -54,14 +54,14 @@ func servingWish(name, node string, addresses ...string) *wish {
 	return w
 }
 
-// signed is the request.
+// signed returns the request.
 func (w *wish) signed() *certificates.CertificateSigningRequest {
 	der := must(x509.CreateCertificateRequest(rand.Reader, &w.text, w.key))
 	w.csr.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 	return w.csr
 }
 
-// Each lie in a request is refused; what may become true is left undecided.
+// Each lie in a request is denied; a claim that may become true is left undecided.
 func TestJudgeServing(t *testing.T) {
 	const encipher = certificates.UsageKeyEncipherment
 	more := func(address string) func(*wish) {
@@ -150,7 +150,7 @@ func TestJudgeServing(t *testing.T) {
 	}
 }
 
-// seenAt is a Node with addresses.
+// seenAt returns a Node with addresses.
 func seenAt(name, addresses string) *seenNode {
 	return &seenNode{name: name, addresses: addresses}
 }
@@ -165,7 +165,7 @@ func reservedHere() reserved {
 	}
 }
 
-// The DNS service is the cluster's also where Resource Manager alone says its address.
+// The DNS service's address is the cluster's even if only Resource Manager reports it.
 func TestReserved(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		s := &session{connection: c.connection()}
@@ -180,8 +180,8 @@ func TestReserved(t *testing.T) {
 	})
 }
 
-// A node that is called as the API server is gets no certificate for that name; none gets one for
-// an address while those of the API server are not known.
+// A node named like the API server gets no certificate for that name; none gets one for an address
+// while the API server's addresses are unknown.
 func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	nobody := func(netip.Addr) bool { return false }
 	for name, want := range map[string]verdict{
@@ -205,7 +205,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// node has a Node with addresses be there.
+// node adds a Node with addresses.
 func (c *fakeCluster) node(name string, flex bool, addresses ...string) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if flex {
@@ -222,8 +222,8 @@ func (c *fakeCluster) node(name string, flex bool, addresses ...string) {
 	pass(time.Second)
 }
 
-// A flex node gets its serving certificate, once the Node lists the addresses that it names; a Node
-// that is not the provider's is left to others.
+// A flex node gets its serving certificate once its Node lists the requested addresses; requests of
+// other Nodes are left to other approvers.
 func TestServingCertificates(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		for _, name := range []string{"edge-1", "edge-2", "edge-3"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// subnets are the nodes that have pod subnets, by number of the subnet.
+// subnets returns the nodes that have pod subnets, by number of the subnet.
 func (w *world) subnets() map[string]string {
 	w.t.Helper()
 	rows, _, err := w.store.PodCIDRs.List(context.Background(), factory+"/")
@@ -39,7 +39,7 @@ func (w *world) pool(network string, mask int) {
 	pass(2 * time.Second)
 }
 
-// joinWith has a Node join that was configured with a pod subnet, or was given some by the cluster.
+// joinWith adds a Node that was configured with a pod subnet, or was given some by the cluster.
 func (c *fakeCluster) joinWith(name, podCIDR string, flex bool, podCIDRs ...string) {
 	node := kubeNode(name, corev1.ConditionTrue)
 	if flex {
@@ -53,8 +53,8 @@ func (c *fakeCluster) joinWith(name, podCIDR string, flex bool, podCIDRs ...stri
 	pass(2 * readinessPause)
 }
 
-// After a restore the pod subnets of Nodes that the backup does not know are taken before new ones
-// are given out, and are free again when their Nodes are gone (M26).
+// After a restore, pod subnets of Nodes that the backup does not have are taken before new ones are
+// assigned, and are free again once their Nodes are gone (M26).
 func TestPodSubnetsAfterARestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := registered(t)
@@ -100,8 +100,8 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	})
 }
 
-// The machines of a registration that is deleted run on with their pod subnets, which are taken
-// when the cluster is registered again: in the first epoch as in any other.
+// The machines of a deleted registration keep their pod subnets, which are taken when the cluster
+// is registered again, in the first epoch as in any other.
 func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.pool("10.200.0.0/20", 24)
@@ -129,8 +129,8 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 	})
 }
 
-// Of Nodes that have one pod subnet it is always the same one that gets it: who has it keeps it,
-// then the one whose flexNodeConfig has it, then the first by name. It changes hands with the Node.
+// Of several Nodes with one pod subnet, the same one always gets it: first its present owner, then
+// the one whose flexNodeConfig has it, then the first by name. It changes owner with the Node.
 func TestNodesWithOnePodSubnet(t *testing.T) {
 	for range 10 { // the order of Nodes is another one each time
 		inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -164,7 +164,7 @@ func TestNodesWithOnePodSubnet(t *testing.T) {
 	}
 }
 
-// A pod subnet of a node that is made while the rows are read is not freed.
+// A pod subnet of a node that is created while the rows are read is not freed.
 func TestAPodSubnetThatWasJustGivenOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.pool("10.200.0.0/20", 24)

@@ -28,7 +28,7 @@ func (c *fakeCluster) joinTainted(name string, taints ...string) {
 	pass(2 * readinessPause)
 }
 
-// taints are those of a Node, in order.
+// taints returns the taints of a Node, sorted.
 func (c *fakeCluster) taints(name string) string {
 	n := must(c.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{}))
 	var list []string
@@ -39,7 +39,7 @@ func (c *fakeCluster) taints(name string) string {
 	return strings.Join(list, " ")
 }
 
-// taintAs changes a Node's taints in place of another client.
+// taintAs changes a Node's taints like another client.
 func (c *fakeCluster) taintAs(name string, change func([]corev1.Taint) []corev1.Taint) {
 	nodes := c.CoreV1().Nodes()
 	n := must(nodes.Get(context.Background(), name, metav1.GetOptions{}))
@@ -48,7 +48,7 @@ func (c *fakeCluster) taintAs(name string, change func([]corev1.Taint) []corev1.
 	pass(2 * readinessPause)
 }
 
-// want has the owner want taints.
+// want sets the taints that the owner wants.
 func (w *world) want(name string, taints ...string) {
 	w.put(factoryID, name, api.Desired{NodeConfig: api.NodeConfig{Taints: taints}})
 	pass(2 * readinessPause)
@@ -66,7 +66,7 @@ func patches(c *fakeCluster) func() int64 {
 
 const nodeUnreachable = "node.kubernetes.io/unreachable:NoExecute"
 
-// A Node has the taints that its owner wants, also when that changes, and keeps everybody else's.
+// A Node gets the taints that its owner wants, and their changes, and keeps all others.
 func TestTaints(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		check := func(when, want string) {
@@ -111,8 +111,8 @@ func TestTaints(t *testing.T) {
 	})
 }
 
-// Taints that a webhook takes away each time are set again, but less and less often; what the owner
-// wants after that is not kept waiting.
+// Taints that a webhook removes each time are set again, less and less often; a later change by the
+// owner is not delayed.
 func TestTaintsThatAreStripped(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		count := patches(c)
@@ -141,8 +141,8 @@ func TestTaintsThatAreStripped(t *testing.T) {
 	})
 }
 
-// A taint that another client takes away, or changes, comes back; one that was never ours does not
-// go, also when an owner wants it for a while under another effect.
+// A taint that another client removes or changes is restored; one that was never the provider's is
+// kept, even if an owner wants it for a while with another effect.
 func TestTaintsOfOthers(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.want("edge-1", "edge=true:NoSchedule", "node.kubernetes.io/unreachable:NoExecute")
@@ -157,8 +157,8 @@ func TestTaintsOfOthers(t *testing.T) {
 	})
 }
 
-// A taint that another client has put on a Node stays, regardless of what the owner wants
-// meanwhile: the same taint, or one with another value.
+// A taint that another client has set on a Node stays, whatever the owner wants meanwhile: the same
+// taint, or one with another value.
 func TestTaintsThatOthersHaveToo(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		count := patches(c)
@@ -186,7 +186,7 @@ func TestTaintsThatOthersHaveToo(t *testing.T) {
 	})
 }
 
-// A taint that another client sets at the same moment is not ours, though it was about to be set.
+// A taint that another client sets just before the provider does is not the provider's.
 func TestTaintsOfTheSameMoment(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.joinTainted("edge-1")
@@ -218,7 +218,7 @@ func TestTaintsOfTheSameMoment(t *testing.T) {
 	})
 }
 
-// Only the Nodes of flex nodes are touched, and a change by another client at the same time is not
+// Only the Nodes of flex nodes are changed, and a concurrent change by another client is not
 // overwritten.
 func TestTaintsOfTheRightNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -246,7 +246,7 @@ func TestTaintsOfTheRightNode(t *testing.T) {
 	})
 }
 
-// A cluster that does not allow it is not asked over and over.
+// A cluster that forbids it gets few attempts.
 func TestTaintsAreForbidden(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		var refused atomic.Int64
@@ -269,7 +269,7 @@ func TestTaintsAreForbidden(t *testing.T) {
 	})
 }
 
-// What was refused was not set: who sets it by hand meanwhile keeps it.
+// A refused taint was not set: a client that sets it by hand meanwhile keeps it.
 func TestTaintsThatWereRefused(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		var allowed atomic.Bool
@@ -292,8 +292,8 @@ func TestTaintsThatWereRefused(t *testing.T) {
 	})
 }
 
-// Wherever the provider dies: a Node gets what its owner wants by the time that another replica is
-// there, keeps others' taints, and loses all that were ours.
+// After a kill anywhere, a Node gets its owner's taints once another replica is there, keeps
+// others' taints, and loses all of the provider's.
 func TestTaintsSurviveAKill(t *testing.T) {
 	killedAnywhere(t, 6, func(t *testing.T, w *killable, c *fakeCluster) {
 		w.want("edge-1", "a=1:NoSchedule", "b:NoExecute")

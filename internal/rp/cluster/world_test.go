@@ -66,7 +66,7 @@ type world struct {
 	owned       map[string]owner
 }
 
-// fakeCluster is an API server that can be out of reach.
+// fakeCluster is an API server that can be made unreachable.
 type fakeCluster struct{ *kubetest.Cluster }
 
 var errDown = kubetest.ErrDown
@@ -77,7 +77,7 @@ func newFakeCluster(name string) *fakeCluster {
 		&admission.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: revokedName}})}
 }
 
-// connection is a connection to the fake.
+// connection returns a connection to the fake.
 func (c *fakeCluster) connection() *Connection {
 	return &Connection{
 		Client: c, CA: testCA(), Version: c.Ask,
@@ -89,7 +89,7 @@ var testCA = sync.OnceValue(func() []byte {
 	return must(os.ReadFile("../flexnode/placeholder.pem"))
 })
 
-// fakeSource gives fakes by key of the cluster.
+// fakeSource returns fakes by key of the cluster.
 type fakeSource struct {
 	mu       sync.Mutex
 	clusters map[string]*fakeCluster
@@ -110,7 +110,7 @@ func (f *fakeSource) Access(_ context.Context, c flexnode.Cluster, _ bool) (Acce
 	}, nil
 }
 
-// point has the source of a cluster give a fake from now on.
+// point makes the source of a cluster return a fake from now on.
 func (f *fakeSource) point(key string, c *fakeCluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,7 +164,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// start makes a replica on a store.
+// start starts a replica on a store.
 func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 	ctx, stop := context.WithCancel(context.Background())
 	w.memory, w.store = memory, store.New(memory)
@@ -199,7 +199,7 @@ func (w *world) change(decide func(*store.View) error) {
 	}
 }
 
-// own has the replica own a cluster. The function ends that.
+// own makes the replica own a cluster; the function ends that.
 func (w *world) own(key string) (*fakeOwner, func()) {
 	w.t.Helper()
 	row := "/test/owners/" + key
@@ -222,7 +222,7 @@ func (w *world) own(key string) (*fakeOwner, func()) {
 	return o, end
 }
 
-// register registers a cluster that is reached at a fake.
+// register registers a cluster whose API server is a fake.
 func (w *world) register(id string, c *fakeCluster) {
 	w.t.Helper()
 	w.source.point(keyOf(id), c)
@@ -233,7 +233,7 @@ func (w *world) register(id string, c *fakeCluster) {
 	synctest.Wait()
 }
 
-// registered is a world whose cluster is registered.
+// registered returns a world whose cluster is registered.
 func registered(t testing.TB) (*world, *fakeCluster) {
 	t.Helper()
 	w, c := newWorld(t), newFakeCluster("factory")
@@ -241,7 +241,7 @@ func registered(t testing.TB) (*world, *fakeCluster) {
 	return w, c
 }
 
-// factoryWorld is a world whose cluster is owned and reached.
+// factoryWorld returns a world whose cluster is owned and reached.
 func factoryWorld(t testing.TB) (*world, *fakeCluster) {
 	t.Helper()
 	w, c := registered(t)
@@ -253,7 +253,7 @@ func factoryWorld(t testing.TB) (*world, *fakeCluster) {
 	return w, c
 }
 
-// inFactory is a test in a bubble of time, with a factoryWorld.
+// inFactory runs a test in a bubble of time, with a factoryWorld.
 func inFactory(t *testing.T, test func(*testing.T, *world, *fakeCluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -262,7 +262,7 @@ func inFactory(t *testing.T, test func(*testing.T, *world, *fakeCluster)) {
 	})
 }
 
-// edit changes a row, as something else than the manager does.
+// edit changes a row like another process.
 func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
@@ -274,7 +274,7 @@ func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 
 func pass(d time.Duration) { kubetest.Pass(d) }
 
-// withIdentity is a node that joins with an identity in Azure.
+// withIdentity returns a node that joins with an identity in Azure.
 func withIdentity(client string) api.Desired {
 	return api.Desired{
 		AzureAuth: api.AzureAuth{Method: api.ManagedIdentity,
@@ -283,14 +283,14 @@ func withIdentity(client string) api.Desired {
 	}
 }
 
-// put makes or changes a node of a cluster, with a URL, as a PUT does.
+// put creates or changes a node of a cluster, with a URL, like a PUT.
 func (w *world) put(clusterID, name string, d api.Desired) {
 	w.t.Helper()
 	w.change(func(v *store.View) error { return w.putIn(v, clusterID, name, d) })
 	synctest.Wait()
 }
 
-// token makes a node, and returns the id of its bootstrap token once that is in the cluster.
+// token creates a node, and returns the id of its bootstrap token once that is in the cluster.
 func (w *world) token(name string) string {
 	w.t.Helper()
 	w.put(factoryID, name, api.Desired{})
@@ -365,7 +365,7 @@ func (w *world) node(key string) flexnode.Node {
 	return must(w.store.Nodes.Get(context.Background(), key)).Value
 }
 
-// credential is the credential that a node refers to.
+// credential returns the credential that a node refers to.
 func (w *world) credential(node string) store.Row[store.Credential] {
 	w.t.Helper()
 	return must(w.store.Credentials.Get(context.Background(), w.node(node).Credential))
@@ -380,7 +380,7 @@ func (w *world) ready(node string) api.Condition {
 	return *row.Value.Ready
 }
 
-// secrets are the names of the bootstrap tokens in the cluster.
+// secrets returns the names of the bootstrap tokens in the cluster.
 func (c *fakeCluster) secrets() (names []string) {
 	for _, s := range c.Secrets() {
 		names = append(names, s.Name)
@@ -394,7 +394,7 @@ func (w *world) rows(prefix string) int {
 	return len(must(w.store.Scan(context.Background(), prefix, "", 100_000, 0)).KVs)
 }
 
-// failApprovals has the next n approvals fail, and tells how many have.
+// failApprovals makes the next n approvals fail, and returns a counter of those that have.
 func failApprovals(c *fakeCluster, n int64) func() int64 {
 	var failed atomic.Int64
 	c.PrependReactor("update", "certificatesigningrequests",
@@ -408,8 +408,8 @@ func failApprovals(c *fakeCluster, n int64) func() int64 {
 	return failed.Load
 }
 
-// killable is a replica that owns the factory, and is killed after the n-th thing that it does once
-// it is armed; 0 is never.
+// killable is a replica that owns the factory, and that is killed after its n-th effect once it is
+// armed; 0 is never.
 type killable struct {
 	*world
 	n     int
@@ -421,7 +421,7 @@ type killable struct {
 	kill func() // nil until it is armed
 }
 
-// arm has it count from now on.
+// arm starts the count.
 func (k *killable) arm() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -432,7 +432,7 @@ func (k *killable) arm() {
 	}
 }
 
-// did counts what was done; what has no name is the test's own.
+// did counts effects; one without a name is the test's own.
 func (k *killable) did(what string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -444,14 +444,14 @@ func (k *killable) did(what string) {
 	}
 }
 
-// restart makes another replica in place of one that was killed, which owns nothing yet.
+// restart starts another replica in place of a killed one; it owns nothing yet.
 func (k *killable) restart() {
 	k.end()
 	k.start(k.memory.Another(), k.credentials.Keys)
 }
 
-// killedAnywhere runs a test in which a replica is killed after the n-th thing that it does, for
-// each n up to the number of things that are done, which are so many at least.
+// killedAnywhere runs a test in which a replica is killed after its n-th effect, for each n up to
+// the number of its effects, of which there are at least least.
 func killedAnywhere(t *testing.T, least int, run func(*testing.T, *killable, *fakeCluster)) {
 	t.Helper()
 	killedAt := func(t *testing.T, n int) (did int) {
@@ -477,7 +477,7 @@ func killedAnywhere(t *testing.T, least int, run func(*testing.T, *killable, *fa
 	}
 }
 
-// equal reports what is other than it should be.
+// equal reports a value that differs from the expected one.
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {

@@ -22,8 +22,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// fakeBlobs is as much of the Blob service as the provider speaks with: blobs of one container,
-// with metadata and conditions. Requests with a SAS are not checked.
+// fakeBlobs is the part of the Blob service that the provider uses: blobs of one container, with
+// metadata and conditions. It does not check requests with a SAS.
 type fakeBlobs struct {
 	mu    sync.Mutex
 	blobs map[string]fakeBlob // by path
@@ -119,7 +119,7 @@ func (f *fakeBlobs) paths() []string {
 	return slices.Collect(maps.Keys(f.blobs))
 }
 
-// withBlobs has a world deliver through a Blob service.
+// withBlobs makes a world deliver through a Blob service.
 func withBlobs(t *testing.T) (*world, *fakeBlobs, *Blobs) {
 	t.Helper()
 	w := newWorld(t)
@@ -134,8 +134,8 @@ func withBlobs(t *testing.T) (*world, *fakeBlobs, *Blobs) {
 	return w, f, blobs
 }
 
-// A configuration behind Blob Storage: there while its credential is live, gone as soon as it is
-// used, also when that takes several attempts.
+// A configuration in Blob Storage exists while its credential is live, and is deleted as soon as it
+// is used, even if that takes several attempts.
 func TestBlobs(t *testing.T) {
 	t.Parallel()
 	w, f, _ := withBlobs(t)
@@ -180,7 +180,7 @@ func TestBlobs(t *testing.T) {
 	}
 }
 
-// An older configuration never replaces a newer one: a replica that was paused goes on.
+// An older configuration never replaces a newer one: a paused replica resumes.
 func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
 	t.Parallel()
 	w, f, blobs := withBlobs(t)
@@ -201,7 +201,7 @@ func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
 	equal(t, "there", f.blobs["/configs/k.json"].text, "three again")
 }
 
-// A blob that was uploaded for a credential that others have removed meanwhile is removed.
+// A blob is removed if its credential was removed during the upload.
 func TestABlobOfACredentialThatIsGone(t *testing.T) {
 	t.Parallel()
 	w, f, _ := withBlobs(t)
@@ -217,8 +217,8 @@ func TestABlobOfACredentialThatIsGone(t *testing.T) {
 	}
 }
 
-// A replica that was paused in an upload, and does not own the cluster any more when it goes on,
-// removes the blob of a credential that was used meanwhile.
+// A replica that was paused in an upload, and has lost the cluster when it resumes, removes the
+// blob of a credential that was used meanwhile.
 func TestABlobOfAFormerOwner(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
@@ -257,7 +257,7 @@ func TestABlobOfAFormerOwner(t *testing.T) {
 	}
 }
 
-// The sweep deletes what has expired and belongs to no credential; others' blobs are left alone.
+// The sweep deletes expired blobs without a credential, and leaves others' blobs alone.
 func TestSweepOfBlobs(t *testing.T) {
 	t.Parallel()
 	w, f, blobs := withBlobs(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// deleting has the registration of the cluster be deleted since now.
+// deleting marks the registration of the cluster as being deleted since now.
 func (w *world) deleting(operation string) {
 	edit(w, w.store().Clusters, clusterKey, func(c *flexnode.Cluster) {
 		c.Deletion = &flexnode.Deletion{Operation: operation, Since: w.clock.Now()}
@@ -31,8 +31,9 @@ func (w *world) empty() {
 	}
 }
 
-// A cluster that is deleted is cleaned if it answers. While it does not it is tried for a while;
-// then what there is of its credentials goes without it. One that is not deleted is tried for ever.
+// A cluster that is being deleted is cleaned if it answers. Otherwise attempts end after a while,
+// and its credentials are removed without it. Attempts do not end for one that is not being
+// deleted.
 func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -84,8 +85,8 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	}
 }
 
-// The remains of a registration that is gone, in a cluster without a worker, are swept: in each
-// state, with its sealed configuration. Those of other clusters are kept.
+// The sweep removes the remains of a deleted registration, in a cluster without a worker:
+// credentials in each state, with their sealed configurations. Those of other clusters are kept.
 func TestSweepOfAClusterThatIsGone(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{store.Pending, store.Live, store.Consumed, store.Revoking} {
@@ -108,10 +109,10 @@ func TestSweepOfAClusterThatIsGone(t *testing.T) {
 	}
 }
 
-// keepNone has a sweep look at all credentials.
+// keepNone makes a sweep look at all credentials.
 func keepNone(string) bool { return false }
 
-// N19: a sweep reads keys, and nothing of a credential that is known to be Live.
+// N19: a sweep reads keys only, and no credential that is known to be Live.
 func TestSweepReadsKeys(t *testing.T) {
 	w := live(t)
 	var calls []string
@@ -129,7 +130,7 @@ func TestSweepReadsKeys(t *testing.T) {
 	w.consistent([]string{w.url()})
 }
 
-// A backup was restored: what it says to be usable may have been used since.
+// After a restore, credentials that are usable according to the backup may have been used.
 func TestAfterRestore(t *testing.T) {
 	w, ctx := live(t), t.Context()
 	url := w.url()
@@ -160,7 +161,7 @@ func TestAfterRestore(t *testing.T) {
 	w.consistent([]string{url, fresh})
 }
 
-// A node that waited for a credential when the backup was made does not wait for ever.
+// A node that waited for a credential at the time of the backup does not wait for ever.
 func TestAfterRestoreOfAPendingOne(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
@@ -175,8 +176,8 @@ func TestAfterRestoreOfAPendingOne(t *testing.T) {
 	w.empty()
 }
 
-// Keys are replaced without anything being unreadable at any time; the older one is needed until
-// everything was sealed again, also what changes meanwhile.
+// Keys are replaced, and everything can be read at any time; the older key is needed until
+// everything was sealed again, including concurrent changes.
 func TestRewrap(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	w.joins(false)
@@ -222,7 +223,7 @@ func (w *world) restart(keys seal.Ring) {
 	w.start(w.memory.Another())
 }
 
-// rewrapBesideOthers seals again while another writer changes each row just before it is written.
+// rewrapBesideOthers rewraps while another writer changes each row just before it is written.
 func (w *world) rewrapBesideOthers(key string) (int, error) {
 	beside := store.New(w.memory.Another())
 	n := 0
@@ -241,7 +242,8 @@ func (w *world) rewrapBesideOthers(key string) (int, error) {
 	return Rewrap(w.t.Context(), w.store(), w.keys)
 }
 
-// What a replica that was not restarted yet seals with the older key meanwhile is sealed again too.
+// Boxes that a replica seals with the older key meanwhile, before its restart, are sealed again
+// too.
 func TestRewrapBesideTheOlderKey(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withPrincipal, false, true))
@@ -265,7 +267,7 @@ func TestRewrapBesideTheOlderKey(t *testing.T) {
 	}
 }
 
-// A box that cannot be opened stops none of the others from being sealed again.
+// A box that cannot be opened does not stop the others from being sealed again.
 func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withPrincipal, true, true))
@@ -285,7 +287,7 @@ func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// What is known of a client secret, beside the one that is given.
+// The comparison of the stored client secret with a given one.
 func TestCompare(t *testing.T) {
 	w := beside(t)
 	compare := func(given string) (got flexnode.Secret, err error) {

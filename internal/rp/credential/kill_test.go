@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// story holds the changes of a node; before is finished before, during may be cut short.
+// story holds the changes of a node: before has finished, during may be interrupted.
 type story struct {
 	name           string
 	before, during func(*world) error
@@ -25,7 +25,7 @@ func created(w *world) error {
 	return w.step(w.t.Context())
 }
 
-// joined has a machine use the node's token.
+// joined uses the node's token, like a machine.
 func joined(w *world) error {
 	c := w.credential(w.node().Credential)
 	a := Application{TokenID: c.TokenID, Node: "edge-1", KeyHash: "k", Name: "csr"}
@@ -34,12 +34,12 @@ func joined(w *world) error {
 		w.service.Issued(ctx, key, "csr", store.Condition{}))
 }
 
-// then is something that is done to the node, and a step of the reconciler.
+// then returns a change of the node followed by a step of the reconciler.
 func then(do func(*world) error) func(*world) error {
 	return func(w *world) error { return errors.Join(do(w), w.step(w.t.Context())) }
 }
 
-// putting is a PUT, with or without a URL.
+// putting returns a PUT, with or without a URL.
 func putting(d api.Desired, url bool) func(*world) error {
 	return func(w *world) error { return w.put(w.t.Context(), d, url, true) }
 }
@@ -74,12 +74,12 @@ var stories = []story{
 	})},
 }
 
-// killed is the end of a replica.
+// killed ends a replica.
 type killed struct{}
 
 var errInjected = errors.New("injected")
 
-// points tells what is done at the points before and after each effect.
+// points controls the points before and after each effect.
 type points struct {
 	mu   sync.Mutex
 	n, k int // at the k-th point, from 1; 0 is never
@@ -97,7 +97,7 @@ func (p *points) at(what string) error {
 	return p.do(what)
 }
 
-// watch puts points around each effect of a world's replica.
+// watch adds points around each effect of a world's replica.
 func (p *points) watch(w *world) {
 	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "commit" {
@@ -110,7 +110,7 @@ func (p *points) watch(w *world) {
 	w.service.Store.Did = func(string) { _ = p.at("did") }
 }
 
-// unwatch takes them away.
+// unwatch removes them.
 func (w *world) unwatch() {
 	w.memory.Before(nil)
 	w.memory.After(nil)
@@ -118,8 +118,8 @@ func (w *world) unwatch() {
 	w.service.Store.Did = nil
 }
 
-// Killed, or failed, before and after each thing that is done: the next replica finishes, and
-// nothing is left. At no time is there a bundle without a live credential.
+// After a kill or failure before or after each effect, the next replica finishes, and nothing is
+// left. There is never a bundle without a live credential.
 func TestKilledAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: a run for each write takes long; make test has it")
@@ -148,8 +148,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// tell runs a story with points, lets another replica finish it, and checks. It returns how many
-// points there were.
+// tell runs a story with points, lets another replica finish it, and checks the result. It returns
+// the number of points.
 func tell(t *testing.T, s story, p *points) int {
 	t.Helper()
 	w := newWorld(t)
@@ -185,7 +185,7 @@ func tell(t *testing.T, s story, p *points) int {
 	return p.n
 }
 
-// forgetSomebody takes away the Secret that was never ours.
+// forgetSomebody deletes the Secret of another owner.
 func (w *world) forgetSomebody() {
 	for id, s := range w.cluster.list() {
 		if s.owner == "somebody" {
@@ -194,10 +194,9 @@ func (w *world) forgetSomebody() {
 	}
 }
 
-// Two workers (a replica that was paused, and its successor): regardless of what the second does
-// while the first is anywhere in its work, nothing unknown is left, although the first goes on with
-// what it has read before. These are M12's races: a Secret made after its credential was removed,
-// and a bundle written after that.
+// Two workers, a paused replica and its successor: whatever the second does while the first is
+// anywhere in its work, nothing unknown is left, although the first resumes with stale data. These
+// are M12's races: a Secret made after its credential was removed, and a bundle written after that.
 func TestWhatHappensMeanwhile(t *testing.T) {
 	t.Parallel()
 	meanwhile := map[string]func(*world) error{
@@ -220,7 +219,7 @@ func TestWhatHappensMeanwhile(t *testing.T) {
 	}
 }
 
-// tellBeside runs a story, and at a point another replica does something and works until nothing is
+// tellBeside runs a story; at a point another replica makes a change and works until nothing is
 // left to do.
 func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 	t.Helper()
@@ -265,7 +264,7 @@ func (w *world) nodeExists() bool {
 	return must(w.store().Nodes.Get(w.t.Context(), nodeKey)).Exists()
 }
 
-// At no revision of the store is there a bundle of a credential that is not live.
+// No revision of the store has a bundle of a credential that is not live.
 func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 	t.Parallel()
 	for _, s := range stories {

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// review decides on a certificate request as package cluster does; true if it is approved.
+// review decides on a certificate request like package cluster; true if it is approved.
 func (w *world) review(a Application) bool {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -31,7 +31,7 @@ func (w *world) review(a Application) bool {
 	return approved
 }
 
-// A URL is dead for each reason alone, and says nothing of which.
+// A URL is dead for each reason alone, and does not reveal which.
 func TestDeadURLs(t *testing.T) {
 	w, ctx := live(t), t.Context()
 	url := strings.TrimPrefix(w.url(), public)
@@ -67,7 +67,7 @@ func TestDeadURLs(t *testing.T) {
 	}
 }
 
-// spoilt are URLs that are not quite the one that was made.
+// spoilt returns URLs that differ slightly from the one that was made.
 func spoilt(url string) []string {
 	bare, query, _ := strings.Cut(url, "?")
 	replace := func(name, to string) string {
@@ -95,8 +95,8 @@ func spoilt(url string) []string {
 	return bad
 }
 
-// A node of a cluster that is down gets its credential when the cluster is back; it is known why
-// not before.
+// A node of a cluster that is down gets its credential when the cluster is back; until then the
+// reason is shown.
 func TestClusterIsDown(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	w.cluster.down = errDown
@@ -147,10 +147,10 @@ func TestClusterIsDown(t *testing.T) {
 	w.consistent([]string{url})
 }
 
-// tryOnce has the reconciler try, in vain.
+// tryOnce makes the reconciler try once; the attempt fails.
 func (w *world) tryOnce() { _ = w.step(w.t.Context()) }
 
-// A problem is noted once, so that noting it is no reason to try again at once.
+// A problem is recorded once, so that its record does not trigger another attempt at once.
 func TestAProblemIsNotedOnce(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
@@ -179,7 +179,7 @@ func (e errTo) Error() string {
 	return "dial tcp 127.0.0.1:" + strconv.Itoa(40000+int(e)) + ": refused"
 }
 
-// A caller that asks again while the cluster does not answer gets what is being made, and nothing
+// A caller that retries while the cluster does not answer gets the pending credential, and nothing
 // is revoked (regenerateToken, retried by a client library).
 func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
 	w, ctx := beside(t), t.Context()
@@ -211,7 +211,7 @@ func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
 	w.consistent([]string{w.url()})
 }
 
-// A wait that cannot end well ends: the credential expires before its cluster is back.
+// A wait that cannot succeed ends: the credential expires before its cluster is back.
 func TestTheWaitOfANodeEnds(t *testing.T) {
 	t.Parallel()
 	for _, reached := range []bool{true, false} {
@@ -239,8 +239,7 @@ func TestTheWaitOfANodeEnds(t *testing.T) {
 	}
 }
 
-// A bundle that waits follows its node: new facts of the cluster are in it, and its URL tells the
-// version that it hands out.
+// A waiting bundle follows its node: it gets new facts of the cluster, and its URL has its version.
 func TestAWaitingBundleFollowsItsNode(t *testing.T) {
 	w, ctx := live(t), t.Context()
 	url, key := w.url(), w.node().Credential
@@ -286,7 +285,7 @@ func (w *world) moveCluster(server string) error {
 	return err
 }
 
-// A rollout holds a configuration back: machines that join get what agents are offered.
+// During a rollout, machines that join get the assigned configuration.
 func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(t.Context(), withToken, false, true))

@@ -26,8 +26,7 @@ func (w *world) offered() []byte {
 		func(string) bool { return true })).Bundle
 }
 
-// trusts reports whether an agent that trusts a root takes what it is offered, and of which epoch
-// that is.
+// trusts reports whether an agent that trusts a root accepts the offered bundle, and its epoch.
 func (w *world) trusts(root []byte) (bool, int64) {
 	w.t.Helper()
 	_, from, err := follow.Verify(w.offered(), root)
@@ -37,7 +36,7 @@ func (w *world) trusts(root []byte) (bool, int64) {
 	return err == nil, from.Epoch
 }
 
-// tamper replaces a text in the row with the node's revisions, as a thief of the store does.
+// tamper replaces a text in the row of the node's revisions, like a thief of the store.
 func (w *world) tamper(old, replacement string) {
 	w.t.Helper()
 	edit(w, w.store().History, nodeKey, func(h *flexnode.History) {
@@ -60,8 +59,8 @@ func (w *world) signAgain(accept bool) (int, error) {
 	return SignAgain(w.t.Context(), w.store(), w.keys, w.clock.Now(), accept)
 }
 
-// An agent takes what the provider has rendered, from a URL or later, and nothing that was changed
-// in the store: neither the revision, nor what it shares with others, nor its epoch.
+// An agent accepts the provider's configuration, from a URL or later, and nothing that was changed
+// in the store: neither the revision, nor its shared layers, nor its epoch.
 func TestChangedRowsAreNotTrusted(t *testing.T) {
 	w := live(t)
 	_, text := w.get(w.url())
@@ -104,7 +103,7 @@ func TestChangedRowsAreNotTrusted(t *testing.T) {
 	}
 }
 
-// The provider does not sign what another program has written into its store.
+// The provider does not sign content that another program has written to its store.
 func TestChangedRowsAreNotSigned(t *testing.T) {
 	w := live(t)
 	repeat := func() error {
@@ -134,7 +133,7 @@ func TestChangedRowsAreNotSigned(t *testing.T) {
 	}
 }
 
-// In a new epoch, and with another key, all is signed again once, and no ETag changes.
+// In a new epoch, and with another key, everything is signed again once, and no ETag changes.
 func TestSignAgain(t *testing.T) {
 	w, etag := live(t), ""
 	etag = w.node().ETag()
@@ -178,7 +177,7 @@ func TestSignAgain(t *testing.T) {
 	}
 }
 
-// A tombstone is signed, and signed again; what a newer program has added to it remains.
+// A tombstone is signed, and signed again; members that a newer program has added are preserved.
 func TestSignedTombstones(t *testing.T) {
 	w := live(t)
 	n := w.node()

@@ -7,7 +7,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// What becomes of a credential by time, and when.
+// The states of a credential over time.
 func TestDue(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -53,7 +53,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// Each state of a credential by each request: only the first of the right machine for the right
+// Each request in each state of a credential: only the first of the right machine for the right
 // node, and that machine again.
 func TestDecide(t *testing.T) {
 	t.Parallel()

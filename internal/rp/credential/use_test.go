@@ -22,7 +22,7 @@ func (w *world) hadIdentity(former flexnode.Former) {
 	})
 }
 
-// consume has a machine use a credential.
+// consume uses a credential, like a machine.
 func (w *world) consume(key string) {
 	w.t.Helper()
 	a := Application{KeyHash: "k", Name: "csr"}
@@ -38,8 +38,8 @@ func (w *world) joins(useAzure bool) {
 	w.work()
 }
 
-// A request that another approver has approved consumes the token all the same, regardless of its
-// purpose: else it would work for everybody who has it, for a day.
+// A request that another approver has approved consumes the token in any case, for any purpose:
+// otherwise everyone who has the token could use it for a day.
 func TestForeignApprovalConsumes(t *testing.T) {
 	w, ctx := live(t), t.Context()
 	url, key := w.url(), w.node().Credential
@@ -60,7 +60,7 @@ func TestForeignApprovalConsumes(t *testing.T) {
 	w.consistent([]string{url})
 }
 
-// A token that is used before it is handed out was not handed out by us.
+// A token that is used before it was handed out did not come from the provider.
 func TestUsedBeforeHandedOut(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
@@ -77,8 +77,8 @@ func TestUsedBeforeHandedOut(t *testing.T) {
 	}
 }
 
-// A credential without a token is consumed by the first poll of its identity after its
-// configuration was fetched: the URL hands out the client secret.
+// The first poll of its identity after its configuration was fetched consumes a credential without
+// a token: the URL hands out the client secret.
 func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withPrincipal, true, true))
@@ -124,7 +124,7 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	}
 }
 
-// A poll of a node that joins with a token consumes nothing; its token does.
+// A poll of a node that joins with a token consumes nothing; the use of its token does.
 func TestAPollDoesNotConsumeAToken(t *testing.T) {
 	w := live(t)
 	w.get(w.url())
@@ -139,7 +139,7 @@ func TestAPollDoesNotConsumeAToken(t *testing.T) {
 	}
 }
 
-// The identity that a node had before may act as it until the present one was seen.
+// A node's former identity may act for it until the present one was seen.
 func TestFormerIdentityIsForgotten(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(t.Context(), withPrincipal, false, true))
@@ -148,7 +148,7 @@ func TestFormerIdentityIsForgotten(t *testing.T) {
 	equal(t, "the node still", w.node().Former, "")
 }
 
-// Await costs the store nothing while it waits, and ends as soon as the credential is there.
+// Await does not use the store while it waits, and ends as soon as the credential is Live.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestAwait(t *testing.T) {
 
 func unknownCaller(string) bool { return false } // its identity is not the node's
 
-// refresh returns what the node itself gets: the client secret and the token in its bundle.
+// refresh returns the secrets in the node's own bundle: the client secret and the token.
 func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string, err error) {
 	w.t.Helper()
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
@@ -289,7 +289,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// A method without a token and without a secret needs nothing of a cluster.
+// A method without a token and a secret needs nothing from a cluster.
 func TestRefreshWithoutAToken(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(t.Context(), withPrincipal, false, true))
@@ -299,7 +299,7 @@ func TestRefreshWithoutAToken(t *testing.T) {
 	}
 }
 
-// After a leak everything that was handed out is dead at once: former identities, the URL, its
+// After a leak everything that was handed out is revoked at once: former identities, the URL, its
 // token, and one that a machine joins with. The node gets another token.
 func TestRevokePrevious(t *testing.T) {
 	t.Parallel()
@@ -335,8 +335,8 @@ func TestRevokePrevious(t *testing.T) {
 	}
 }
 
-// A caller that revokes what was handed out costs the store as much as there is of his node,
-// however much there is of others; and however often machines join as a node, little is kept of it.
+// The cost of a revocation depends only on the rows of the caller's node, not on those of others;
+// and however often machines join as a node, few rows of it are kept.
 func TestRevokePreviousReadsItsOwn(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	w.joins(true)
@@ -373,7 +373,7 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 	}
 }
 
-// With a node goes all that machines still join with.
+// The deletion of a node revokes everything that machines still join with.
 func TestJoiningGoesWithItsNode(t *testing.T) {
 	w := live(t)
 	joining := w.node().Credential
@@ -407,8 +407,8 @@ func TestJoiningEnds(t *testing.T) {
 	}
 }
 
-// A node that needs a bootstrap token gets an error while none is ready. To ask again while the
-// cluster is down makes no other credential, since no machine has one that is Pending.
+// A node that needs a bootstrap token gets an error while none is ready. A retry while the cluster
+// is down makes no other credential, since no machine has a Pending one.
 func TestRefreshIsNotReady(t *testing.T) {
 	t.Parallel()
 	for _, revoke := range []bool{false, true} {
@@ -429,7 +429,7 @@ func TestRefreshIsNotReady(t *testing.T) {
 	}
 }
 
-// A store that is full keeps no machine from its configuration: only the count is not written.
+// A full store does not keep a machine from its configuration: only the count is not written.
 func TestHandedOutWhileTheStoreIsFull(t *testing.T) {
 	w := live(t)
 	url := w.url()

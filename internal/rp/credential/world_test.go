@@ -33,7 +33,7 @@ const (
 	public     = rptest.PublicURL
 )
 
-// world is a store with a cluster beside it, and what the provider does with both.
+// world is a store with a cluster, and the provider's work with both.
 type world struct {
 	t       testing.TB
 	memory  *storetest.Memory
@@ -141,14 +141,14 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// beside is a world of a test that runs beside others.
+// beside returns a world for a parallel test.
 func beside(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
 	return newWorld(t)
 }
 
-// live is a world with a node whose credential is live.
+// live returns a world with a node whose credential is live.
 func live(t *testing.T) *world {
 	t.Helper()
 	w := beside(t)
@@ -156,7 +156,7 @@ func live(t *testing.T) *world {
 	return w
 }
 
-// follow has the replica hear of changes, until the test ends.
+// follow makes the replica follow changes until the test ends.
 func (w *world) follow() {
 	ctx, stop := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
@@ -167,7 +167,7 @@ func (w *world) follow() {
 	w.t.Cleanup(func() { stop(); <-done })
 }
 
-// start makes a replica on a connection to the store, as after a restart.
+// start starts a replica on a connection to the store, as after a restart.
 func (w *world) start(m *storetest.Memory) {
 	st := store.New(m)
 	w.memory = m
@@ -193,13 +193,13 @@ func (w *world) facts(v *store.View, server string) string {
 	return layer.ID
 }
 
-// change writes to the store as handlers do.
+// change writes to the store like a handler.
 func (w *world) change(decide func(*store.View) error) {
 	w.t.Helper()
 	must(w.store().Update(w.t.Context(), "change", nil, decide))
 }
 
-// edit changes a row as something else than the service does.
+// edit changes a row like another process.
 func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
@@ -247,7 +247,7 @@ func labelled(d api.Desired, label string) api.Desired {
 	return d
 }
 
-// put writes what a PUT of the node writes; it is not rendered when the cluster was never reached.
+// put writes the rows of a PUT of the node, which is not rendered if the cluster was never reached.
 func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error {
 	w.version++
 	version := w.version
@@ -303,7 +303,7 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 	return w.store().History.Put(v, nodeKey, history.Value.With(r, n.Assigned))
 }
 
-// regenerate writes what regenerateToken writes.
+// regenerate writes the rows of regenerateToken.
 func (w *world) regenerate(ctx context.Context) error {
 	_, err := w.store().Update(ctx, "credential planned", nil, func(v *store.View) error {
 		row := w.store().Nodes.Row(v, nodeKey)
@@ -319,7 +319,7 @@ func (w *world) regenerate(ctx context.Context) error {
 	return err
 }
 
-// delete writes what a DELETE of the node writes.
+// delete writes the rows of a DELETE of the node.
 func (w *world) delete(ctx context.Context) error {
 	_, err := w.store().Update(ctx, "node deleted", nil, func(v *store.View) error {
 		row := w.store().Nodes.Row(v, nodeKey)
@@ -334,7 +334,7 @@ func (w *world) delete(ctx context.Context) error {
 	return err
 }
 
-// step has the reconciler work on all credentials once.
+// step makes the reconciler work on all credentials once.
 func (w *world) step(ctx context.Context) error {
 	rows, _, err := w.store().Credentials.List(ctx, "")
 	if err != nil {
@@ -348,7 +348,7 @@ func (w *world) step(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// work has the reconciler work until nothing is left to do.
+// work makes the reconciler work until nothing is left to do.
 func (w *world) work() {
 	w.t.Helper()
 	for range 4 {
@@ -356,7 +356,7 @@ func (w *world) work() {
 	}
 }
 
-// get is a GET of a configuration by its URL.
+// get sends a GET of a configuration by its URL.
 func (w *world) get(url string) (int, string) {
 	w.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, public+strings.TrimPrefix(url, public), nil)
@@ -372,7 +372,7 @@ func (w *world) answers(what, url string, want int) {
 	equal(w.t, what, status, want)
 }
 
-// url is the URL of the node's credential; "" for none.
+// url returns the URL of the node's credential; "" for none.
 func (w *world) url() string {
 	w.t.Helper()
 	u := must(w.service.URL(w.t.Context(), w.node().Credential))
@@ -382,7 +382,7 @@ func (w *world) url() string {
 	return u.ConfigURL
 }
 
-// bundle reads a configuration as the agent does, and where it is from.
+// bundle reads a configuration and its resource like the agent.
 func bundle(t testing.TB, text string) (config.Config, api.BundleResource) {
 	t.Helper()
 	c, _, err := config.Parse([]byte(text), config.Host{HostName: "x", Arch: "amd64"})
@@ -465,11 +465,11 @@ func (w *world) consistentBundles(live []string) {
 	}
 }
 
-// revokedWhy is shown to the owner of a node whose credential was revoked while it was made. The
-// node is not Failed because of that: it has its configuration, and perhaps runs.
+// revokedWhy is the reason for the owner of a node whose credential was revoked while it was made.
+// The node is not Failed for that: it has its configuration, and may run.
 const revokedWhy = "revoked before it could be made"
 
-// equal reports what is other than it should be.
+// equal reports a value that differs from the expected one.
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// enter goes through a gate in the background and stays until the function that it returns is
-// called.
+// enter goes through a gate in the background and stays until the returned function is called.
 func enter(g *Gate, c Class) (in *atomic.Bool, leave func(), failed *atomic.Pointer[error]) {
 	in, failed = &atomic.Bool{}, &atomic.Pointer[error]{}
 	done := make(chan struct{})
@@ -72,8 +71,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// Nodes are first: while they wait, one request of each other class is worked on, so that people
-// are not shut out.
+// Nodes come first: while they wait, one request of each other class is let in, so that people are
+// not shut out.
 func TestNodesAreFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +122,7 @@ func TestGateWhenNodesGiveUp(t *testing.T) {
 	})
 }
 
-// Who waits for something else does not take a place, and has one again after that.
+// A request that waits for something else frees its place, and has one again afterwards.
 func TestRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -161,7 +160,7 @@ func TestGateWhenCallersGo(t *testing.T) {
 	}
 }
 
-// Subscriptions wait in turns: one that asks much neither keeps others waiting nor from waiting.
+// Subscriptions wait in turns: one with many requests neither delays others nor fills the queue.
 func TestTurnsOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -203,7 +202,7 @@ func TestTurnsOfSubscriptions(t *testing.T) {
 	})
 }
 
-// Who moves to another class waits for a place there, and has none of the former any more.
+// A request that moves to another class waits for a place there, and has left the former one.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -44,8 +44,7 @@ func (p *pipes) dial() net.Conn {
 	return here
 }
 
-// secured is a server whose handshakes need work of one processor, which those that are under way
-// share.
+// secured is a server whose handshakes need processor time, which the current ones share.
 type secured struct {
 	*pipes
 	connections *Connections
@@ -98,7 +97,7 @@ func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
 	return s
 }
 
-// ask is an agent with a new connection, and tells how long it took.
+// ask connects as an agent with a new connection, and returns the time it took.
 func (s *secured) ask() (took time.Duration, err error) {
 	began := time.Now()
 	transport := &http.Transport{DisableKeepAlives: true,
@@ -117,8 +116,8 @@ func (s *secured) ask() (took time.Duration, err error) {
 	return time.Since(began), errors.Join(err, r.Body.Close())
 }
 
-// However many agents come at once, each is answered, in the order in which they came: none is
-// closed because the server has too much to do.
+// However many agents come at once, all are answered, in order of arrival: none is closed because
+// of the load.
 func TestStampede(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const agents = 60 // six times as much work as there is time for one
@@ -144,8 +143,8 @@ func TestStampede(t *testing.T) {
 	})
 }
 
-// A client that does not go on with its handshake keeps no other's turn, and its connection only
-// for its time.
+// A client that stalls in its handshake keeps no turn, and keeps its connection only for a limited
+// time.
 func TestClientsThatDoNotGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		of := &Connections{}
@@ -171,7 +170,7 @@ func TestClientsThatDoNotGoOn(t *testing.T) {
 	})
 }
 
-// firstOnly sends the first message of a handshake, takes what is answered, and says nothing more.
+// firstOnly sends the first message of a handshake, reads the answer, and then stalls.
 type firstOnly struct {
 	net.Conn
 	sent bool
@@ -185,7 +184,7 @@ func (c *firstOnly) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A connection that waits for its turn, or has it, does not make room for others: they are refused.
+// A connection that waits for its turn, or has it, is not replaced: new ones are refused.
 func TestWhoWaitsForATurnIsNotQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room = 5

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is set is checked, and what is left out keeps its default.
+// Settings are checked, and omitted ones keep their defaults.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	if problems := DefaultLimits().Check(); problems != nil {
@@ -38,7 +38,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A claim counts until the count has it, and no longer.
+// A claim counts until the count includes it.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	var c Claims

@@ -17,7 +17,7 @@ func newThrottle(rates Rates) (*Throttle, *clock) {
 	return NewThrottle(rates, map[string]float64{"BIG": 10}, c.now), c
 }
 
-// let returns how many of so many requests are let in.
+// let returns the number of requests, out of so many, that are let in.
 func (t *Throttle) let(of Bucket, requests int) int {
 	n := 0
 	for range requests {
@@ -77,7 +77,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// What one subscription's callers ask is bounded together, beside what each of them may ask.
+// The requests of one subscription's callers are limited together, besides those of each caller.
 func TestBucketOfASubscription(t *testing.T) {
 	t.Parallel()
 	throttle, c := newThrottle(Rates{Principal: {Writes: {1, 1}}, Subscription: {Writes: {15, 1}}})
@@ -96,7 +96,7 @@ func TestBucketOfASubscription(t *testing.T) {
 	}
 }
 
-// What the nodes of a subscription share grows with them.
+// The shared limit of a subscription's nodes grows with their number.
 func TestBucketOfManyNodes(t *testing.T) {
 	t.Parallel()
 	throttle, _ := newThrottle(DefaultRates())
@@ -108,7 +108,8 @@ func TestBucketOfManyNodes(t *testing.T) {
 	}
 }
 
-// However many callers come, a bounded number is remembered; who floods is among them.
+// However many callers come, a limited number of buckets is kept; a flooding caller's is among
+// them.
 func TestBucketsAreBounded(t *testing.T) {
 	t.Parallel()
 	throttle, _ := newThrottle(Rates{Principal: {Reads: {5, 1}}, Node: {All: {5, 1}}})
@@ -128,7 +129,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	}
 }
 
-// However small a rate is, or large, a bucket gives its burst, and then one at a time.
+// With any rate, small or large, a bucket gives its burst, and then one request at a time.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Rate{{1, 1e-12}, {3, .3}, {3, 7}, {2, 100}} {

@@ -15,13 +15,13 @@ import (
 
 var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// upgrade is a change to a version of Kubernetes.
+// upgrade returns a change to a version of Kubernetes.
 func upgrade(version string) Change {
 	to := map[string]any{"kubernetes": map[string]any{"version": version}}
 	return ChangeOf(map[string]any{"kubernetes": map[string]any{"version": "1.34.4"}}, to)
 }
 
-// runs is a node that runs revision 1, is Ready, and wants a revision.
+// runs returns a node that runs revision 1, is Ready, and has a desired revision.
 func runs(name string, desired int64, change Change) Candidate {
 	return Candidate{
 		Key: "c/" + name, UID: "uid-" + name, Desired: desired, Assigned: 1, Applied: 1, Change: change,
@@ -29,7 +29,7 @@ func runs(name string, desired int64, change Change) Candidate {
 	}
 }
 
-// wanting are nodes that all want revision 2.
+// wanting returns nodes whose desired revision is 2.
 func wanting(n int, change Change) []Candidate {
 	var all []Candidate
 	for i := range n {
@@ -47,7 +47,7 @@ func policyOf(t *testing.T, given api.RolloutPolicy) Policy {
 	return p
 }
 
-// admitted are the nodes that a round moves to the desired revision, by name, in order.
+// admitted returns the nodes that a round moves to the desired revision, by name, in order.
 func admitted(nodes []Candidate, moves []Move) string {
 	var names []string
 	for i, c := range nodes {
@@ -60,7 +60,7 @@ func admitted(nodes []Candidate, moves []Move) string {
 	return strings.Join(names, " ")
 }
 
-// holding are the nodes that hold a slot after a round, by name, in order.
+// holding returns the nodes that hold a slot after a round, by name, in order.
 func holding(nodes []Candidate, moves []Move) string {
 	var names []string
 	for _, c := range nodes {
@@ -86,7 +86,7 @@ func attempt(change Change, at time.Duration, outcome string) *Attempt {
 	return a
 }
 
-// TestAdmit holds one round of small clusters. Every case has nodes that want revision 2.
+// TestAdmit tests one round in small clusters. Every case has nodes whose desired revision is 2.
 func TestAdmit(t *testing.T) {
 	c := upgrade("1.35.0")
 	three, none := 3, 0
@@ -300,7 +300,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestAdmitJudges holds what becomes of one node that is under a change.
+// TestAdmitJudges tests the outcomes of a change of one node.
 func TestAdmitJudges(t *testing.T) {
 	c := upgrade("1.35.0")
 	for name, tt := range map[string]struct {
@@ -396,7 +396,7 @@ func TestAdmitJudges(t *testing.T) {
 	}
 }
 
-// fleet is a simulated cluster, whose agents do what they are offered.
+// fleet is a simulated cluster, whose agents apply what they are offered.
 type fleet struct {
 	nodes  map[string]*machine
 	states []State
@@ -424,7 +424,7 @@ type machine struct {
 
 func (m *machine) hears() bool { return !m.offline && m.off == 0 }
 
-// begin has the agent of a node ask, and begin if it may.
+// begin makes the agent of a node ask, and begin if it may.
 func (f *fleet) begin(m *machine) {
 	n := Node{Revision: m.Desired, Assigned: m.Assigned, Failed: m.Refused, Attempt: m.Attempt,
 		FailedChanges: m.FailedChanges}
@@ -439,7 +439,7 @@ func (f *fleet) begin(m *machine) {
 	}
 }
 
-// rest has a machine that is at nothing be off, or busy, at random.
+// rest makes a machine without a change be off or busy, at random.
 func (f *fleet) rest(m *machine) {
 	m.off, m.busy = max(0, m.off-1), max(0, m.busy-1)
 	switch random := f.random.IntN(30); {
@@ -462,13 +462,13 @@ func newFleet(seed uint64, n int, policy Policy) *fleet {
 	return f
 }
 
-// put has a node want a version.
+// put sets the desired version of a node.
 func (f *fleet) put(m *machine, version string) {
 	m.Desired++
 	m.wants = version
 }
 
-// round has a minute pass.
+// round simulates a minute.
 func (f *fleet) round() {
 	f.now = f.now.Add(time.Minute)
 	var all []Candidate
@@ -510,7 +510,7 @@ func (f *fleet) round() {
 	f.worst = max(f.worst, under)
 }
 
-// work has the agent of a node go on with its change.
+// work continues the change of a node's agent.
 func (f *fleet) work(m *machine) {
 	if m.works--; m.works > 0 {
 		return
@@ -529,7 +529,7 @@ func (f *fleet) work(m *machine) {
 	}
 }
 
-// done reports whether every node that can has what is wanted.
+// done reports whether every node that can has its desired version.
 func (f *fleet) done() bool {
 	for _, m := range f.nodes {
 		if !m.fails && !m.offline && m.breaks != m.wants && m.Applied != m.Desired {
@@ -539,9 +539,9 @@ func (f *fleet) done() bool {
 	return true
 }
 
-// TestAdmitFleets has random fleets be upgraded, whose machines are off for hours or come to their
-// change late: never more nodes than the budget are away for a change, and nodes that behave all
-// get it, whatever one broken machine and one careless owner do.
+// TestAdmitFleets upgrades random fleets whose machines are off for hours or come to their change
+// late: there are never more nodes than the budget away for a change, and all nodes that behave get
+// it, whatever one broken machine and one careless owner do.
 func TestAdmitFleets(t *testing.T) {
 	sizes := []int{1, 2, 3, 5, 17, 100, 400}
 	if !testing.Short() {
@@ -593,8 +593,8 @@ func (f *fleet) held() bool {
 	return slices.ContainsFunc(f.states, func(s State) bool { return s.Waiting > 1 && s.Hold != "" })
 }
 
-// TestAdmitBadVersion has a version break nodes silently: all of them, or some. It reaches no more
-// nodes than the canaries, or than the canaries, those that may fail and the budget.
+// TestAdmitBadVersion tests a version that silently breaks all nodes, or some. It reaches no more
+// nodes than the canaries, or than the canaries, the allowed failures and the budget.
 func TestAdmitBadVersion(t *testing.T) {
 	for name, one := range map[string]struct{ every, most int }{
 		"every node": {1, 1}, "one in twenty": {20, 1 + 1 + 10}, "one in three": {3, 1 + 1 + 10},
@@ -659,7 +659,7 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestAllowUnknown holds that a change held because too many nodes do not answer can be released.
+// TestAllowUnknown tests that a change held for too many nodes without an answer can be released.
 func TestAllowUnknown(t *testing.T) {
 	a := admission{now: began, policy: Policy{MaxUnknown: Share{number: 1}}, counted: 9}
 	r := Rollout{[]State{{Change: upgrade("1.35.0"), Unknown: 3, Waiting: 4, Proved: true}}}
@@ -679,7 +679,7 @@ func TestAllowUnknown(t *testing.T) {
 	}
 }
 
-// TestLost holds which nodes the store has lost sight of, and which ETags their agents still have.
+// TestLost tests which revisions and ETags the store has lost.
 func TestLost(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth})
@@ -717,7 +717,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestAdmitManyChanges holds that failed changes that are waited for remain, and others keep times.
+// TestAdmitManyChanges tests that failed changes with waiting nodes are kept, with their times.
 func TestAdmitManyChanges(t *testing.T) {
 	var nodes []Candidate
 	for i := range 2 * maxStates {
@@ -760,7 +760,7 @@ func TestJoins(t *testing.T) {
 	}
 }
 
-// What Admit decides for a node that is Offered what is wanted does not depend on the change.
+// Admit's decision about a node that is Offered its desired revision does not depend on the change.
 func TestOffered(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 1))
 	version := func() int64 { return random.Int64N(4) }

@@ -72,7 +72,7 @@ func TestRevokedCertificates(t *testing.T) {
 	}
 }
 
-// A name is held by each machine that has not left, until its last certificate ends.
+// Each machine that has not left holds a name until its last certificate expires.
 func TestNameIsHeld(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	end := now.Add(time.Hour)
@@ -119,7 +119,7 @@ func TestNameIsHeld(t *testing.T) {
 	}
 }
 
-// A machine that joins registers a Node of its own, which is not the one that was to be deleted.
+// A machine that joins registers its own Node, which is not the one that was to be deleted.
 func TestNodeOfASuccessorIsKept(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	left := Certificates{Leaving: "1"}
@@ -142,7 +142,7 @@ func TestNodeOfASuccessorIsKept(t *testing.T) {
 	}
 }
 
-// A machine that has certificates without end issued does not remove those of its successor.
+// A machine that requests endless certificates does not push out those of its successor.
 func TestCertificatesAreBounded(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	end := now.Add(time.Hour)
@@ -155,7 +155,7 @@ func TestCertificatesAreBounded(t *testing.T) {
 	}
 }
 
-// shown is a token of a boot that a provider is shown at a time.
+// shown is a request with a token of a boot at a time.
 type shown struct {
 	boot string
 	// at is when, and old how long ago the token was made then.

@@ -11,7 +11,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// evidence is of a node that has joined, follows its resource, and is as its owner wants it.
+// evidence returns that of a node that has joined, follows its resource, and is up to date.
 func evidence() Evidence {
 	now := time.Unix(1_800_000_000, 0).UTC()
 	return Evidence{
@@ -241,7 +241,7 @@ func TestJoinState(t *testing.T) {
 	}
 }
 
-// An agent of an older release than the provider is shown; what is no release is not compared.
+// An agent of an older release than the provider is shown; versions that are no release are not.
 func TestAgentCurrent(t *testing.T) {
 	for agent, older := range map[string]bool{
 		"v1.2.2": true, "1.1.9": true, "v1.2.3-4-g0123abc": false, "v1.2.3": false, "v1.3.0": false,
@@ -383,7 +383,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// Each place of a pool is tried once, from that of the name on, and its subnet leads back to it.
+// Each subnet of a pool is tried once, from that of the name on, and leads back to its row.
 func TestSlots(t *testing.T) {
 	for _, pool := range []struct {
 		network string

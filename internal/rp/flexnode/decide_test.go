@@ -13,8 +13,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// An equal PUT changes nothing, whatever has happened meanwhile to the cluster (M6), to the facts
-// and the defaults (M7). The secret may be given again or left out.
+// An equal PUT changes nothing, whatever has changed in the cluster (M6), the facts and the
+// defaults (M7). The secret may be given again or omitted.
 func TestAnEqualPutChangesNothing(t *testing.T) {
 	g := generator(t)
 	for range 500 {
@@ -49,7 +49,7 @@ func TestAnEqualPutChangesNothing(t *testing.T) {
 	}
 }
 
-// To pause a node makes no configuration, and revokes nothing. A rollback does not resume it.
+// A pause makes no configuration and revokes nothing. A rollback does not resume the node.
 func TestPausing(t *testing.T) {
 	g := generator(t)
 	for range 200 {
@@ -96,7 +96,7 @@ func roundTrip(d api.Desired) (api.Desired, error) {
 	return again, err
 }
 
-// A PUT in another casing is equal, but for the casing that is shown.
+// A PUT in another casing is equal, except for the casing that is shown.
 func TestAnotherCasingIsShown(t *testing.T) {
 	w := newWorld(t)
 	first := w.put(api.Desired{})
@@ -128,7 +128,7 @@ func TestClearingAFieldResetsIt(t *testing.T) {
 	}
 }
 
-// configVersion is the clock's, and always above the one before, and above a tombstone's.
+// configVersion follows the clock, and is always above the previous one and above a tombstone's.
 func TestVersionsGoUp(t *testing.T) {
 	g := generator(t)
 	w := newWorld(t)
@@ -172,7 +172,7 @@ func TestVersionsGoUp(t *testing.T) {
 	}
 }
 
-// Each PUT that changes what is wanted makes another ETag, also while there is no revision.
+// Each PUT that changes the desired state makes another ETag, even while there is no revision.
 func TestETags(t *testing.T) {
 	w := newWorld(t)
 	w.unreached()
@@ -245,7 +245,7 @@ func TestAFailedNodeIsWrittenBack(t *testing.T) {
 	}
 }
 
-// A URL that is asked for makes a node wait, and changes nothing else.
+// A request for a URL makes a node wait, and changes nothing else.
 func TestAskingForAURL(t *testing.T) {
 	w := newWorld(t)
 	p := Put{ID: nodeID, URL: true, At: w.now, NewUID: "u"}
@@ -261,7 +261,7 @@ func TestAskingForAURL(t *testing.T) {
 	}
 }
 
-// Who made a node and who changed it last.
+// The creator of a node and the author of its last change.
 func TestSystemData(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{})
@@ -284,7 +284,7 @@ func TestSystemData(t *testing.T) {
 	}
 }
 
-// A node that would take much of a transaction, or of its subscription's memory, is refused.
+// A node that takes too much of a transaction, or of its subscription's memory, is refused.
 func TestALargeNodeIsRefused(t *testing.T) {
 	labels := func(n, size int) api.NodeConfig {
 		all := map[string]string{}
@@ -445,7 +445,7 @@ func TestWaitingNodeIsResolved(t *testing.T) {
 	}
 }
 
-// A node that was rendered and is waiting for its credential goes on waiting.
+// A rendered node that waits for its credential continues to wait.
 func TestRefreshKeepsTheState(t *testing.T) {
 	w := newWorld(t)
 	w.unreached()
@@ -467,8 +467,8 @@ func TestRefreshKeepsTheState(t *testing.T) {
 	}
 }
 
-// A node is at the cluster's facts when its revision is, also if they are stored with another id
-// than that of their content: it is not rendered again and again.
+// A node has the cluster's facts if its revision has them, even if they are stored with another id
+// than that of their content: it is not rendered repeatedly.
 func TestRefreshEnds(t *testing.T) {
 	for _, id := range []string{"", "OTHER"} {
 		w := newWorld(t)

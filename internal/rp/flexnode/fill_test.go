@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
-// A new revision leaves nothing open that an agent would fill in, and keeps what was said.
+// A new revision leaves no setting open for an agent to fill in, and keeps the given settings.
 func TestARevisionLeavesNothingOpen(t *testing.T) {
 	g := generator(t)
 	for range 500 {
@@ -65,7 +65,7 @@ func TestARevisionLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// A new revision is checked while it is made, with the findings of checkNode.
+// A new revision is checked while it is made, with the same findings as checkNode.
 func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
 	g := generator(t)
 	spoil := []func(*Node){
@@ -112,7 +112,7 @@ func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
 	}
 }
 
-// settings counts what is in an object and those within.
+// settings counts the settings of an object, including nested ones.
 func settings(o object) int {
 	n := 0
 	for _, value := range o {
@@ -125,7 +125,7 @@ func settings(o object) int {
 	return n
 }
 
-// The address of the DNS service is not guessed: without it only a rendered node goes on.
+// The address of the DNS service is not guessed: without it only a rendered node can be changed.
 func TestNoDNSAddressIsGuessed(t *testing.T) {
 	w := newWorld(t)
 	silent := someFacts()
@@ -159,7 +159,7 @@ func TestNoDNSAddressIsGuessed(t *testing.T) {
 	}
 }
 
-// What an owner wants of changes, drift and monitoring is where the agent looks for it.
+// The owner's settings of changes, drift and monitoring are rendered where the agent reads them.
 func TestPoliciesAreRendered(t *testing.T) {
 	w := newWorld(t)
 	d := typical()
@@ -214,8 +214,8 @@ func TestPoliciesAreRendered(t *testing.T) {
 	}
 }
 
-// The owner's choice for the metadata service goes before the operator's, and that before the
-// default. An owner who leaves it open gets no new revision because of either.
+// The owner's setting for the metadata service takes precedence over the operator's, and that over
+// the default. An owner who leaves it open gets no new revision because of either.
 func TestMetadataAccess(t *testing.T) {
 	w := newWorld(t)
 	put := func(access string, changed bool, want string) {
@@ -296,7 +296,7 @@ func TestProblemsOfPolicies(t *testing.T) {
 	}
 }
 
-// The kinds of drift that the API knows are those that the agent does.
+// The API has the same kinds of drift as the agent.
 func TestKindsOfDrift(t *testing.T) {
 	var document struct {
 		Definitions map[string]struct{ Properties object }

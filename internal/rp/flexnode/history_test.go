@@ -38,7 +38,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// New facts evict no owner's revision: the last one of them, the run and the offered one are kept.
+// New facts evict no owner's revision: the last of them, the running and the offered one are kept.
 func TestFactsEvictNothing(t *testing.T) {
 	h := History{}.With(Revision{Version: 1, Why: "put"}).With(Revision{Version: 2, Why: "put"})
 	for version := int64(3); version < 40; version++ {
@@ -57,7 +57,7 @@ func TestFactsEvictNothing(t *testing.T) {
 	}
 }
 
-// A row of the history is read as far as it is needed, and refused when it is none.
+// A row of the history is read as far as needed, and rejected if it is invalid.
 func TestHistoryRow(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{})
@@ -95,7 +95,7 @@ func TestHistoryRow(t *testing.T) {
 	}
 }
 
-// Few revisions are kept of a node with large configurations, but the one that is assigned.
+// Few revisions are kept of a node with large configurations, but always the assigned one.
 func TestHistoryIsBounded(t *testing.T) {
 	own := json.RawMessage(`"` + strings.Repeat("x", 60<<10) + `"`)
 	h := History{}
@@ -149,8 +149,9 @@ func TestTombstones(t *testing.T) {
 	}
 }
 
-// A tombstone is kept for as long as its machine may have a valid certificate: a year after the
-// deletion, and longer if one was seen that is valid longer. A successor's does not count.
+// A tombstone is kept as long as its machine may have a valid certificate: a year after the
+// deletion, and longer if a certificate with a longer lifetime was seen. A successor's does not
+// count.
 func TestTombstonesAreNeeded(t *testing.T) {
 	deleted := time.Unix(1e9, 0).UTC()
 	var stones Tombstones
@@ -176,7 +177,7 @@ func TestTombstonesAreNeeded(t *testing.T) {
 	}
 }
 
-// A tombstone has at most 512 bytes, with all identities that it can have.
+// A tombstone has at most 512 bytes, with the max number of identities.
 func TestTombstoneIsSmall(t *testing.T) {
 	const id = "11111111-2222-3333-4444-555555555555"
 	text, err := json.Marshal(Tombstone{

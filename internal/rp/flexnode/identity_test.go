@@ -8,7 +8,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// The client secret: stored, kept, replaced, dropped; its version never comes back.
+// The client secret: stored, kept, replaced, dropped; its version is never used again.
 func TestClientSecrets(t *testing.T) {
 	w := newWorld(t)
 	with := asPrincipal
@@ -58,7 +58,7 @@ func TestClientSecrets(t *testing.T) {
 	}
 }
 
-// A changed identity is kept in Former, by which its agent reads the new one (B5).
+// A changed identity is kept in Former, with which its agent reads the new one (B5).
 func TestFormerIdentity(t *testing.T) {
 	w := newWorld(t)
 	as := func(client string) api.Desired {
@@ -154,7 +154,7 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// A resource group may be called in any language, and be called providers, as a cluster may.
+// A resource group may have a name in any language, or be called providers, as may a cluster.
 func TestMachineOfAnyGroup(t *testing.T) {
 	t.Parallel()
 	for _, group := range []string{"edge", "İstanbul", "ȺȺȺȺ", "Providers"} {

@@ -7,8 +7,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// A PUT and a rollback that disturb nothing are offered at once to a node that runs what it is
-// offered, and those that do, or of another node, when Admit says so. Admit decides alike.
+// A PUT and a rollback that disturb nothing are assigned at once to a node that runs its assigned
+// revision; disturbing ones, and those of other nodes, by Admit, which decides alike.
 func TestOfferedAtOnce(t *testing.T) {
 	labels := func(d *api.Desired) { d.NodeConfig.Labels = map[string]string{"site": "b"} }
 	pods := func(d *api.Desired) { d.NodeConfig.MaxPods++ }
@@ -64,8 +64,8 @@ func TestOfferedAtOnce(t *testing.T) {
 	}
 }
 
-// A node may run what its report does not tell yet: a change is offered at once if it disturbs
-// neither what the node has reported nor what it is offered.
+// A node may run a revision that it has not reported yet: a change is assigned at once if it
+// disturbs neither the reported nor the assigned revision.
 func TestOfferedAtOnceAgain(t *testing.T) {
 	first := typical()
 	label := func(d api.Desired, to string) api.Desired {

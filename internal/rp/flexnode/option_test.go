@@ -18,14 +18,14 @@ import (
 // azOptions is the table of the az extension's options, which its _desired.py reads.
 const azOptions = "../../../packaging/az/azext_aks_flex_node/options.json"
 
-// withoutOption are the settings that no row of places is for.
+// withoutOption has the settings without a row in places.
 var withoutOption = map[string]string{
 	"azureAuth.method":                     "--auth-method",
 	"upgradePolicy.paused":                 "the commands pause and resume",
 	"azureAuth.arc.onboarding.principalId": "what enrols a machine is no identity of its node",
 }
 
-// groups are the headings of az below which the options are shown; others are below Changes.
+// groups has the headings of az for the options; the others are below Changes.
 var groups = map[string]string{
 	"azureAuth": "Authentication", "kubernetesAuth": "Authentication",
 	"versions": "Node", "nodeConfig": "Node", "network": "Node",
@@ -40,8 +40,8 @@ type schema struct {
 	Properties map[string]schema
 }
 
-// settingsOfAPI returns the schemas of the properties that an owner of a node writes, by path;
-// those with members of their own are there too.
+// settingsOfAPI returns the schemas of the properties that an owner of a node sets, by path,
+// including those with members of their own.
 func settingsOfAPI(t *testing.T) map[string]schema {
 	var doc struct{ Definitions map[string]schema }
 	must(0, json.Unmarshal(apidoc.OpenAPI, &doc))
@@ -63,7 +63,7 @@ func settingsOfAPI(t *testing.T) map[string]schema {
 	return all
 }
 
-// option is one of az. Its type, and the words that it may be, are those of the API.
+// option is an option of az. Its type and values are those of the API.
 type option struct {
 	Places string   `json:"places"` // below properties
 	Names  string   `json:"names"`

@@ -12,7 +12,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// randomEvidence is that of a node in any state.
+// randomEvidence returns that of a node in any state.
 func randomEvidence(g *rand.Rand) Evidence {
 	now := time.Unix(1_800_000_000, 0)
 	version := func() int64 { return pick[int64](g, 0, 1_799_999_998, 1_799_999_999, 1_800_000_000) }
@@ -63,7 +63,7 @@ func randomEvidence(g *rand.Rand) Evidence {
 	return e
 }
 
-// The conditions of an outline are those that a list shows of the node, but for times and messages.
+// The conditions of an outline are those of the node in a list, except for times and messages.
 func TestOutlineHasTheConditions(t *testing.T) {
 	g := generator(t)
 	for range 5000 {
@@ -177,7 +177,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// What agents say cannot make a summary large: the most frequent is shown.
+// Reports of agents cannot make a summary large: it has the most frequent values.
 func TestSummaryIsBounded(t *testing.T) {
 	counts := map[*Class]int{}
 	for i := range 5 * maxSummarized {

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// goldens are the bundles that the agent's own tests render nodes from (internal/node).
+// goldens has the bundles from which the agent's own tests render nodes (internal/node).
 const goldens = "../../../api/flexnode/v20260501preview/testdata"
 
 // golden is one of the bundles.
@@ -86,7 +86,7 @@ func goldenBundles() map[string]golden {
 	}
 }
 
-// What the agent reads in its own tests is what is rendered here.
+// The bundles that the agent's tests read are rendered here.
 func TestBundles(t *testing.T) {
 	defaults := DefaultsLayer(object{
 		"artifacts": object{"mirror": "https://mirror.example"},
@@ -125,7 +125,7 @@ func TestBundles(t *testing.T) {
 	}
 }
 
-// A bundle tells the agent which resource, and which version of it, its configuration is from.
+// A bundle names the resource, and its version, that its configuration is from.
 func TestABundleSaysWhatItIsFrom(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{})
@@ -186,7 +186,7 @@ func TestArcMachineInAnotherSubscription(t *testing.T) {
 	}
 }
 
-// No secret is in a node or a revision, whatever is asked for.
+// Nodes and revisions contain no secret, whatever the request.
 func TestSecretsAreNowhere(t *testing.T) {
 	g := generator(t)
 	for range 300 {
@@ -203,7 +203,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 }
 
-// An own layer is made as it is read when it is stored.
+// A new own layer equals the one that is read after it was stored.
 func TestAnOwnLayerIsMadeAsItIsRead(t *testing.T) {
 	g := generator(t)
 	for range 500 {
@@ -216,7 +216,7 @@ func TestAnOwnLayerIsMadeAsItIsRead(t *testing.T) {
 	}
 }
 
-// Only a list that is there says which networks are direct.
+// Only a present list sets the direct networks.
 func TestDirectNetworksOfARevision(t *testing.T) {
 	for own, want := range map[string]bool{
 		"": false, "{": false, "[]": false, "{}": false, `{"cni":null}`: false, `{"cni":{}}`: false,
@@ -232,7 +232,7 @@ func TestDirectNetworksOfARevision(t *testing.T) {
 	}
 }
 
-// typical is a node as an owner writes it.
+// typical returns a node as an owner writes it.
 func typical() api.Desired {
 	d := asPrincipal(clientA, "a-secret")
 	d.Versions.Kubernetes = "1.35.4"
@@ -252,7 +252,7 @@ func typical() api.Desired {
 	return d
 }
 
-// The ten revisions that are kept of a typical node take, with its other rows, less than 8 KiB.
+// The ten kept revisions of a typical node take, with its other rows, less than 8 KiB.
 func TestTenRevisionsAreSmall(t *testing.T) {
 	const most = 8 << 10
 	w := newWorld(t)

@@ -13,7 +13,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// targets are the places of problems.
+// targets returns the targets of problems.
 func targets(problems Problems) string {
 	var all []string
 	for _, p := range problems {
@@ -74,7 +74,7 @@ func TestReportIsChecked(t *testing.T) {
 	}
 }
 
-// What is said at a newer place is what is said at the older one: stored once, and shown at both.
+// A value at a newer place equals the one at the older place: stored once, and shown at both.
 func TestReportSaysTheSameInTwoPlaces(t *testing.T) {
 	newer := `{"config":{"observed":"9","applied":"8"},"components":{"agent":"1.2","runc":"1.3.4"}}`
 	older := `{"appliedConfigVersion":"8","agentVersion":"1.2","config":{"observed":"9"},` +

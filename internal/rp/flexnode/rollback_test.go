@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// rollBack decides on a rollback, and keeps what comes of it.
+// rollBack decides on a rollback, and keeps the result.
 func (w *world) rollBack(to int64) (Decision, error) {
 	w.t.Helper()
 	ask := Rollback{
@@ -39,7 +39,8 @@ func (w *world) rollBack(to int64) (Decision, error) {
 	return d, nil
 }
 
-// After a rollback the node is what it was; a PUT of what is shown, or another, changes nothing.
+// After a rollback the node has its previous settings; a PUT of them, or another rollback, is a
+// no-op.
 func TestRollBack(t *testing.T) {
 	g := generator(t)
 	for range 300 {
@@ -85,7 +86,7 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// A rollback has the node be told what is so of its cluster now, and keeps its defaults.
+// A rollback gives the node the present facts of its cluster, and keeps its defaults.
 func TestRollBackKeepsFacts(t *testing.T) {
 	w := newWorld(t)
 	w.defaults(object{"proxy": object{"https": "http://one.example:3128"}})
@@ -202,7 +203,7 @@ func TestChangeOf(t *testing.T) {
 	}
 }
 
-// restarts are the units that a joined agent restarts to get to another configuration.
+// restarts returns the units that a joined agent restarts to get to another configuration.
 func restarts(t *testing.T, from, to object) []string {
 	t.Helper()
 	desired := func(whole object) state.Desired {
@@ -229,8 +230,8 @@ func restarts(t *testing.T, from, to object) []string {
 	return all
 }
 
-// TestUndisturbing holds the table of settings that restart nothing against the agent's own plan,
-// for every setting of a resource: those that the table has must restart nothing.
+// TestUndisturbing compares the table of settings that restart nothing with the agent's own plan,
+// for every setting of a resource: those in the table must restart nothing.
 func TestUndisturbing(t *testing.T) {
 	w := newWorld(t)
 	base := typical()

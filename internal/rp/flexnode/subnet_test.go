@@ -50,7 +50,7 @@ func TestOverlapped(t *testing.T) {
 	}
 }
 
-// A pod subnet can be read back from the label that says it.
+// A pod subnet can be read back from its label.
 func TestPodCIDROf(t *testing.T) {
 	of := func(value string) string {
 		return PodCIDROf(map[string]string{config.PodCIDRLabel: value})
@@ -80,7 +80,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// The subnet of a node is kept, and is asked for once.
+// The subnet of a node is kept, and requested once.
 func TestSubnetStays(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{})
@@ -104,8 +104,8 @@ func TestSubnetStays(t *testing.T) {
 	}
 }
 
-// Pods reach the network of the cluster's subnets with their own addresses, unless the operator
-// says which networks these are. A node that was rendered without stays so.
+// Pods reach the network of the cluster's subnets with their own addresses, unless the operator has
+// set these networks. A node that was rendered without them stays so.
 func TestPodNetwork(t *testing.T) {
 	w := newWorld(t)
 	network := func() any {
@@ -150,7 +150,7 @@ func TestPodNetwork(t *testing.T) {
 	}
 }
 
-// A node that could not be rendered before has the network as soon as it can be.
+// A node that could not be rendered before gets the network once it can be.
 func TestPodNetworkOfANodeThatWaits(t *testing.T) {
 	w := newWorld(t)
 	w.unreached()

@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// asked is the answer to a PUT with a body: code and places, or "" for one that is taken.
+// asked returns the answer to a PUT with a body: code and places; "" if it is accepted.
 func asked(t *testing.T, body string) string {
 	t.Helper()
 	w := newWorld(t)
@@ -146,7 +146,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// What a GET shows can be written back in every state; the desired state is the same.
+// The answer of a GET can be written back in every state; the desired state is the same.
 func TestWhatIsShownCanBeWrittenBack(t *testing.T) {
 	g := generator(t)
 	states := []string{"", api.Creating, api.Updating, api.Deleting, api.Failed, api.Canceled}
@@ -186,7 +186,8 @@ func TestProblemsAreAnError(t *testing.T) {
 	}
 }
 
-// Configurations are checked with the operator's defaults, and a cluster that was never reached.
+// Configurations are checked with the operator's defaults, and for a cluster that was never
+// reached.
 func TestCheckDefaults(t *testing.T) {
 	if got := CheckDefaults(nil); len(got) != 0 {
 		t.Errorf("no defaults: %v", got)
@@ -262,7 +263,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// A node is not called as the API server of its cluster or a Node of AKS: 400.
+// A node cannot have the name of its cluster's API server or of an AKS Node: 400.
 func TestNamesOfTheAPIServer(t *testing.T) {
 	for name, refused := range map[string]bool{
 		"kubernetes": true, "Kubernetes.Default": true, "kubernetes.default.svc": true,

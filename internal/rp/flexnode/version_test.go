@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// A version without a known digest is refused with those that are known, unless its owner takes it
-// upon himself, or the operator has set a digest.
+// A version without a known digest is refused, with a list of known ones, unless its owner accepts
+// the risk or the operator has set a digest.
 func TestUnknownVersions(t *testing.T) {
 	w := newWorld(t)
 	known := func() bool {
@@ -63,7 +63,7 @@ func TestUnknownVersions(t *testing.T) {
 	}
 }
 
-// To take all versions back asks for the newest, whatever was allowed before.
+// Removing all versions selects the newest, whatever was allowed before.
 func TestVersionsAreTakenBack(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{Versions: api.Versions{Runc: "9.9.9", AllowUnknown: true}})
@@ -73,7 +73,7 @@ func TestVersionsAreTakenBack(t *testing.T) {
 	}
 }
 
-// A vulnerable version is refused, unless the owner allows it; what a node has may remain.
+// A vulnerable version is refused, unless the owner allows it; a node's present one may stay.
 func TestVulnerableVersions(t *testing.T) {
 	allowed := func(n Node) bool {
 		return strings.Contains(string(OwnLayer(n)), `"artifacts":{"allowVulnerable":true}`)
@@ -117,8 +117,8 @@ var olderTable = api.Versions{
 	Kubernetes: "1.34.1", Containerd: "2.1.0", Runc: "1.3.0", CNI: "1.8.0", NPD: "1.33.0",
 }
 
-// What the owner leaves open remains as it was chosen (M6): also when he changes something else,
-// one of the versions included, after an upgrade of the cluster and with a newer table.
+// Versions that the owner leaves open stay as chosen (M6): even if he changes something else,
+// including one of the versions, after an upgrade of the cluster and with a newer table.
 func TestWhatIsLeftOpenStays(t *testing.T) {
 	chosen := olderTable
 	newest := versionsOf(release.Set{Kubernetes: "1.36.3"}.Filled())
@@ -175,8 +175,8 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 	}
 }
 
-// A node of a cluster whose version goes with none that is known must say its own, and one of a
-// cluster whose own patch is not known has the one before.
+// A node of a cluster whose version works with no known one must set its own; one of a cluster
+// whose patch version is unknown gets the previous patch.
 func TestOpenVersionOfAnUnknownCluster(t *testing.T) {
 	_, problems := chooser{server: "1.41.0"}.choose()
 	if len(problems) != 1 || problems[0].Target != atKubernetes ||
@@ -199,7 +199,7 @@ func TestOpenVersionOfAnUnknownCluster(t *testing.T) {
 	}
 }
 
-// A cluster far ahead keeps an owner only from versions that do not go with it.
+// A cluster far ahead only keeps an owner from versions that do not work with it.
 func TestAnOldNodeCanBeChanged(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{Versions: api.Versions{Kubernetes: "1.34.4"}})

@@ -58,7 +58,7 @@ type world struct {
 	reported int64 // that its agent has reported to run
 }
 
-// asPrincipal is a node that follows its resource, with the identity of an application.
+// asPrincipal returns a node that follows its resource, with the identity of an application.
 func asPrincipal(client, secret string) api.Desired {
 	return api.Desired{ContinuousMonitoring: true, AzureAuth: api.AzureAuth{
 		Method: api.ServicePrincipal,
@@ -78,7 +78,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// reach gives the cluster facts.
+// reach sets the cluster's facts.
 func (w *world) reach(f Facts, version string) {
 	layer := FactsLayer(f, cluster)
 	w.parent.FactsLayer, w.parent.Cluster.Facts = layer, layer.ID
@@ -86,7 +86,7 @@ func (w *world) reach(f Facts, version string) {
 	w.layers[layer.ID] = layer
 }
 
-// unreached takes them away, as if the cluster had never been reached.
+// unreached removes them, as if the cluster had never been reached.
 func (w *world) unreached() {
 	w.parent.FactsLayer, w.parent.Cluster.Facts = nil, ""
 	w.parent.Cluster.Properties.KubernetesVersion = ""
@@ -104,7 +104,7 @@ func (w *world) last() *Revision {
 	return must(w.history.Find(w.node.Revision))
 }
 
-// decide is a PUT of what an owner wants; a client secret in it is given.
+// decide decides on a PUT of an owner, perhaps with a client secret.
 func (w *world) decide(d api.Desired) (Decision, Problems) {
 	w.t.Helper()
 	wanted, secret := WithoutSecret(d)
@@ -136,7 +136,7 @@ func (w *world) decide(d api.Desired) (Decision, Problems) {
 	return got, problems
 }
 
-// running are the configurations that the node may run, none if one of them is not kept.
+// running returns the configurations that the node may run, none if one of them is not kept.
 func (w *world) running() (all []object) {
 	for _, version := range w.node.MayRun(w.reported) {
 		r := must(w.history.Find(version))
@@ -148,7 +148,7 @@ func (w *world) running() (all []object) {
 	return all
 }
 
-// put decides and keeps what comes of it.
+// put decides and keeps the result.
 func (w *world) put(d api.Desired) Decision {
 	w.t.Helper()
 	got, problems := w.decide(d)
@@ -204,7 +204,7 @@ func generator(t testing.TB) *rand.Rand {
 
 func pick[T any](g *rand.Rand, from ...T) T { return from[g.IntN(len(from))] }
 
-// randomDesired is something that an owner may want, with any of the methods of authentication.
+// randomDesired returns valid settings of an owner, with any of the methods of authentication.
 func randomDesired(g *rand.Rand) api.Desired {
 	d := api.Desired{
 		Versions: api.Versions{
@@ -279,7 +279,7 @@ func withoutSecret(d api.Desired) api.Desired {
 	return d
 }
 
-// applied is the revision that the node runs, if it does.
+// applied returns the revision that the node runs, if it does.
 func (w *world) applied() int64 {
 	if !w.runs {
 		return 0

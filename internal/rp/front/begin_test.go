@@ -273,7 +273,7 @@ func (w *world) upgrading(name, kubernetes string) string {
 	return shownNode(w.t, readAll(w.t, status.Body)).Properties.ConfigVersion
 }
 
-// desires is the version of the revision that is wanted of a node.
+// desires returns the version of the revision that is wanted of a node.
 func (w *world) desires(name string) string {
 	return flexnode.ShownVersion(w.storedNode(name).Revision)
 }
@@ -304,7 +304,7 @@ func (w *world) round(r *rollout.Rollout) {
 	must(r.Step(context.Background()))
 }
 
-// rollout is the rollout of the cluster's owner.
+// rollout returns the rollout of the cluster's owner.
 func (w *world) rollout() *rollout.Rollout {
 	return &rollout.Rollout{
 		Store: w.api.Store, Index: w.index, Cluster: clusterKey, Now: w.clock.Now,

@@ -133,7 +133,7 @@ func told(s *api.Status, kind string) bool {
 	})
 }
 
-// fullReport is all that an agent can say, of a change that has failed.
+// fullReport returns all that an agent can say, of a change that has failed.
 func fullReport(version string) string {
 	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
 	return string(must(json.Marshal(api.Report{

@@ -86,19 +86,19 @@ func (i *issuer) sign(t *testing.T, kid string, c jwt.MapClaims) string {
 	return must(token.SignedString(i.keys[kid]))
 }
 
-// as is the header of a caller with an object id; the operator has all roles.
+// as returns the header of a caller with an object id; the operator has all roles.
 func (i *issuer) as(t *testing.T, w *world, oid string) string {
 	t.Helper()
 	return i.callerWith(t, w, oid, oid)
 }
 
-// app is the header of an application.
+// app returns the header of an application.
 func (i *issuer) app(t *testing.T, w *world, app string) string {
 	t.Helper()
 	return "Authorization: Bearer " + i.sign(t, "one", i.claims(w.clock.Now(), app))
 }
 
-// guarded is a world whose callers need tokens, and the header of the operator.
+// guarded returns a world whose callers need tokens, and the header of the operator.
 func guarded(t *testing.T) (w *world, i *issuer, operator string) {
 	t.Helper()
 	w, i = newEdge(t), newIssuer(t)
@@ -181,7 +181,7 @@ func TestRefusedTokens(t *testing.T) {
 	w.must(403, "GET", nodeURL("n"), "", "Authorization: Bearer "+fresh)
 }
 
-// nodeOf is the body of a node with an application.
+// nodeOf returns the body of a node with an application.
 func nodeOf(client, secret string) string {
 	return `{"properties":{"continuousMonitoring":true,"azureAuth":{"method":"servicePrincipal",
 		"servicePrincipal":{"clientId":"` + client + `","clientSecret":"` + secret + `"}}}}`
@@ -481,7 +481,7 @@ func (w *world) trespass(t *testing.T, i *issuer, x, other team) {
 	}
 }
 
-// callerWith is the header of a caller with an object id and an application.
+// callerWith returns the header of a caller with an object id and an application.
 func (i *issuer) callerWith(t *testing.T, w *world, oid, client string) string {
 	c := i.claims(w.clock.Now(), client)
 	c["oid"] = oid

@@ -296,7 +296,7 @@ func TestFromATokenToAnIdentity(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "")
 }
 
-// refresh is the configuration, and its version, that the node n gets for itself.
+// refresh returns the configuration, and its version, that the node n gets for itself.
 func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string) {
 	t.Helper()
 	key := must(sealed.NewKey())

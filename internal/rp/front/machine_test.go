@@ -73,7 +73,7 @@ func (m *machine) registers(t *testing.T, status int, secret string) string {
 	return got
 }
 
-// enrolment is the secret in the bundle that a new URL of a node gives.
+// enrolment returns the secret in the bundle that a new URL of a node gives.
 func (w *world) enrolment(t *testing.T, name string) string {
 	t.Helper()
 	url := reads[api.ConfigURL](w, 200, "POST", nodeURL(name, "/regenerateToken"), "").ConfigURL
@@ -86,7 +86,7 @@ func (w *world) enrolment(t *testing.T, name string) string {
 	return b.EnrolmentSecret
 }
 
-// newMachine is a world with a node that joins with a bootstrap token, and its machine.
+// newMachine returns a world with a node that joins with a bootstrap token, and its machine.
 func newMachine(t *testing.T) (*world, *machine) {
 	t.Helper()
 	w := newEdge(t)

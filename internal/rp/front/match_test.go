@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// exampleOf is a path of a route.
+// exampleOf returns a path of a route.
 func exampleOf(pattern string) string {
 	return strings.NewReplacer("{subscription}", subscription, "{group}", "g", "{cluster}", "c",
 		"{node}", "n", "{location}", "x", "{operation}", "o").Replace(pattern)
@@ -95,7 +95,7 @@ func FuzzScope(f *testing.F) {
 	})
 }
 
-// routed is a request of the world's caller on its way.
+// routed returns a request of the world's caller on its way.
 func (w *world) routed(method, url string) *request {
 	l := w.api.listener(w.callers(), false)
 	hr := httptest.NewRequest(method, publicURL+url, nil)

@@ -119,7 +119,7 @@ func (c *crowd) failure(agent int) int64 {
 	return 1 + c.random.Int64N(int64(longest))
 }
 
-// rate is the mean and the greatest number of polls in a second.
+// rate returns the mean and the greatest number of polls in a second.
 func (c *crowd) rate(from, to int64) (mean, most int) {
 	total := 0
 	for now := from; now < to; now++ {

@@ -23,7 +23,7 @@ func (w *world) issued(id, secret string) {
 	})
 }
 
-// listed are the certificates that alone may write as a node after some time; "all" for any.
+// listed returns the certificates that alone may write as a node after some time; "all" for any.
 func (w *world) listed(after time.Duration) string {
 	w.t.Helper()
 	row := must(w.api.Store.Certificates.Get(w.t.Context(), clusterKey+"/n"))
@@ -275,7 +275,7 @@ func TestDeletionNamesTheRole(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
-// arcLeft are the Arc machines that deleted nodes have left.
+// arcLeft returns the Arc machines that deleted nodes have left.
 func (w *world) arcLeft() []api.ArcMachineLeft {
 	w.t.Helper()
 	return reads[api.Summary](w, 200, "POST", summarizeURL, "").ArcMachinesLeft

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// sample is a request or an answer of document 004, by the line on which it begins there
+// sample returns a request or an answer of document 004, by the line on which it begins there
 // (testdata/documents), without its comments, which JSON does not have.
 func sample(t *testing.T, line string) string {
 	t.Helper()

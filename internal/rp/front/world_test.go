@@ -72,14 +72,14 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// beside is a world of a test that runs beside others.
+// beside returns a world of a test that runs beside others.
 func beside(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
 	return newWorld(t)
 }
 
-// newEdge is a world with its cluster, for a test beside others.
+// newEdge returns a world with its cluster, for a test beside others.
 func newEdge(t *testing.T) *world {
 	t.Helper()
 	w := beside(t)
@@ -219,7 +219,7 @@ func (w *world) refused(status int, want, method, url, body string, words ...str
 	}
 }
 
-// node is the node that a request is answered with.
+// node returns the node that a request is answered with.
 func (w *world) node(status int, method, url, body string, headers ...string) api.FlexNodeConfig {
 	w.t.Helper()
 	return reads[api.FlexNodeConfig](w, status, method, url, body, headers...)
@@ -320,7 +320,7 @@ func shownNode(t testing.TB, text string) api.FlexNodeConfig {
 	return decoded[api.FlexNodeConfig](t, text)
 }
 
-// path is the path and query of a URL of the provider.
+// path returns the path and query of a URL of the provider.
 func path(url string) string { return strings.TrimPrefix(url, publicURL) }
 
 func code(text string) string {
@@ -346,7 +346,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// storedNode is a node of the world's cluster as it is stored.
+// storedNode returns a node of the world's cluster as it is stored.
 func (w *world) storedNode(name string) flexnode.Node {
 	w.t.Helper()
 	row, err := w.api.Store.Nodes.Get(context.Background(), clusterKey+"/"+name)

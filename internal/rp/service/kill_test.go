@@ -182,7 +182,7 @@ func (w *world) consistent(urls []string) {
 	}
 }
 
-// list is all rows of a table.
+// list returns all rows of a table.
 func list[T any](t testing.TB, table store.Table[T]) []store.Row[T] {
 	t.Helper()
 	rows, _, err := table.List(t.Context(), "")

@@ -41,7 +41,7 @@ func token(t *testing.T, bundle string) string {
 	return c.Azure.BootstrapToken.Token.Reveal()
 }
 
-// newKey is a machine's private key.
+// newKey returns a machine's private key.
 func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 // ask files what kubelet asks with a token, and waits for the answer: Approved, Denied or "".
@@ -82,7 +82,7 @@ func (w *world) issue(name string) {
 	pass(time.Second)
 }
 
-// urlOf is the URL that POST gives.
+// urlOf returns the URL that POST gives.
 func (w *world) urlOf(action string) api.ConfigURL {
 	w.t.Helper()
 	_, text := w.must(200, "POST", nodeURL("edge-1", action), "{}")
@@ -259,7 +259,7 @@ func TestLastSeen(t *testing.T) {
 	})
 }
 
-// newDownWorld is a world whose cluster was never reached.
+// newDownWorld returns a world whose cluster was never reached.
 func newDownWorld(t *testing.T) *world {
 	t.Helper()
 	w := newEmptyWorld(t)

@@ -33,7 +33,7 @@ func TestMetricsThatAreWatched(t *testing.T) {
 	})
 }
 
-// metrics are the provider's, as Prometheus reads them.
+// metrics returns the provider's, as Prometheus reads them.
 func metrics(w *world) string {
 	recorder := httptest.NewRecorder()
 	promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{}).ServeHTTP(recorder,

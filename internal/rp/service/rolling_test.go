@@ -53,7 +53,7 @@ const (
 
 func agentID(i int) string { return fmt.Sprintf("aaaaaaaa-0000-0000-0000-%012d", i) }
 
-// agentNode is the body of a node that joins with its identity.
+// agentNode returns the body of a node that joins with its identity.
 func agentNode(i int, label string) string {
 	return `{"properties":{"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true},
 		"azureAuth":{"method":"servicePrincipal","servicePrincipal":{"clientId":"` + agentID(i) +

@@ -81,7 +81,7 @@ var testCA = sync.OnceValue(func() []byte {
 	return must(os.ReadFile("../flexnode/placeholder.pem"))
 })
 
-// newWorld is a provider that knows the world's cluster.
+// newWorld returns a provider that knows the world's cluster.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := newEmptyWorld(t)
@@ -96,13 +96,13 @@ func (w *world) register() {
 	pass(time.Second)
 }
 
-// newEmptyWorld is a provider that knows no cluster.
+// newEmptyWorld returns a provider that knows no cluster.
 func newEmptyWorld(t testing.TB) *world {
 	t.Helper()
 	return newWorldOf(t, All)
 }
 
-// newWorldOf is a provider with one replica, which knows no cluster.
+// newWorldOf returns a provider with one replica, which knows no cluster.
 func newWorldOf(t testing.TB, role Role) *world {
 	t.Helper()
 	w := &world{
@@ -133,7 +133,7 @@ func keysFile(t testing.TB, dir string) string {
 	return path
 }
 
-// newService is a provider on a store, without logs.
+// newService returns a provider on a store, without logs.
 func newService(settings Settings, role Role, memory *storetest.Memory) *service {
 	silent := slog.New(slog.DiscardHandler)
 	return &service{
@@ -235,7 +235,7 @@ func shownNode(t testing.TB, text string) api.FlexNodeConfig {
 	return n
 }
 
-// path is the path and query of a URL of the provider.
+// path returns the path and query of a URL of the provider.
 func path(url string) string { return strings.TrimPrefix(url, publicURL) }
 
 func must[T any](value T, err error) T {

@@ -48,14 +48,14 @@ func joinTrying(
 	return r
 }
 
-// knows are the live replicas, as far as this one knows.
+// knows returns the live replicas, as far as this one knows.
 func (r *replica) knows() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return sortedKeys(r.members)
 }
 
-// chosen is a cluster whose first choice is one of a and b.
+// chosen returns a cluster whose first choice is one of a and b.
 func chosen(name string) string {
 	for i := 0; ; i++ {
 		cluster := fmt.Sprint("s/g/c", i)

@@ -124,7 +124,7 @@ func TestWaitForNewer(t *testing.T) {
 	})
 }
 
-// dump is all that is in a database.
+// dump returns all that is in a database.
 func dump(t *testing.T, b Backend) map[string]string {
 	t.Helper()
 	page, err := b.Scan(t.Context(), "/", "", 10_000, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// seer is the liveness of a replica with an index that follows. It does not run.
+// seer returns the liveness of a replica with an index that follows. It does not run.
 func seer(t *testing.T, m *storetest.Memory) (*Seen, *storetest.Memory) {
 	t.Helper()
 	its := m.Another()

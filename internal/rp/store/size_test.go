@@ -19,7 +19,7 @@ func benchKey(i int) string {
 	return fmt.Sprintf("%s/north-%02d/edge-node-%06d", group, i%20, i)
 }
 
-// benchNode is a node as an owner would write it: no two are alike.
+// benchNode returns a node as an owner would write it: no two are alike.
 func benchNode(i int) flexnode.Node {
 	at := time.Date(2026, 11, 21, 10, 0, i%3600, 0, time.UTC)
 	client := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i%20)

@@ -18,7 +18,7 @@ import (
 
 func names(s *Store) Table[string] { return s.PodCIDRs }
 
-// newMemory is a store in memory.
+// newMemory returns a store in memory.
 func newMemory() (*storetest.Memory, *Store) {
 	m := storetest.NewMemory()
 	return m, New(m)
