@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// backedUp is a store of which backups are made while it is open.
+// backedUp is a store that is backed up while it is open.
 type backedUp struct {
 	t             *testing.T
 	dir, settings string
@@ -44,7 +44,7 @@ func newBackedUp(t *testing.T) *backedUp {
 	return b
 }
 
-// take makes a backup of a name and returns its path.
+// take takes a backup with a name and returns its path.
 func (b *backedUp) take(name string) string {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
@@ -54,7 +54,7 @@ func (b *backedUp) take(name string) string {
 	return path
 }
 
-// verify verifies a backup and wants an exit code, and a problem if it is 2.
+// verify verifies a backup and checks the exit code, and the problem if that is 2.
 func (b *backedUp) verify(path string, exit int, problem string) service.Verified {
 	b.t.Helper()
 	out, err := run(b.t, "--settings", b.settings, "backup", "--verify", path)
@@ -74,7 +74,7 @@ func (b *backedUp) verify(path string, exit int, problem string) service.Verifie
 	return found
 }
 
-// put writes a row as it is.
+// put writes a row unchanged.
 func (b *backedUp) put(key, value string) {
 	b.t.Helper()
 	must(b.backend.Commit(b.t.Context(), nil, []store.Write{{Key: key, Value: []byte(value)}}))
@@ -89,7 +89,7 @@ func altered(t *testing.T, path, name string, alter func([]byte) []byte) string 
 	return to
 }
 
-// A usable backup is distinguished from an unusable one, and the reason is given.
+// A usable backup is distinguished from an unusable one, with the reason.
 func TestBackupIsVerified(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -137,7 +137,7 @@ func TestBackupIsVerified(t *testing.T) {
 	}
 }
 
-// An etcd that was restored by its own tools gets a new epoch, each time.
+// An etcd that its own tools have restored gets a new epoch, each time.
 func TestRaiseTheEpoch(t *testing.T) {
 	b := newBackedUp(t)
 	for _, want := range []string{"epoch 2 ", "epoch 3 "} {

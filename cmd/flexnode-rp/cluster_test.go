@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/prepare/preparetest"
 )
 
-// The command shows the changes and asks; exit codes and JSON say what is missing.
+// The command shows the changes and asks; exit codes and JSON report missing parts.
 func TestClusterPrepare(t *testing.T) {
 	s := preparetest.New(t)
 	run := func(stdin string, args ...string) (string, int) {

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// run returns a command line; it returns what it has printed.
+// run runs a command line, and returns its output.
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -43,7 +43,7 @@ func settingsIn(t *testing.T, dir string) string {
 	return settings
 }
 
-// A key is replaced in the order that the help gives, beside a running store; dropping one that is
+// A key is replaced in the order of the help, beside a running store; dropping a key that is still
 // needed is refused.
 func TestKeys(t *testing.T) {
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write the manual page")
 
-// The manual page says what the commands say of themselves.
+// The manual page has the help of the commands.
 func TestManualPage(t *testing.T) {
 	page := pagetest.Program(newRoot(),
 		pagetest.Part{Name: "FILES", Items: [][2]string{

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// It asks again what does not say yes at once, and in the end says what does not, and why.
+// It retries until both URLs succeed, and in the end reports the last error.
 func TestReady(t *testing.T) {
 	var asked atomic.Int32
 	writable := true
@@ -45,7 +45,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// An attempt that gets no answer is given up for another one: its replica may have gone.
+// An attempt without an answer is given up for another one: its replica may have gone.
 func TestReadyAsksAnother(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

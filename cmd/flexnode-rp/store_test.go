@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// A store that is full takes writes again after what its help says was done, beside the program
-// that has it open.
+// A full store accepts writes again after the steps in its help, beside the program that has it
+// open.
 func TestMakeRoom(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	e := must(store.Open(ctx, filepath.Join(dir, "data"),

@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// begins asks whether a node may begin with a revision, as the node itself.
+// begins asks, as the node itself, whether a node may begin a revision.
 func (w *world) begins(name, version string) api.ChangeBegun {
 	w.t.Helper()
 	status := w.do("POST", nodeURL(name, "/beginChange"), `{"configVersion":"`+version+`"}`,
@@ -32,7 +32,7 @@ func (w *world) edit(name string, with func(n *flexnode.Node)) {
 	edit(w, w.api.Store.Nodes, clusterKey+"/"+name, with)
 }
 
-// TestBeginChange holds the answer to an agent of a node that was admitted to an upgrade.
+// TestBeginChange tests the answers to an agent of a node that was admitted to an upgrade.
 func TestBeginChange(t *testing.T) {
 	t.Parallel()
 	const usual = 15*60 + 5*60 + 5*60
@@ -142,7 +142,7 @@ func (w *world) policy(p api.RolloutPolicy) {
 	})
 }
 
-// holds has the change of the node n be held.
+// holds holds the change of the node n.
 func (w *world) holds(why string) {
 	w.t.Helper()
 	change := flexnode.Change{ID: w.storedNode("n").Attempt.Change}
@@ -151,7 +151,7 @@ func (w *world) holds(why string) {
 	})
 }
 
-// The time that is granted is that of the configuration which the node is about to apply.
+// The granted time is that of the configuration which the node is about to apply.
 func TestBeginChangeLasts(t *testing.T) {
 	w := newEdge(t)
 	w.report("n", w.upgrading("n", "1.34.4"), "")
@@ -166,7 +166,7 @@ func TestBeginChangeLasts(t *testing.T) {
 	}
 }
 
-// Only the node itself, and a caller with the role, may ask, and for a version alone.
+// Only the node itself, and a caller with the role, may ask, and only with a version.
 func TestBeginChangeIsRefused(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
@@ -189,7 +189,7 @@ func TestBeginChangeIsRefused(t *testing.T) {
 		`","another":"member"}`)
 }
 
-// The poll of a node that has asked in vain ends once it may begin, and not with other writes.
+// The poll of a held node ends once it may begin, and not because of other writes.
 func TestBeginChangeWakesThePoll(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.api.Waiters = NewWaiters(25*time.Second, 10)
@@ -217,7 +217,7 @@ func TestBeginChangeWakesThePoll(t *testing.T) {
 	})
 }
 
-// staleIndex has one node as it was.
+// staleIndex has an old row of one node.
 type staleIndex struct {
 	rollout.Index
 	was store.Row[flexnode.Node]
@@ -235,7 +235,7 @@ func (x staleIndex) Nodes(
 	return rows, more, err
 }
 
-// An agent that begins while the cluster's owner ends its slot keeps it, and no other node gets it.
+// An agent that begins while the cluster's owner ends its slot keeps it; no other node gets it.
 func TestBeginChangeAtTheDeadline(t *testing.T) {
 	w := newEdge(t)
 	for _, name := range []string{"a", "n"} {
@@ -273,7 +273,7 @@ func (w *world) upgrading(name, kubernetes string) string {
 	return shownNode(w.t, readAll(w.t, status.Body)).Properties.ConfigVersion
 }
 
-// desires returns the version of the revision that is wanted of a node.
+// desires returns the version of a node's desired revision.
 func (w *world) desires(name string) string {
 	return flexnode.ShownVersion(w.storedNode(name).Revision)
 }
@@ -288,7 +288,7 @@ func (w *world) report(name, applied, failed string) {
 	w.must(204, "POST", nodeURL(name, "/reportStatus"), body)
 }
 
-// admit has the owner of the cluster do a round of its rollout.
+// admit runs a round of the rollout by the cluster's owner.
 func (w *world) admit() {
 	w.t.Helper()
 	w.caughtUp()
@@ -296,7 +296,7 @@ func (w *world) admit() {
 	w.caughtUp()
 }
 
-// round has a rollout do its first round, before which it waits for its own write.
+// round runs the first round of a rollout, which waits for its own write.
 func (w *world) round(r *rollout.Rollout) {
 	w.t.Helper()
 	must(r.Step(context.Background()))
@@ -314,7 +314,7 @@ func (w *world) rollout() *rollout.Rollout {
 	}
 }
 
-// A failed node is offered what it runs, as its ETag says, and the same again when a person asks.
+// A failed node is offered its running revision, as its ETag shows, and the same again on request.
 func TestNodeThatFails(t *testing.T) {
 	w := newEdge(t)
 	first := w.upgrading("n", "1.34.4")
@@ -369,7 +369,7 @@ func TestNodeThatFails(t *testing.T) {
 }
 
 // A change that its first node has failed is held until more failures are allowed; a joining node
-// waits for nothing. Who has read a node may change it, whatever its agent is offered.
+// does not wait. A caller that has read a node may change it, whatever its agent is offered.
 func TestChangeThatFails(t *testing.T) {
 	w := newEdge(t)
 	first := map[string]string{}
@@ -443,7 +443,7 @@ func TestRolloutPolicyIsChecked(t *testing.T) {
 	}
 }
 
-// After a restore from a backup, an agent that has a later configuration than the store is offered
+// After a restore from a backup, an agent with a later configuration than the store is offered
 // nothing until its owner changes the node.
 func TestRestoredStoreOffersNothing(t *testing.T) {
 	w := newEdge(t)

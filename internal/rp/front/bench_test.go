@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// BenchmarkPoll is an agent's poll of an unchanged node, without TLS and connection.
+// BenchmarkPoll measures an agent's poll of an unchanged node, without TLS and connection.
 func BenchmarkPoll(b *testing.B) {
 	w := newWorld(b)
 	w.register("")
@@ -34,8 +34,8 @@ func BenchmarkPoll(b *testing.B) {
 	}
 }
 
-// BenchmarkPutServed is PUTs that change nodes, of which many come at once over TLS, on a database
-// on the disk. cpu-us/op is what clients, provider and database need of the processor for one.
+// BenchmarkPutServed measures PUTs that change nodes, many at a time over TLS, with a database on
+// disk. cpu-us/op is the processor time of clients, provider and database for one.
 func BenchmarkPutServed(b *testing.B) {
 	backend := must(store.Open(b.Context(), b.TempDir(), store.Options{}))
 	b.Cleanup(func() {
@@ -87,14 +87,14 @@ func BenchmarkPutServed(b *testing.B) {
 	b.ReportMetric(float64(took.Microseconds())/float64(b.N), "cpu-us/op")
 }
 
-// withManaged asks for what most nodes have.
+// withManaged is a common node.
 const withManaged = `{"properties":{"continuousMonitoring":true,
   "azureAuth":{"method":"managedIdentity",
     "managedIdentity":{"clientId":"aaaaaaaa-0000-0000-0000-000000000001"}},
   "kubernetesAuth":{"useAzureAuth":true},
   "nodeConfig":{"maxPods":50,"labels":{"environment":"prod","site":"factory-7"}}}}`
 
-// benchDefaults are defaults as an operator with a mirror has them.
+// benchDefaults returns the defaults of an operator with a mirror.
 func benchDefaults() map[string]any {
 	overrides := map[string]any{}
 	for _, name := range []string{

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 )
 
-// replicas are two of a provider, asked in turns.
+// replicas are two replicas of a provider, used in turns.
 type replicas struct {
 	w    *world
 	apis []func()
@@ -30,14 +30,14 @@ func twoReplicas(w *world) *replicas {
 	return &replicas{w, []func(){first, use()}}
 }
 
-// next has the other replica be asked from now on, whose index knows all that was written.
+// next switches to the other replica, whose index has everything that was written.
 func (r *replicas) next() {
 	r.apis[0]()
 	r.apis = []func(){r.apis[1], r.apis[0]}
 	r.w.caughtUp()
 }
 
-// boots has a machine boot.
+// boots boots the machine.
 func (m *machine) boots() { m.said.Boot = machinekey.NewBoot() }
 
 // copied returns a machine with a copy of the disk of another, which has booted.
@@ -54,7 +54,7 @@ func (m *machine) told(t *testing.T) bool {
 	return r.Header.Get(machinekey.SecondHeader) == "true"
 }
 
-// A reboot is one write, whichever replica is asked; so is a suspended machine and a wrong clock.
+// A reboot is one write, on any replica; so is a suspended machine and a wrong clock.
 func TestReboots(t *testing.T) {
 	w, m := enrolled(t)
 	both := twoReplicas(w)
@@ -81,7 +81,7 @@ func TestReboots(t *testing.T) {
 	}
 }
 
-// A copy of a disk has the key too: every replica refuses the newer machine, and both learn of it.
+// A copied disk has the key too: every replica refuses the newer machine, and both are told.
 func TestCopiedDisk(t *testing.T) {
 	w, m := enrolled(t)
 	both := twoReplicas(w)
@@ -155,7 +155,7 @@ func TestStolenKey(t *testing.T) {
 	m.poll(t, 200)
 }
 
-// The newer machine takes the place of the older when that is silent for a day.
+// The newer machine replaces the older one when that is silent for a day.
 func TestCopyOfALostMachine(t *testing.T) {
 	w, m := enrolled(t)
 	m.poll(t, 200)
@@ -175,7 +175,7 @@ func TestCopyOfALostMachine(t *testing.T) {
 	}
 }
 
-// A replayed report says nothing after a later one, but a clock that was set back may.
+// A replayed report has no effect after a later one, but one after a clock was set back may.
 func TestReplayedReport(t *testing.T) {
 	w, m := enrolled(t)
 	both := twoReplicas(w)
@@ -213,7 +213,7 @@ func TestReplayedReport(t *testing.T) {
 	}
 }
 
-// A token of a boot before the present one reads, and does nothing else.
+// A token of a former boot can read, and nothing else.
 func TestTokenOfTheBootBefore(t *testing.T) {
 	w, m := enrolled(t)
 	poll := m.signs(machinekey.Request{})
@@ -230,8 +230,8 @@ func TestTokenOfTheBootBefore(t *testing.T) {
 	}
 }
 
-// A machine that goes back to a snapshot of its memory shows the boot before the present one again.
-// That is reported, and the machine remains the node; a new URL ends the report.
+// A machine that returns to a snapshot of its memory shows the former boot again. That is reported,
+// and the machine remains the node; a new URL ends the report.
 func TestRevertedSnapshot(t *testing.T) {
 	w, m := enrolled(t)
 	both := twoReplicas(w)
@@ -259,7 +259,7 @@ func TestRevertedSnapshot(t *testing.T) {
 	}
 }
 
-// A reinstalled machine has lost its key: with a new URL, what it had before is revoked.
+// A reinstalled machine has lost its key: a new URL revokes its previous credentials.
 func TestReinstalledMachine(t *testing.T) {
 	w, m := newMachine(t)
 	secret := m.joins(t, "before")
@@ -282,8 +282,8 @@ func TestReinstalledMachine(t *testing.T) {
 	}
 }
 
-// Who has a bundle that no machine has registered with is the node, until the owner sees that the
-// right machine was refused and makes another URL: then key and certificate of the thief end.
+// A thief of an unused bundle is the node until the owner sees that the right machine was refused
+// and makes another URL: that ends the thief's key and certificate.
 func TestStolenBundle(t *testing.T) {
 	w, right := newMachine(t)
 	secret := w.enrolment(t, "n")
@@ -337,7 +337,7 @@ func TestStolenURL(t *testing.T) {
 	}
 }
 
-// The token of a poll reads the configuration without secrets, for five minutes, and does no more.
+// The token of a poll reads the configuration without secrets, for five minutes, and nothing more.
 func TestStolenToken(t *testing.T) {
 	const clientSecret = "correct-horse-battery"
 	w, m := newMachine(t)
@@ -358,8 +358,8 @@ func TestStolenToken(t *testing.T) {
 	w.must(401, "GET", nodeURL("n"), "", token)
 }
 
-// Who reads the rows of a node, in the store or in a backup, has no secret by which to be the node:
-// they are sealed with the keys, or stored nowhere.
+// The rows of a node, in the store or a backup, contain no secret with which a reader could be the
+// node: secrets are sealed with the keys, or not stored.
 func TestRowsHaveNoSecret(t *testing.T) {
 	w := newEdge(t)
 	const clientSecret = "correct-horse-battery"
@@ -397,8 +397,8 @@ func TestRowsHaveNoSecret(t *testing.T) {
 	}
 }
 
-// Who has a backup can run a provider on it, with keys of his own: that gives no bundle and no
-// secret of the nodes. With the keys of the installation he has all of it.
+// A thief of a backup can run a provider on it, with other keys: that gives no bundle and no secret
+// of the nodes. With the keys of the installation it gives all of them.
 func TestStolenBackup(t *testing.T) {
 	w, m := newMachine(t)
 	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientA, "correct-horse-battery"))
@@ -426,7 +426,7 @@ func TestStolenBackup(t *testing.T) {
 	}
 }
 
-// refreshes asks for the credentials of its node.
+// refreshes requests the credentials of its node.
 func (m *machine) refreshes() *http.Response {
 	body := refreshBody()
 	return m.w.do("POST", nodeURL(m.node, "/refreshCredentials"), body,

@@ -75,7 +75,7 @@ func TestRefusedRegistration(t *testing.T) {
 	}
 }
 
-// An equal PUT of a registration writes nothing; the pod network remains as it is.
+// An equal PUT of a registration writes nothing; the pod network stays unchanged.
 func TestEqualRegistration(t *testing.T) {
 	w := newEdge(t)
 	r, _ := w.must(200, "GET", clusterURL, "")
@@ -112,8 +112,8 @@ func TestKubeconfigOfAnother(t *testing.T) {
 	}
 }
 
-// DELETE of a registration with nodes is refused unless the caller says what becomes of the
-// machines; it can be tried out before, and is an operation (M2, M5).
+// DELETE of a registration with nodes is refused unless the caller chooses what happens to the
+// machines; a dry run is possible, and it is an operation (M2, M5).
 func TestDeleteCluster(t *testing.T) {
 	w := newEdge(t)
 	w.must(204, "DELETE", strings.Replace(clusterURL, "Factory", "None", 1), "")
@@ -218,7 +218,7 @@ func (w *world) checkLeaving(status, result string) {
 	w.must(204, "GET", result, "")
 }
 
-// A node that is written while its registration is deleted is not acknowledged and lost (M1).
+// A node that is written while its registration is deleted is not acknowledged and then lost (M1).
 func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{"read", "keys", "commit"} {
@@ -247,7 +247,7 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	}
 }
 
-// Another way to write a registration's id or location changes nothing: no node is rendered again.
+// Another spelling of a registration's id or location changes nothing: no node is rendered again.
 func TestRegistrationInOtherCasing(t *testing.T) {
 	w := beside(t)
 	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
@@ -270,7 +270,7 @@ func TestRegistrationInOtherCasing(t *testing.T) {
 	}
 }
 
-// A cluster is taken from the index only as long as it is there as it is stored.
+// A cluster is taken from the index only if the index has the stored row.
 func TestClusterWithinAChange(t *testing.T) {
 	w := newEdge(t)
 	w.caughtUp()
@@ -295,8 +295,8 @@ func TestClusterWithinAChange(t *testing.T) {
 	}
 }
 
-// The result of regenerateToken is given to callers that may read URLs now, regardless of the
-// caller that has requested it, and is the URL that was asked for and no other.
+// The result of regenerateToken is given to callers that may read URLs now, whoever has requested
+// it, and is the requested URL and no other.
 func TestResultOfAnOperationIsASecret(t *testing.T) {
 	w := beside(t)
 	result := w.regenerateInVain()
@@ -320,7 +320,7 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 	w.must(409, "GET", result, "")
 }
 
-// A cluster may be called providers: an operation on its node is not on something that is gone.
+// A cluster may be called providers: the target of an operation on its node is found.
 func TestOperationInAClusterCalledProviders(t *testing.T) {
 	w := beside(t)
 	at := strings.TrimSuffix(cluster, "Factory") + "providers"
@@ -333,7 +333,7 @@ func TestOperationInAClusterCalledProviders(t *testing.T) {
 	}
 }
 
-// An operation is no business of a node made since, of another subscription, or of a bent id.
+// An operation's id is invalid for a node made since, for another subscription, or when altered.
 func TestOperationIDs(t *testing.T) {
 	w := newEdge(t)
 	w.fails()
@@ -357,7 +357,7 @@ func TestOperationIDs(t *testing.T) {
 	w.must(404, "GET", status, "")
 }
 
-// An equal PUT of what its cluster keeps waiting writes nothing, also no operation.
+// An equal PUT of a node that waits for its cluster writes nothing, not even an operation.
 func TestEqualPutOfWhatWaitsWritesNothing(t *testing.T) {
 	w := beside(t)
 	w.fails()

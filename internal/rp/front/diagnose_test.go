@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// asked returns the request that the answer to a poll has.
+// asked returns the request in the answer to a poll.
 func (m *machine) asked() (id, kind string) {
 	m.w.t.Helper()
 	m.w.caughtUp()
@@ -22,19 +22,19 @@ func (m *machine) asked() (id, kind string) {
 	return id, kind
 }
 
-// diagnose asks for a diagnosis as the owner.
+// diagnose requests a diagnosis as the owner.
 func (w *world) diagnose(kind string) api.Diagnosis {
 	w.t.Helper()
 	return reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/diagnose"), `{"kind":"`+kind+`"}`)
 }
 
-// answers has the machine answer a diagnosis, and returns the code of an error.
+// answers reports a diagnosis as the machine, and returns the code of an error.
 func (m *machine) answers(t *testing.T, status int, d api.Diagnosed) string {
 	t.Helper()
 	return m.post(t, status, "/reportDiagnosis", string(must(json.Marshal(d))))
 }
 
-// An owner asks for a diagnosis, the next poll tells the machine, and its answer is read for a day.
+// An owner requests a diagnosis, the next poll tells the machine, and its answer is kept for a day.
 func TestDiagnose(t *testing.T) {
 	w, m := enrolled(t)
 	if id, _ := m.asked(); id != "" {
@@ -76,7 +76,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// A bundle is taken up to its bound, a refusal with its reason, and both go with the node.
+// A bundle is accepted up to its limit, a refusal with its reason; both are deleted with the node.
 func TestDiagnoseBundle(t *testing.T) {
 	w, m := enrolled(t)
 	d := api.Diagnosed{ID: w.diagnose("supportBundle").ID}
@@ -106,7 +106,7 @@ func TestDiagnoseBundle(t *testing.T) {
 	w.must(409, "POST", nodeURL("n", "/listDiagnosis"), "")
 }
 
-// What cannot be asked is refused: another kind, a key, a node that does not follow, too many.
+// Invalid requests are refused: another kind, a key, a node that does not follow, too many.
 func TestDiagnoseRefused(t *testing.T) {
 	w := newEdge(t)
 	w.must(404, "POST", nodeURL("n", "/diagnose"), `{"kind":"doctor"}`)
@@ -133,7 +133,7 @@ func told(s *api.Status, kind string) bool {
 	})
 }
 
-// fullReport returns all that an agent can say, of a change that has failed.
+// fullReport returns a report with everything that an agent can report of a failed change.
 func fullReport(version string) string {
 	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
 	return string(must(json.Marshal(api.Report{
@@ -164,7 +164,7 @@ const withPolicies = `{"properties":{"driftPolicy":"repair","driftPolicies":{"un
 	"network":{"metadata":"allow"},
 	"monitoring":{"endpoint":"https://rp.example:8447","interval":"PT30S"}}}`
 
-// What an agent reports is shown by GET, and, without what is long, in a list.
+// An agent's report is shown by GET and, without its long parts, in a list.
 func TestReportIsShown(t *testing.T) {
 	w := newEdge(t)
 	version := w.node(201, "PUT", nodeURL("n"), withPrincipal).Properties.ConfigVersion
@@ -186,7 +186,7 @@ func TestReportIsShown(t *testing.T) {
 	}
 }
 
-// A report is bounded as a whole, whatever it is made of.
+// The size of a report is limited as a whole.
 func TestReportIsBounded(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
@@ -206,7 +206,7 @@ func TestReportIsBounded(t *testing.T) {
 	w.must(400, "POST", nodeURL("n", "/reportStatus"), `{"drift":{"count":0,"items":[{"name":"a"}]}}`)
 }
 
-// An owner sees what has become of the URL that he has handed out.
+// An owner sees what happened to the URL that he handed out.
 func TestJoinIsShown(t *testing.T) {
 	w := newEdge(t)
 	join := func() string {

@@ -68,7 +68,7 @@ func (i *issuer) add(t *testing.T, kid string) {
 	i.keys[kid] = key
 }
 
-// claims are those of a good token for an application.
+// claims returns the claims of a valid token for an application.
 func (i *issuer) claims(now time.Time, app string) jwt.MapClaims {
 	return jwt.MapClaims{
 		"iss": i.URL + "/", "aud": audience + "/", "tid": tenant, "oid": "object-of-" + app,
@@ -187,7 +187,7 @@ func nodeOf(client, secret string) string {
 		"servicePrincipal":{"clientId":"` + client + `","clientSecret":"` + secret + `"}}}}`
 }
 
-// A node's identity reads and reports for its own node, and does nothing else.
+// A node's identity can read and report for its own node, and do nothing else.
 func TestANodeIsOnlyItself(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
@@ -256,7 +256,7 @@ func TestNamesakesAreNotTheNode(t *testing.T) {
 	}
 }
 
-// Direct callers cannot speak as Resource Manager, nor use its listener without its certificate.
+// Direct callers cannot act as Resource Manager, nor use its listener without its certificate.
 func TestSpoofedHeaders(t *testing.T) {
 	w, i, ops := guarded(t)
 	spoofed := []string{
@@ -284,7 +284,7 @@ func TestSpoofedHeaders(t *testing.T) {
 	}
 }
 
-// Resource Manager alone may set the state of a subscription, regardless of a caller's roles (M15).
+// Only Resource Manager may set the state of a subscription, whatever a caller's roles (M15).
 func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 	w, _, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`, ops)
@@ -297,7 +297,7 @@ func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", ops)
 }
 
-// Strangers cannot fill the audit log; who is known and refused is in it.
+// Strangers cannot fill the audit log; refused callers with an identity are in it.
 func TestAuditOfStrangers(t *testing.T) {
 	w, i, _ := guarded(t)
 	before := w.audit.String()
@@ -318,7 +318,7 @@ func TestAuditOfStrangers(t *testing.T) {
 	}
 }
 
-// Behind Resource Manager its word holds: who calls, and which URL was called.
+// Behind Resource Manager its headers are trusted: the caller, and the original URL.
 func TestBehindResourceManager(t *testing.T) {
 	w := newEdge(t)
 	w.front = w.manager
@@ -344,7 +344,7 @@ func TestBehindResourceManager(t *testing.T) {
 	}
 }
 
-// A page token is for the collection that it was given for, as it was given.
+// A page token is valid only unchanged, for the collection that it was made for.
 func TestSkipTokens(t *testing.T) {
 	w := beside(t)
 	token := base64.RawURLEncoding.EncodeToString(must(signed(w.keys, paging, "a", []byte("a/n"))))
@@ -379,7 +379,7 @@ func (t team) node(more ...string) string {
 	return t.cluster() + "/flexNodeConfig/n" + strings.Join(more, "") + versionQuery
 }
 
-// bindings maps the id of each cluster to the kubeconfig that may be named for it.
+// bindings maps the id of each cluster to the kubeconfig that it may name.
 type bindings map[string]string // of cluster id in lower case
 
 func (b bindings) Check(clusterID, kubeconfig string) error {
@@ -389,7 +389,8 @@ func (b bindings) Check(clusterID, kubeconfig string) error {
 	return nil
 }
 
-// Two teams share a provider: all they try on what is the other's is refused, and audited.
+// Two teams share a provider: each team's attempts on the other's resources are refused and
+// audited.
 func TestTwoTeams(t *testing.T) {
 	w, i, _ := guarded(t)
 	a := team{"aaaaaaaa-2222-3333-4444-555555555555", "kube-a", "lead-of-a", clientA}
@@ -418,7 +419,7 @@ func TestTwoTeams(t *testing.T) {
 	}
 }
 
-// arrive has a team register its cluster, and make a node.
+// arrive registers a team's cluster and makes a node.
 func (w *world) arrive(t *testing.T, i *issuer, x team) {
 	t.Helper()
 	who := i.as(t, w, x.who)
@@ -429,7 +430,7 @@ func (w *world) arrive(t *testing.T, i *issuer, x team) {
 	w.must(201, "PUT", x.node()+"&configUrl=true", nodeOf(x.client, "secret-of-"+x.who), who)
 }
 
-// trespass has a team, and the node of one, try everything on what is another's.
+// trespass tries everything on another team's resources, as a team and as one of its nodes.
 func (w *world) trespass(t *testing.T, i *issuer, x, other team) {
 	t.Helper()
 	clusterURL := other.cluster() + versionQuery
@@ -488,7 +489,7 @@ func (i *issuer) callerWith(t *testing.T, w *world, oid, client string) string {
 	return "Authorization: Bearer " + i.sign(t, "one", c)
 }
 
-// audited returns how many requests of a caller were refused, by the audit log.
+// audited returns the number of a caller's refused requests in the audit log.
 func (w *world) audited(t *testing.T, oid string) int {
 	t.Helper()
 	n := 0

@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// fakeCluster does what the reconcilers of clusters do. While it is down nothing is done.
+// fakeCluster does the work of the reconcilers of clusters, except while it is down.
 type fakeCluster struct {
 	store       *store.Store
 	credentials *credential.Service
@@ -66,7 +66,7 @@ func (c *fakeCluster) leave(ctx context.Context, key string) error {
 	return err
 }
 
-// again does something until it succeeds.
+// again retries until do succeeds.
 func (c *fakeCluster) again(ctx context.Context, do func() error) {
 	for ctx.Err() == nil {
 		if !c.isDown.Load() && do() == nil {
@@ -76,7 +76,7 @@ func (c *fakeCluster) again(ctx context.Context, do func() error) {
 	}
 }
 
-// step does what a credential needs next, until it needs nothing at any time.
+// step does the next steps of a credential until there is none.
 func (c *fakeCluster) step(ctx context.Context, key string) error {
 	next, err := c.credentials.Step(ctx, key, c, store.Condition{})
 	if err != nil || next.IsZero() {
@@ -90,7 +90,7 @@ func (c *fakeCluster) step(ctx context.Context, key string) error {
 	return errors.New("its time has come")
 }
 
-// probe writes what was learned of a cluster, and renders what waits for it.
+// probe writes the findings about a cluster, and renders the nodes that wait for it.
 func (c *fakeCluster) probe(ctx context.Context, key string) error {
 	_, err := c.store.Update(ctx, "probed", nil, func(v *store.View) error {
 		row := c.store.Clusters.Row(v, key)

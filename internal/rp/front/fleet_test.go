@@ -113,7 +113,7 @@ func TestFilteredList(t *testing.T) {
 	w.refused(400, "InvalidParameter", "GET", filtered("name eq 'a'"), "", "$filter")
 }
 
-// names are those of the nodes of all pages.
+// names returns the names of the nodes on all pages.
 func (w *world) names(url string) string {
 	w.t.Helper()
 	var names []string
@@ -129,7 +129,7 @@ func (w *world) names(url string) string {
 	return strings.Join(names, " ")
 }
 
-// fill stores nodes as they are in a large cluster, without the API.
+// fill stores the nodes of a large cluster without the API.
 func (w *world) fill(nodes int) {
 	w.t.Helper()
 	w.register("")
@@ -175,7 +175,7 @@ func (w *world) fillSome(from, to int) {
 	}))
 }
 
-// A page of a filtered list looks at a bounded number of nodes, be it for nothing.
+// A page of a filtered list looks at a limited number of nodes, even without a match.
 func TestPagesOfAFilterAreBounded(t *testing.T) {
 	w := beside(t)
 	const nodes = 2*maxUnpacked + 10

@@ -23,7 +23,7 @@ func (w *world) putPods(status, pods int, more string) string {
 	return w.node(status, "PUT", nodeURL("n"), body).Properties.ConfigVersion
 }
 
-// revisions are those of the node n that are kept.
+// revisions returns the kept revisions of the node n.
 func (w *world) revisions() []api.Revision {
 	w.t.Helper()
 	return reads[api.History](w, 200, "POST", nodeURL("n", "/listHistory"), "").Revisions
@@ -84,7 +84,7 @@ func TestHistoryDiffRollback(t *testing.T) {
 	}
 }
 
-// Ten revisions are kept; what is older can neither be compared nor gone back to.
+// Ten revisions are kept; older ones can be neither compared nor rolled back to.
 func TestHistoryEnds(t *testing.T) {
 	w := newEdge(t)
 	first := w.putPods(201, 30, "")
@@ -119,8 +119,8 @@ func TestHistoryEnds(t *testing.T) {
 	}
 }
 
-// A rollback revokes what a machine could have joined with, takes the node's identity and secret
-// with it, and says what to do about a secret that is gone.
+// A rollback revokes the credentials to join with, restores the node's identity and secret, and
+// tells what to do if the secret is gone.
 func TestRollbackAndCredentials(t *testing.T) {
 	w := newEdge(t)
 	first := w.node(201, "PUT", nodeURL("n"), withPrincipal).Properties.ConfigVersion
@@ -151,7 +151,7 @@ func TestRollbackAndCredentials(t *testing.T) {
 	}
 }
 
-// Of a rollback and a PUT at once, the later one holds, and both are in the history.
+// After a concurrent rollback and PUT the later one holds, and both are in the history.
 func TestRollbackDuringAPut(t *testing.T) {
 	w := newEdge(t)
 	first := w.putPods(201, 30, "")
@@ -186,7 +186,7 @@ func TestPermissionsOfActions(t *testing.T) {
 	}
 }
 
-// listConfigUrl makes one URL for a node that no machine has used one of, and none for others.
+// listConfigUrl makes one URL for a node whose URLs no machine has used, and none for others.
 func TestListConfigURLProvisions(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
@@ -219,7 +219,7 @@ func TestListConfigURLProvisions(t *testing.T) {
 	ask(200)
 }
 
-// A node that was made before there was a mark, and of which something was said, has a machine.
+// A node from before the mark, with a status, has a machine.
 func TestListConfigURLOfANodeThatRuns(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withPrincipal)
@@ -227,7 +227,7 @@ func TestListConfigURLOfANodeThatRuns(t *testing.T) {
 	w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "{}")
 }
 
-// Two who ask at once get the same.
+// Two concurrent callers get the same URL.
 func TestListConfigURLTwice(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
@@ -239,7 +239,7 @@ func TestListConfigURLTwice(t *testing.T) {
 	}
 }
 
-// use has a machine use the live credential of a node.
+// use uses the live credential of a node, like a machine.
 func (w *world) use(name string) {
 	w.t.Helper()
 	n := w.storedNode(name)

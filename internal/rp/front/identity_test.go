@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// A running agent whose identity is replaced reads the configuration that tells it the new one, and
-// gets the new secret; when the new identity was seen, the old one has no access (B5).
+// A running agent whose identity is replaced reads the configuration with the new identity and gets
+// the new secret; once the new identity was seen, the old one has no access (B5).
 func TestIdentityIsReplaced(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
@@ -47,7 +47,7 @@ func TestIdentityIsReplaced(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", fresh)
 }
 
-// Behind Resource Manager, which does not tell its id, an Arc machine gets no secret.
+// An Arc machine behind Resource Manager, which does not send its id, gets no secret.
 func TestArcMachineBehindManager(t *testing.T) {
 	w := newEdge(t)
 	w.front = w.manager
@@ -110,7 +110,7 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	w.must(403, "GET", nodeURL("n"), "", a, stranger)
 }
 
-// A node that went with its cluster's registration is not told to give its machine back (M5).
+// A node that was deleted with its cluster's registration does not wipe its machine (M5).
 func TestTombstonesThatDoNotWipe(t *testing.T) {
 	w, i, ops := guarded(t)
 	n := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
@@ -132,7 +132,7 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 	}
 }
 
-// A poll of an unchanged node does nothing in the store; who polls is noted.
+// A poll of an unchanged node does not use the store; its time is noted.
 func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	w, i, ops := guarded(t)
 	r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
@@ -162,7 +162,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	}
 }
 
-// identities are the identities in Azure that machines join with: azureAuth, and the caller.
+// identities are the Azure identities that machines join with: azureAuth, and the caller.
 var identities = map[string]struct {
 	auth string
 	who  Caller
@@ -188,8 +188,8 @@ var identities = map[string]struct {
 	},
 }
 
-// The URL of a machine that joins with an identity dies with the first thing that the identity asks
-// after a machine has fetched it, whatever that is, and not with what others ask.
+// The URL of a machine that joins with an identity dies with the identity's first request, of any
+// kind, after a machine has fetched it, and not with requests of others.
 func TestURLDiesWithTheFirstPoll(t *testing.T) {
 	t.Parallel()
 	for name, identity := range identities {
@@ -224,7 +224,7 @@ func TestURLDiesWithTheFirstPoll(t *testing.T) {
 	}
 }
 
-// pollThroughManager polls the node n as an agent does that asks Resource Manager.
+// pollThroughManager polls the node n like an agent that uses Resource Manager.
 func (w *world) pollThroughManager(t *testing.T, c Caller, same, uid string) {
 	t.Helper()
 	r := w.send(w.manager, "GET", nodeURL("n"), "", same, "x-ms-flexnode-uid: "+uid,
@@ -235,8 +235,8 @@ func (w *world) pollThroughManager(t *testing.T, c Caller, same, uid string) {
 	}
 }
 
-// From any identity to any other: both are the node until the new one has polled, and then the new
-// one alone. A trial does not count: the node may go back to the former one.
+// From any identity to any other: both are the node until the new one has polled, and then only the
+// new one. A trial does not count: the node may go back to the former one.
 func TestFromAnyIdentityToAnyOther(t *testing.T) {
 	t.Parallel()
 	for from, before := range identities {
@@ -321,7 +321,7 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	return c, answer.ConfigVersion
 }
 
-// The answer is read with the sent key alone; without a usable key, and for others, it is refused.
+// Only the sent key can read the answer; without a usable key, and for others, it is refused.
 func TestRefreshIsSealed(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)
@@ -355,8 +355,8 @@ func TestRefreshIsSealed(t *testing.T) {
 	}
 }
 
-// The secret that enrols an Arc machine is in the configuration that it joins with; the machine
-// itself gets no more of it, a previous identity does.
+// The configuration to join with has the secret that enrols an Arc machine; the machine itself does
+// not get it again, a previous identity does.
 func TestRefreshAfterEnrolment(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "of the node"), ops)
@@ -388,7 +388,7 @@ func TestRefreshAfterEnrolment(t *testing.T) {
 	w.must(403, "GET", nodeURL("n"), "", i.app(t, w, clientA)) // it is not the node
 }
 
-// The present identity revokes what others may have; a former one cannot, since it is one of them.
+// The present identity revokes what others may have; a former one, which is one of them, cannot.
 func TestRefreshRevokesPrevious(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
@@ -410,7 +410,7 @@ func TestRefreshRevokesPrevious(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", present)
 }
 
-// A machine that shares its identity gets no bootstrap token in the name of another node that runs.
+// A machine with a shared identity gets no bootstrap token for another node that runs.
 func TestRefreshOfANodeThatRuns(t *testing.T) {
 	w, i, ops := guarded(t)
 	a := i.app(t, w, clientA)

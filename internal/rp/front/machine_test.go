@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// machine is a machine with a key, and what it has been given.
+// machine is a machine with a key, and the secrets it has received.
 type machine struct {
 	w    *world
 	key  *machinekey.Key
@@ -27,7 +27,7 @@ type machine struct {
 	ahead time.Duration
 }
 
-// machineOf makes a machine that says it is the node that there is now.
+// machineOf makes a machine that claims to be the present node.
 func (w *world) machineOf(name string) *machine {
 	w.t.Helper()
 	return w.machineOfUID(name, w.storedNode(name).UID)
@@ -39,7 +39,7 @@ func (w *world) machineOfUID(name, uid string) *machine {
 	}}
 }
 
-// signs returns the header of a request that is bound to a request.
+// signs returns the header with a token that is bound to a request.
 func (m *machine) signs(bound machinekey.Request) string {
 	c := m.said
 	c.Request = bound
@@ -51,7 +51,7 @@ func (m *machine) path(action string) string {
 	return path
 }
 
-// post sends a request that it signs, and returns the code of an error.
+// post sends a signed request, and returns the code of an error.
 func (m *machine) post(t *testing.T, status int, action, body string) string {
 	t.Helper()
 	_, text := m.w.must(status, "POST", nodeURL(m.node, action), body,
@@ -65,7 +65,7 @@ func (m *machine) poll(t *testing.T, status int) string {
 	return code(text)
 }
 
-// registers has it register its key with the secret of a bundle.
+// registers registers its key with the secret of a bundle.
 func (m *machine) registers(t *testing.T, status int, secret string) string {
 	t.Helper()
 	got := m.post(t, status, "/registerKey", `{"enrolmentSecret":"`+secret+`"}`)
@@ -73,7 +73,7 @@ func (m *machine) registers(t *testing.T, status int, secret string) string {
 	return got
 }
 
-// enrolment returns the secret in the bundle that a new URL of a node gives.
+// enrolment returns the secret in the bundle of a new URL of a node.
 func (w *world) enrolment(t *testing.T, name string) string {
 	t.Helper()
 	url := reads[api.ConfigURL](w, 200, "POST", nodeURL(name, "/regenerateToken"), "").ConfigURL
@@ -102,7 +102,7 @@ func enrolled(t *testing.T) (*world, *machine) {
 	return w, m
 }
 
-// joins has it register its key with a new secret, and be issued a certificate.
+// joins registers its key with a new secret, and issues it a certificate.
 func (m *machine) joins(t *testing.T, certificate string) (secret string) {
 	t.Helper()
 	secret = m.w.enrolment(t, m.node)
@@ -133,7 +133,7 @@ func TestMachineFollowsByItsKey(t *testing.T) {
 	}
 }
 
-// refreshBody asks for the credentials of a node that has joined.
+// refreshBody returns a request for the credentials of a node that has joined.
 func refreshBody() string {
 	return string(must(json.Marshal(api.Refresh{
 		PublicKey: must(sealed.NewKey()).Public(), Joined: true,
@@ -169,7 +169,7 @@ func TestMachineIsItsNodeAlone(t *testing.T) {
 	m.poll(t, 200)
 }
 
-// A token for one request is for no other: neither method nor path nor body.
+// A token is valid for one request only: its method, path and body.
 func TestMachineTokenIsBound(t *testing.T) {
 	w, m := enrolled(t)
 	report, body := m.path("/reportStatus"), `{"agentVersion":"1"}`
@@ -229,7 +229,7 @@ func TestSecondMachine(t *testing.T) {
 	}
 }
 
-// What is revoked before a machine has used it enrols none.
+// A secret that was revoked before a machine has used it enrols none.
 func TestEnrolmentIsRevoked(t *testing.T) {
 	w, m := newMachine(t)
 	old := w.enrolment(t, "n")
@@ -247,13 +247,14 @@ func TestEnrolmentIsRevoked(t *testing.T) {
 	m.registers(t, 204, w.enrolment(t, "n"))
 }
 
-// joins is a node that joins with an Azure identity, of which its owner says the client id alone.
+// joins returns a node that joins with an Azure identity, of which its owner gives only the client
+// id.
 func joins(client string) string {
 	return `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":` +
 		`"managedIdentity","managedIdentity":{"clientId":"` + client + `"}}}}`
 }
 
-// Only the node's machine says its identity, until the configuration has another one.
+// Only the node's machine reports its identity, until the configuration has another one.
 func TestMachineTellsItsIdentity(t *testing.T) {
 	w, m := newMachine(t)
 	w.settles(200, "PUT", nodeURL("n"), joins(clientA))
@@ -282,8 +283,8 @@ func TestMachineTellsItsIdentity(t *testing.T) {
 	}
 }
 
-// The token of the node's identity tells it: when it registers the machine's key, and when it polls
-// before the machine has joined.
+// The token of the node's identity has its object id: when it registers the machine's key, and when
+// it polls before the machine has joined.
 func TestTokenTellsIdentity(t *testing.T) {
 	for name, contact := range map[string]func(*world, *machine, string){
 		"a poll": func(w *world, _ *machine, as string) { w.must(200, "GET", nodeURL("n"), "", as) },
@@ -312,8 +313,8 @@ func TestTokenTellsIdentity(t *testing.T) {
 	}
 }
 
-// A machine that has its configuration without a URL registers by the node's identity in Azure,
-// which then counts no more beside the key: many machines may share it.
+// A machine that has its configuration without a URL registers with the node's Azure identity,
+// which then does not count any more beside the key: many machines may share it.
 func TestIdentityRegisters(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
@@ -385,7 +386,7 @@ func TestDeletedMachine(t *testing.T) {
 	stranger.poll(t, 401)
 }
 
-// A machine whose clock is wrong is given a nonce, by which its times do not count; a nonce ends.
+// A machine with a wrong clock gets a nonce, with which its times do not count; a nonce expires.
 func TestMachineWithAnotherClock(t *testing.T) {
 	w, m := enrolled(t)
 	for _, ahead := range []time.Duration{
@@ -414,7 +415,7 @@ func TestMachineWithAnotherClock(t *testing.T) {
 	}
 }
 
-// A token of a poll is verified once, and holds until it ends.
+// A poll's token is verified once, and cached until it expires.
 func TestMachineTokenIsRemembered(t *testing.T) {
 	w, m := enrolled(t)
 	machines := w.front.(*listener).authenticate.(*machines)
@@ -434,7 +435,7 @@ func TestMachineTokenIsRemembered(t *testing.T) {
 	m.poll(t, 200)
 }
 
-// Tokens that have ended are forgotten as others come.
+// Expired tokens are removed from the cache as others are added.
 func TestEndedTokensAreForgotten(t *testing.T) {
 	w, m := enrolled(t)
 	known := w.front.(*listener).authenticate.(*machines).tokens.known
@@ -450,7 +451,7 @@ func TestEndedTokensAreForgotten(t *testing.T) {
 // otherURL is another URL of the provider.
 const otherURL = "https://rp.example:8447"
 
-// A machine polls at a URL of the provider, and at no other.
+// A machine may only poll at a URL of the provider.
 func TestEndpointsOfTheProvider(t *testing.T) {
 	w, m := enrolled(t)
 	m.said.Audience = otherURL
@@ -461,7 +462,7 @@ func TestEndpointsOfTheProvider(t *testing.T) {
 	}
 }
 
-// A node follows, and polls the provider, unless its owner says otherwise.
+// By default a node follows its resource, and polls the provider.
 func TestNodesFollowByDefault(t *testing.T) {
 	w := newEdge(t)
 	for properties, want := range map[string][2]any{
@@ -491,7 +492,7 @@ func TestNodesFollowByDefault(t *testing.T) {
 	}
 }
 
-// kubelets knows the certificate of one node.
+// kubelets has the certificate of one node.
 type kubelets struct {
 	node string
 	leaf *x509.Certificate
@@ -506,7 +507,7 @@ func (k kubelets) ProvesKubelet(
 	return nil
 }
 
-// registersAsKubelet has a machine register its key with a used secret, vouched for by a kubelet.
+// registersAsKubelet registers a machine's key with a used secret and the proof of a kubelet.
 func (m *machine) registersAsKubelet(t *testing.T, status int, secret string, pair []byte) {
 	t.Helper()
 	certificate, signature, err := machinekey.SignAsKubelet(pair,
@@ -520,8 +521,8 @@ func (m *machine) registersAsKubelet(t *testing.T, status int, secret string, pa
 	m.w.caughtUp()
 }
 
-// A provider that was restored from a backup knows no key, or a former one: kubelet vouches for the
-// machine that has registered since. Before a restore it does not.
+// A restored provider has no key, or a former one: kubelet vouches for the machine that has
+// registered since. Before a restore it does not.
 func TestRestoredProvider(t *testing.T) {
 	ca := machinekeytest.NewCA()
 	pair, leaf := ca.Kubelet("n", false)

@@ -27,7 +27,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// Roles that are built in.
+// Built-in roles.
 const (
 	owner       = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 	contributor = "b24988ac-6180-42a0-ab88-20f7382dd24c"
@@ -43,7 +43,7 @@ const (
 	remove = "Microsoft.ContainerService/managedClusters/flexNodeConfig/delete"
 )
 
-// secondSubscription is in the simulated Azure as well.
+// secondSubscription is another subscription of the simulated Azure.
 const secondSubscription = "22222222-2222-3333-4444-555555555555"
 
 // manager is a simulated Resource Manager and an authorizer that asks it.
@@ -55,7 +55,7 @@ type manager struct {
 	store *store.Store
 }
 
-// newManager has the subscription in plants, which is in factories, in the root; offices is beside.
+// newManager puts the subscription below plants, factories and the root; offices is beside them.
 func newManager(
 	t *testing.T, assignments []azuresim.Assignment, denials ...azuresim.Denial,
 ) *manager {
@@ -114,7 +114,7 @@ func newManager(
 	return m
 }
 
-// register has the provider know a subscription; its index hears of none after its first.
+// register adds a subscription to the store; the index gets only the first one.
 func (m *manager) register(subscription string) {
 	m.t.Helper()
 	must(m.store.Update(m.t.Context(), "test", nil, func(v *store.View) error {
@@ -122,7 +122,7 @@ func (m *manager) register(subscription string) {
 	}))
 }
 
-// in asks for a node in a subscription.
+// in checks an action on a node in a subscription.
 func (m *manager) in(subscription, principal, action string) (bool, error) {
 	return m.Allowed(context.Background(), Caller{ObjectID: principal}, action,
 		strings.Replace(cluster, cluster[len("/subscriptions/"):][:36], subscription, 1)+
@@ -140,7 +140,7 @@ func (m *manager) may(principal, action string) bool {
 	return allowed
 }
 
-// breaks has Resource Manager answer otherwise.
+// breaks makes Resource Manager fail.
 func (m *manager) breaks(f azuresim.Fault) {
 	m.sim.Adjust(func(k *azuresim.Knobs) {
 		k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.ARM: f}
@@ -149,7 +149,7 @@ func (m *manager) breaks(f azuresim.Fault) {
 
 func (m *manager) heals() { m.sim.Adjust(func(k *azuresim.Knobs) { k.Faults = nil }) }
 
-// What assignments and denials allow: the same as in Azure, or less, never more.
+// Rights by assignments and denials are those of Azure, or fewer, never more.
 func TestManagerRights(t *testing.T) {
 	t.Parallel()
 	const groups = "/providers/Microsoft.Management/managementGroups/"
@@ -260,7 +260,7 @@ func TestManagerRights(t *testing.T) {
 	}
 }
 
-// An answer holds for a minute, and a while longer as long as Resource Manager gives no other.
+// An answer is cached for a minute, and longer while Resource Manager gives no new one.
 func TestManagerRolesAreRemembered(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, []azuresim.Assignment{
@@ -306,7 +306,7 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 	}
 }
 
-// A caller learns that Resource Manager throttles, and it is left alone.
+// A caller is told that Resource Manager throttles, and Resource Manager gets no more requests.
 func TestManagerThrottles(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, nil)
@@ -322,7 +322,7 @@ func TestManagerThrottles(t *testing.T) {
 	}
 }
 
-// Whatever a caller asks for, Resource Manager is asked a handful of times.
+// Any number of callers' requests causes only a few to Resource Manager.
 func TestManagerIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, []azuresim.Assignment{
@@ -350,7 +350,7 @@ func TestManagerIsAskedOnce(t *testing.T) {
 	}
 }
 
-// Resource Manager is not asked of unknown subscriptions, but a few times who may register one.
+// Unknown subscriptions cause no requests, except a few about the permission to register them.
 func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
@@ -396,7 +396,7 @@ func TestUnknownSubscriptionBehindManagerRoles(t *testing.T) {
 	w.must(403, "GET", elsewhere, "")
 }
 
-// What Resource Manager refuses to tell it is not asked again at once.
+// A refusal of Resource Manager is cached for a while.
 func TestRefusalsOfManagerAreRemembered(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
@@ -423,7 +423,7 @@ func TestRefusalsOfManagerAreRemembered(t *testing.T) {
 	}
 }
 
-// Failures of Resource Manager are of one subscription; throttling is of all.
+// Failures of Resource Manager pause one subscription; throttling pauses all.
 func TestPausesOfManager(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]bool{

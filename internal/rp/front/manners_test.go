@@ -21,7 +21,7 @@ func TestProblems(t *testing.T) {
 	w.must(404, "GET", nodeURL("n"), "")
 }
 
-// The manners of ARM, whatever the operation.
+// Common rules of ARM, for any operation.
 func TestManners(t *testing.T) {
 	w := newEdge(t)
 	n := nodeURL("n")
@@ -116,7 +116,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// What is not registered or suspended can be read and left, not changed.
+// An unregistered or suspended subscription can be read and left, but not changed.
 func TestSubscriptionStates(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
@@ -144,7 +144,7 @@ func TestSubscriptionStates(t *testing.T) {
 	w.must(404, "PUT", nodeURL("m"), `{"properties":{}}`)
 }
 
-// A request is a span below its caller's; a poll is none.
+// A request is a span below its caller's; a poll has none.
 func TestTraces(t *testing.T) {
 	w := newEdge(t)
 	spans := tracetest.NewSpanRecorder()

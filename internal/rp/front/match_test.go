@@ -22,7 +22,7 @@ func exampleOf(pattern string) string {
 		"{node}", "n", "{location}", "x", "{operation}", "o").Replace(pattern)
 }
 
-// U+017F is an s and U+212A a k by Unicode's rules, and neither by ARM's: no route has them.
+// U+017F folds to s and U+212A to k in Unicode, but not in ARM: no route has them.
 func TestRoutesAreASCII(t *testing.T) {
 	w := beside(t)
 	other := strings.NewReplacer("s", "\u017f", "S", "\u017f", "k", "\u212a", "K", "\u212a")
@@ -43,7 +43,7 @@ func TestRoutesAreASCII(t *testing.T) {
 	}
 }
 
-// A denial for a group holds however its letters are written, a grant only as Azure compares.
+// A denial for a group holds in any spelling that folds to it, a grant only as Azure compares.
 func TestDenialsFoldMore(t *testing.T) {
 	t.Parallel()
 	at := func(group string) string { return "/subscriptions/s/resourceGroups/" + group + "/x/y" }
@@ -58,7 +58,7 @@ func TestDenialsFoldMore(t *testing.T) {
 	}
 }
 
-// FuzzScope holds that what is routed parses to a scope of its own names.
+// FuzzScope checks that a routed path parses to a scope with its own names.
 func FuzzScope(f *testing.F) {
 	w := newWorld(f)
 	for _, r := range w.api.routes() {
@@ -95,7 +95,7 @@ func FuzzScope(f *testing.F) {
 	})
 }
 
-// routed returns a request of the world's caller on its way.
+// routed returns a request of the world's caller with its route.
 func (w *world) routed(method, url string) *request {
 	l := w.api.listener(w.callers(), false)
 	hr := httptest.NewRequest(method, publicURL+url, nil)
@@ -104,7 +104,7 @@ func (w *world) routed(method, url string) *request {
 	return r
 }
 
-// A replica whose index is behind writes nothing in a subscription that was suspended.
+// A replica with an index that is behind writes nothing in a suspended subscription.
 func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	w := newEdge(t)
 	r, _ := w.settles(201, "PUT", nodeURL("n"), withToken)
@@ -131,7 +131,7 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	}
 }
 
-// An operation without a credential has failed; nodes that are released cannot be wiped.
+// An operation without a credential has failed; released nodes cannot be wiped.
 func TestOperationsThatFail(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
@@ -159,7 +159,7 @@ func TestOperationsThatFail(t *testing.T) {
 	}
 }
 
-// FuzzRequest sends anything: the answer is one of ARM, and never an internal error.
+// FuzzRequest sends arbitrary requests: the answer is ARM's, and never an internal error.
 func FuzzRequest(f *testing.F) {
 	f.Add("GET", nodeURL("n"), "")
 	f.Add("PUT", nodeURL("n"), withPrincipal)

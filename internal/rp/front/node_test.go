@@ -33,7 +33,7 @@ const withToken = `{"properties":{"nodeConfig":{"maxPods":50,"labels":{"environm
 
 var withoutSecret = strings.ReplaceAll(withPrincipal, `"clientSecret":"hush-hush",`, "")
 
-// A PUT of a node that is there reads all rows at once, and writes at once what has changed.
+// A PUT of an existing node reads all rows at once, and writes all changes at once.
 func TestPutAsksTheStoreOnce(t *testing.T) {
 	w := beside(t)
 	w.api.Defaults = benchDefaults()
@@ -63,7 +63,7 @@ func TestPutAsksTheStoreOnce(t *testing.T) {
 	}
 }
 
-// The life of a node with an identity in Azure, as document 004 tells it.
+// The life of a node with an Azure identity, as in document 004.
 func TestLifeOfANode(t *testing.T) {
 	w := newEdge(t)
 	r, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withPrincipal)
@@ -130,7 +130,7 @@ func TestLifeOfANode(t *testing.T) {
 	}
 }
 
-// checkBundle checks that the agent takes what a URL hands out.
+// checkBundle checks that the agent accepts the bundle of a URL.
 func checkBundle(t *testing.T, w *world, url string) {
 	t.Helper()
 	_, bundle := w.must(200, "GET", path(url), "")
@@ -245,7 +245,7 @@ func TestPages(t *testing.T) {
 		strings.Replace(cluster, "Factory", "None", 1)+"/flexNodeConfig"+versionQuery, "")
 }
 
-// Of two deletes one has deleted the node; one that is made meanwhile is another, and kept.
+// Of two deletions only one deletes the node; a node that is made meanwhile is another, and kept.
 func TestTwoDeletes(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
@@ -285,7 +285,7 @@ func TestMadeAndDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// A PUT that waits for its cluster gets an operation, and is done when the cluster is back.
+// A PUT that waits for its cluster gets an operation, which succeeds once the cluster is back.
 func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w := newEdge(t)
 	w.fails()
@@ -306,7 +306,7 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
 }
 
-// A caller that waits for a URL while another writes is answered with what he has written himself.
+// A caller that waits for a URL while another writes gets an answer with its own version.
 func TestPutWhileAnotherWaits(t *testing.T) {
 	w := beside(t)
 	w.fails()
@@ -362,7 +362,7 @@ func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	w.must(200, "GET", path(url), "")
 }
 
-// stop has the index that requests are answered from remain as it is.
+// stop stops updates of the index that answers requests.
 func (w *world) stop() {
 	w.t.Helper()
 	index := store.NewIndex(w.api.Store)
@@ -370,7 +370,7 @@ func (w *world) stop() {
 	w.api.Index = index
 }
 
-// With an index that is behind the present machine is let in, and the former one learns nothing.
+// With an index that is behind, the present machine has access, and the former one learns nothing.
 func TestIndexIsBehind(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
@@ -388,7 +388,7 @@ func TestIndexIsBehind(t *testing.T) {
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", former)
 }
 
-// A subscription that was registered a moment ago is.
+// A subscription that was just registered counts as registered.
 func TestIndexIsBehindASubscription(t *testing.T) {
 	w := beside(t)
 	w.tell(`{"state":"Unregistered"}`)
@@ -399,14 +399,14 @@ func TestIndexIsBehindASubscription(t *testing.T) {
 	w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
 }
 
-// However long the store takes to list nodes, a registration without any can be deleted.
+// A registration without nodes can be deleted, even if the store lists nodes slowly.
 func TestDeleteDoesNotListNodes(t *testing.T) {
 	w := newEdge(t)
 	w.during("scan", func() { w.clock.Pass(time.Minute) })
 	w.must(202, "DELETE", clusterURL, "")
 }
 
-// Who has no role costs the store next to nothing, whatever names he makes up.
+// A caller without a role costs the store next to nothing, whatever names it makes up.
 func TestStrangersDoNotWorkTheStore(t *testing.T) {
 	w, i, _ := guarded(t)
 	who := i.app(t, w, clientB)
@@ -419,7 +419,7 @@ func TestStrangersDoNotWorkTheStore(t *testing.T) {
 	}
 }
 
-// Each node has a pod subnet of its own, also beyond the first guesses, until none is left.
+// Each node gets a pod subnet of its own, also beyond the first guesses, until none is left.
 func TestPodSubnets(t *testing.T) {
 	t.Parallel()
 	for pool, nodes := range map[string]int{"10.200.0.0/22": 4, "10.200.0.0/19": 32} {
@@ -449,7 +449,7 @@ func TestPodSubnets(t *testing.T) {
 	}
 }
 
-// After a restore no pod subnet is given out until those of the Nodes are known (M26).
+// After a restore no pod subnet is assigned until those of the Nodes are known (M26).
 func TestPodSubnetsAfterARestore(t *testing.T) {
 	w := beside(t)
 	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
@@ -466,7 +466,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
 }
 
-// A new registration gives out no pod subnet until its Nodes have been seen, for which a PUT waits.
+// A new registration assigns no pod subnet until its Nodes have been seen; a PUT waits for that.
 func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	w := beside(t)
 	w.fails()
@@ -489,7 +489,7 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	}
 }
 
-// DELETE says whether the cluster still has the node's token.
+// DELETE reports whether the cluster still has the node's token.
 func TestDeletionShowsATokenThatIsLeft(t *testing.T) {
 	w := newEdge(t)
 	for _, revoked := range []bool{true, false} {

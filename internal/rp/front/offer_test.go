@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The agent of a node that runs what it is offered has a change that disturbs nothing with the
-// first answer. One that waits for a slot is not told to it, but to others.
+// The agent of a node that runs its assigned revision gets an undisturbing change with the first
+// answer. A change that waits for a slot is not offered to it, but shown to others.
 func TestAPollIsWokenByWhatIsOffered(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		with := func(settings string) string {

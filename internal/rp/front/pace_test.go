@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// The interval grows with the agents, and an agent that was let wait pauses as little as may be.
+// The interval grows with the agents; an agent that was allowed to wait pauses as little as
+// possible.
 func TestInterval(t *testing.T) {
 	for _, test := range []struct {
 		agents, perSecond int
@@ -33,7 +34,7 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// Each agent counts once, until it is expected to ask again.
+// Each agent counts once, until it is expected to poll again.
 func TestExpected(t *testing.T) {
 	var e expected
 	const begin = 1_800_000_000
@@ -57,8 +58,8 @@ func TestExpected(t *testing.T) {
 	check(100_000, 0)
 }
 
-// crowd are agents as the documents want them, in simulated time: an answer is followed after the
-// interval that it tells, give or take a third; a failure after a growing pause.
+// crowd simulates agents as the documents describe them: the next poll follows after the interval
+// in the answer, plus or minus a third; after a failure, after a growing pause.
 type crowd struct {
 	due     map[int64][]int // agents by the second of their next poll
 	held    map[int64][]int // those that wait, by the second of their answer
@@ -80,7 +81,7 @@ func newCrowd(agents int) *crowd {
 	return c
 }
 
-// run has agents poll in each second, and wait for so many; nil does not answer.
+// run makes agents poll each second, and wait for a time; a nil Pace does not answer.
 func (c *crowd) run(from, to int64, p *Pace, wait int64) {
 	for now := from; now < to; now++ {
 		for _, agent := range c.due[now] {
@@ -119,7 +120,7 @@ func (c *crowd) failure(agent int) int64 {
 	return 1 + c.random.Int64N(int64(longest))
 }
 
-// rate returns the mean and the greatest number of polls in a second.
+// rate returns the mean and the max number of polls in a second.
 func (c *crowd) rate(from, to int64) (mean, most int) {
 	total := 0
 	for now := from; now < to; now++ {
@@ -129,8 +130,8 @@ func (c *crowd) rate(from, to int64) (mean, most int) {
 	return total / int(to-from), most
 }
 
-// 100,000 agents converge to what a replica serves in a second, from whatever they begin with: a
-// replica that knows of none, and one that comes back after a while.
+// 100,000 agents converge to the rate of a replica from any start: a replica that knows none of
+// them, and one that comes back after a while.
 func TestAgentsConverge(t *testing.T) {
 	t.Parallel()
 	const agents, target = 100_000, 1000
@@ -161,7 +162,7 @@ func TestAgentsConverge(t *testing.T) {
 	}
 }
 
-// Few agents poll as the documents say, and many that wait are paced as well.
+// Few agents poll at the documents' interval, and many waiting ones are paced as well.
 func TestPaceOfFewAndOfThoseThatWait(t *testing.T) {
 	t.Parallel()
 	few, p := newCrowd(3000), NewPace(1000)

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// issued has the provider see a certificate of the machine that joined with an enrolment secret.
+// issued issues a certificate to the machine that joined with an enrolment secret.
 func (w *world) issued(id, secret string) {
 	n := w.storedNode("n")
 	enrolment, _, _ := strings.Cut(secret, ".")
@@ -23,7 +23,7 @@ func (w *world) issued(id, secret string) {
 	})
 }
 
-// listed returns the certificates that alone may write as a node after some time; "all" for any.
+// listed returns the only certificates that may write as a node after some time; "all" for any.
 func (w *world) listed(after time.Duration) string {
 	w.t.Helper()
 	row := must(w.api.Store.Certificates.Get(w.t.Context(), clusterKey+"/n"))
@@ -34,10 +34,10 @@ func (w *world) listed(after time.Duration) string {
 	return strings.Join(ids, " ")
 }
 
-// now has a request revoke at once.
+// now makes a request revoke at once.
 func now(url string) string { return url + "&revokeNow=true" }
 
-// accepting has a PUT make a node whose former machine has not left.
+// accepting makes a PUT create a node whose former machine has not left.
 func accepting(url string) string { return url + "&acceptOldCertificate=true" }
 
 type deletion struct {
@@ -47,7 +47,7 @@ type deletion struct {
 	}
 }
 
-// A deleted node may write until it has had time to leave, or no longer.
+// A deleted node may write until it has had time to leave, or not at all.
 func TestDeletionRevokes(t *testing.T) {
 	w, _ := newMachine(t)
 	w.issued("a", w.enrolment(t, "n"))
@@ -82,7 +82,7 @@ func TestDeletionRevokes(t *testing.T) {
 	}
 }
 
-// A machine leaves with its key: its Node, and not a successor's, is deleted, and it may not write.
+// A machine leaves with its key: its Node, not a successor's, is deleted, and it may not write.
 func TestMachineLeaves(t *testing.T) {
 	w, m := newMachine(t)
 	m.joins(t, "a")
@@ -113,7 +113,7 @@ func TestMachineLeaves(t *testing.T) {
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 3 })
 }
 
-// The machine before may not write once its successor has registered its key, or at once.
+// The previous machine may not write once its successor has registered its key, or at once.
 func TestSuccessorRevokes(t *testing.T) {
 	w, first := newMachine(t)
 	first.joins(t, "a")
@@ -139,7 +139,7 @@ func TestSuccessorRevokes(t *testing.T) {
 	}
 }
 
-// A machine that replaces its own key keeps the certificate that its kubelet proves to have.
+// A machine that replaces its own key keeps the certificate that its kubelet proves.
 func TestMachineReplacesItsKey(t *testing.T) {
 	ca := machinekeytest.NewCA()
 	pair, leaf := ca.Kubelet("n", false)
@@ -156,8 +156,8 @@ func TestMachineReplacesItsKey(t *testing.T) {
 	}
 }
 
-// A name is free when its machine has left, or when its certificates have ended; else who makes a
-// node of the name accepts them.
+// A name is free once its machine has left, or its certificates have expired; otherwise a caller
+// who makes a node of that name must accept them.
 func TestNameIsFreeAgain(t *testing.T) {
 	w, m := newMachine(t)
 	m.joins(t, "a")
@@ -198,7 +198,7 @@ func TestNameIsFreeAgain(t *testing.T) {
 	remade(201, nodeURL("n"))
 }
 
-// A machine that returns and does not leave holds the name by what it had before.
+// A machine that returns and does not leave holds the name with its former certificates.
 func TestNameOfAMachineThatReturned(t *testing.T) {
 	w, m := newMachine(t)
 	m.joins(t, "a")
@@ -213,7 +213,7 @@ func TestNameOfAMachineThatReturned(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
-// A machine that has left before the provider has seen a certificate of it does not hold the name.
+// A machine that has left before the provider has seen its certificate does not hold the name.
 func TestNameOfAnUnseenMachine(t *testing.T) {
 	w, m := enrolled(t)
 	m.post(t, 204, "/reportStatus", "{}")
@@ -222,7 +222,7 @@ func TestNameOfAnUnseenMachine(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
-// The Node of a machine whose kubelet shows tokens is deleted too when the machine is shut out.
+// The Node of a machine whose kubelet uses tokens is deleted too when the machine is shut out.
 func TestShutOutWithToken(t *testing.T) {
 	w, _ := newMachine(t)
 	body := strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
@@ -236,7 +236,7 @@ func TestShutOutWithToken(t *testing.T) {
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
 }
 
-// The identity of a machine that is replaced or shut out is the node's no longer.
+// The identity of a machine that is replaced or shut out is not the node's any more.
 func TestIdentityOfAReplacedMachine(t *testing.T) {
 	w := newEdge(t)
 	w.settles(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"managedIdentity"},
@@ -259,7 +259,7 @@ func TestIdentityOfAReplacedMachine(t *testing.T) {
 	}
 }
 
-// No certificate is revoked of a kubelet that shows tokens: its owner removes the role.
+// No certificate of a kubelet that uses tokens is revoked: its owner removes the role.
 func TestDeletionNamesTheRole(t *testing.T) {
 	w, _ := newMachine(t)
 	body := strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
@@ -349,7 +349,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	}
 }
 
-// An Arc machine that has left before its node was deleted is not listed as left.
+// An Arc machine that has left before its node was deleted is not listed.
 func TestArcMachineThatHasLeftBefore(t *testing.T) {
 	w := newEdge(t)
 	for name, want := range map[string]int{"same": 0, "replaced": 1} {

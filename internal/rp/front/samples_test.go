@@ -23,7 +23,7 @@ func sample(t *testing.T, line string) string {
 	return strings.ReplaceAll(text, "your-tenant-here", tenant)
 }
 
-// includes lists the members of a sample that an answer lacks, or has with another type.
+// includes returns the members of a sample that an answer lacks, or has with another type.
 func includes(sample, answer any, at string) []string {
 	var wrong []string
 	switch want := sample.(type) {
@@ -60,8 +60,8 @@ func includes(sample, answer any, at string) []string {
 	return wrong
 }
 
-// Every request of document 004 is accepted, and every answer has all that is shown there. Its
-// versions are older than the ones that are pinned: the operator gives their digests.
+// Every request of document 004 is accepted, and every answer has all members in the document. Its
+// versions are older than the pinned ones: the operator sets their digests.
 func TestSamplesOfTheDocument(t *testing.T) {
 	w := beside(t)
 	digests := map[string]any{}
@@ -117,7 +117,7 @@ func (w *world) older(version string) {
 	w.upgrade(version)
 }
 
-// says has a node's agent report what it has applied, and its cluster say how it is.
+// says reports the applied configuration as a node's agent, and the node's Ready condition.
 func (w *world) says(name, version string, ready api.Condition) {
 	w.t.Helper()
 	ready.LastTransitionTime = w.clock.Now()

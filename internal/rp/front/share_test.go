@@ -29,7 +29,7 @@ func asNamed(r *http.Request) (Caller, error) {
 	return Caller{ObjectID: name, TenantID: tenant, Type: "User"}, nil
 }
 
-// share has the world's callers be limited.
+// share limits the world's callers.
 func (w *world) share(rates fair.Rates, atOnce fair.AtOnce) {
 	w.t.Helper()
 	w.api.Gate = fair.NewGate(atOnce)
@@ -54,7 +54,7 @@ func at(burst int, perSecond float64) fair.Rate {
 
 const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"
 
-// A caller that sends too many requests learns this, and when to ask again; others are answered.
+// A caller with too many requests is told so, with a time to retry; others are answered.
 func TestThrottling(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
@@ -118,7 +118,7 @@ func TestThrottling(t *testing.T) {
 	}
 }
 
-// The load of a node on the store is bounded by itself, and no other caller takes its share.
+// The load of a node on the store is limited separately, and no other caller takes its share.
 func TestReportsAreThrottled(t *testing.T) {
 	w := newEdge(t)
 	for _, name := range []string{"n", "m"} {
@@ -148,7 +148,7 @@ func TestReportsAreThrottled(t *testing.T) {
 	}
 }
 
-// What costs as much as a list is one.
+// A request that costs as much as a list counts as one.
 func TestKinds(t *testing.T) {
 	w := beside(t)
 	want := map[string]fair.Kind{
@@ -185,7 +185,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// What Resource Manager tells of a subscription is never refused, and takes nothing from callers.
+// Resource Manager's requests about a subscription are never refused, and do not count for callers.
 func TestManagerIsNotThrottled(t *testing.T) {
 	w := newEdge(t)
 	rates := fair.Rates{
@@ -204,7 +204,7 @@ func TestManagerIsNotThrottled(t *testing.T) {
 	}
 }
 
-// Strangers take nothing from a subscription's callers, and get no more by naming others.
+// Strangers do not use up the limits of a subscription's callers, or get more by naming others.
 func TestStrangersTakeFromNobody(t *testing.T) {
 	w := newEdge(t)
 	w.do("PUT", nodeURL("n"), withManaged)
@@ -236,7 +236,7 @@ func TestStrangersTakeFromNobody(t *testing.T) {
 	}
 }
 
-// Behind Resource Manager a caller is the node if he has its identity and names its uid.
+// Behind Resource Manager a caller is the node if it has its identity and names its uid.
 func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	w := newEdge(t)
 	uid := w.node(201, "PUT", nodeURL("n"), withManaged).Properties.ResourceUID
@@ -270,7 +270,7 @@ func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	}
 }
 
-// While all places of a class are taken its requests are refused, and others are not.
+// While all places of a class are taken, only its own requests are refused.
 func TestPlaces(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
@@ -302,7 +302,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A PUT that waits for its cluster takes no place from another request.
+// A PUT that waits for its cluster takes no place.
 func TestWaitingTakesNoPlace(t *testing.T) {
 	w := newEdge(t)
 	w.share(nil, fair.AtOnce{fair.ForWrites: {InFlight: 1, Wait: time.Second}})
@@ -366,7 +366,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 	asking.Wait()
 }
 
-// What nodes ask of the store is bounded together; polls that are answered from memory are not.
+// Nodes' requests to the store are limited together; polls that are answered from memory are not.
 func TestNodesShareABucketForTheStore(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n0"), withManaged).Header.Get("ETag")
@@ -399,7 +399,7 @@ func TestNodesShareABucketForTheStore(t *testing.T) {
 	}
 }
 
-// A configuration URL is answered ten times at once, and refused with 429 after that.
+// A configuration URL is answered ten times at once, and then refused with 429.
 func TestConfigurationURLsAreBounded(t *testing.T) {
 	w := newEdge(t)
 	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
@@ -437,7 +437,7 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 const usagesURL = "/subscriptions/" + subscription +
 	"/providers/Microsoft.ContainerService/locations/westeurope/usages" + versionQuery
 
-// A subscription has no more than its quotas; the error shows its usage and the contact for more.
+// A subscription cannot exceed its quotas; the error has its usage and the contact for more.
 func TestQuotas(t *testing.T) {
 	w := newEdge(t)
 	w.api.Quotas = fair.Quotas{
@@ -478,7 +478,7 @@ func TestQuotas(t *testing.T) {
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 }
 
-// A subscription whose nodes take too many bytes may make nothing larger, and everything smaller.
+// A subscription whose nodes take too many bytes may grow nothing, but shrink everything.
 func TestQuotaOfBytes(t *testing.T) {
 	w := newEdge(t)
 	w.settles(201, "PUT", nodeURL("a"), withToken)
@@ -518,7 +518,7 @@ func TestPagesEndByBytes(t *testing.T) {
 	}
 }
 
-// However many ask at once, one replica never lets in more than the quota.
+// However many concurrent requests there are, one replica never admits more than the quota.
 func TestQuotaAtOnce(t *testing.T) {
 	w := newEdge(t)
 	w.share(nil, fair.AtOnce{})

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// byHeader authenticates each request as the application that it names, or as the operator.
+// byHeader authenticates each request as the application in its header, or as the operator.
 func byHeader(r *http.Request) (Caller, error) {
 	if app := r.Header.Get("Test-App"); app != "" {
 		return Caller{
@@ -28,7 +28,7 @@ func byHeader(r *http.Request) (Caller, error) {
 	return Caller{ObjectID: "operator", Type: "Application", TenantID: tenant}, nil
 }
 
-// answered holds the answer to a poll, and the time that it took.
+// answered holds the answer to a poll, and its time.
 type answered struct {
 	status int
 	text   string
@@ -62,7 +62,7 @@ func (w *world) poll(t *testing.T, headers ...string) *answered {
 	return a
 }
 
-// is checks an answer: its status, when it came, and what Preference-Applied says.
+// is checks an answer: its status, its time, and Preference-Applied.
 func (a *answered) is(status int, after time.Duration, applied string) {
 	a.t.Helper()
 	<-a.done
@@ -73,7 +73,7 @@ func (a *answered) is(status int, after time.Duration, applied string) {
 	}
 }
 
-// waits checks that a poll is not answered yet.
+// waits checks that a poll has no answer yet.
 func (a *answered) waits() {
 	a.t.Helper()
 	synctest.Wait()
@@ -84,7 +84,7 @@ func (a *answered) waits() {
 	}
 }
 
-// bubble is a world with its cluster in a bubble of time.
+// bubble runs a test with a world and its cluster in a bubble of time.
 func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	warm := newWorld(t) // what is made once is made outside of the bubble
@@ -97,7 +97,7 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// waiting is a world in a bubble of time, with the node n of clientA, and If-None-Match of it.
+// waiting runs a test in a bubble of time, with the node n of clientA and an If-None-Match of it.
 func waiting(t *testing.T, test func(t *testing.T, w *world, same string)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, w *world) {
@@ -140,7 +140,7 @@ func TestAPollWaits(t *testing.T) {
 	})
 }
 
-// Without the preference, and with one that is not understood, a poll is answered at once.
+// Without the preference, or with an invalid one, a poll is answered at once.
 func TestPreference(t *testing.T) {
 	for prefer, want := range map[string]time.Duration{
 		"":                              0,
@@ -164,7 +164,7 @@ func TestPreference(t *testing.T) {
 	}
 }
 
-// A waiting poll learns at once that its node was deleted, also when another of its name exists.
+// A waiting poll is told at once that its node was deleted, even if another of its name exists.
 func TestAWaitingNodeIsDeleted(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		_, text := w.must(200, "GET", nodeURL("n"), "")
@@ -200,7 +200,7 @@ func TestAWaitingNodeIsDeleted(t *testing.T) {
 	})
 }
 
-// Who is the node no longer since a change gets nothing of it.
+// A caller that has ceased to be the node gets nothing of it.
 func TestIdentityIsReplacedWhileItWaits(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		a := w.poll(t, asA, same, "Prefer: wait=20")
@@ -218,7 +218,7 @@ func TestIdentityIsReplacedWhileItWaits(t *testing.T) {
 	})
 }
 
-// So many wait at once and no more; the others are answered at once, as if they had not asked.
+// At most so many polls wait at once; the others are answered at once, as without the preference.
 func TestWaitingIsBounded(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		w.api.Waiters = NewWaiters(25*time.Second, 2)
@@ -252,7 +252,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
-// When a replica stops, who waits is answered at once, and comes back after the interval.
+// When a replica stops, waiting polls are answered at once; their agents return after the interval.
 func TestWaitingEndsWithTheReplica(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		a := w.poll(t, asA, same, "Prefer: wait=20")
@@ -269,7 +269,8 @@ func TestWaitingEndsWithTheReplica(t *testing.T) {
 	})
 }
 
-// A change between the index's answer and the wait is not missed, also with an index behind.
+// A change between the index's answer and the wait is not missed, even with an index that is
+// behind.
 func TestNoChangeIsMissed(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		w.memory.Pause() // the index does not follow
@@ -291,7 +292,7 @@ func TestNoChangeIsMissed(t *testing.T) {
 	})
 }
 
-// The server's own timeouts, which are shorter, do not end a wait, nor the connection after it.
+// The server's own shorter timeouts end neither a wait nor the connection after it.
 func TestAWaitOutlivesTheServersTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, proto := range []int{1, 2} {
@@ -318,7 +319,7 @@ func TestAWaitOutlivesTheServersTimeouts(t *testing.T) {
 	}
 }
 
-// calls counts the calls to the world's store from now on, by their kind.
+// calls counts the calls to the world's store from now on, by kind.
 func (w *world) calls() func(op string) int {
 	var mu sync.Mutex
 	n := map[string]int{}
@@ -362,7 +363,7 @@ func TestDeleteDoesNotPoll(t *testing.T) {
 	})
 }
 
-// PUTs that wait for their cluster open no watch: they hear from the process' index.
+// PUTs that wait for their cluster open no watch: they get changes from the process' index.
 func TestPutsWaitTogether(t *testing.T) {
 	w := newEdge(t)
 	w.cluster.isDown.Store(true)
@@ -383,9 +384,9 @@ func TestPutsWaitTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkLongPoll has 3,000 agents wait, and changes each node once by a PUT, 300 in a second:
-// wake-ms is the p99 from the answer to the PUT to that of the poll, bytes/waiter what a poll
-// takes.
+// BenchmarkLongPoll has 3,000 waiting agents, and changes each node once by a PUT, 300 in a second:
+// wake-ms is the p99 from the answer of the PUT to that of the poll, bytes/waiter the memory of a
+// poll.
 func BenchmarkLongPoll(b *testing.B) {
 	const nodes, perSecond = 3000, 300
 	w := newWorld(b)
@@ -430,7 +431,7 @@ func BenchmarkLongPoll(b *testing.B) {
 
 func copyName(i int) string { return fmt.Sprintf("copy-%05d", i) }
 
-// copyNode stores so many nodes that are as the node n.
+// copyNode stores so many copies of the node n.
 func (w *world) copyNode(nodes int) {
 	n := w.storedNode("n")
 	history := must(w.api.Store.History.Get(w.t.Context(), clusterKey+"/n"))
@@ -450,7 +451,7 @@ func (w *world) changeOnly(decide func(*store.View) error) {
 	must(w.api.Store.Update(w.t.Context(), "test", nil, decide))
 }
 
-// reportAll has the agents of the copies run what they are offered.
+// reportAll reports as the agents of the copies that they run what they are offered.
 func (w *world) reportAll(nodes int) {
 	for i := range nodes {
 		w.changeOnly(func(v *store.View) error {
@@ -464,7 +465,7 @@ func (w *world) reportAll(nodes int) {
 	w.caughtUp()
 }
 
-// pollOnce polls a node as its agent and expects that it changes.
+// pollOnce polls a node as its agent and expects a change.
 func (w *world) pollOnce(b *testing.B, i int) {
 	poll, _ := w.index.Poll(clusterKey + "/" + copyName(i))
 	recorder := w.serve(http.MethodGet, nodeURL(copyName(i)), "",
@@ -474,7 +475,7 @@ func (w *world) pollOnce(b *testing.B, i int) {
 	}
 }
 
-// heapInUse returns the memory that heap and stacks take.
+// heapInUse returns the memory of heap and stacks.
 func heapInUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -72,14 +72,14 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// beside returns a world of a test that runs beside others.
+// beside returns a world for a parallel test.
 func beside(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
 	return newWorld(t)
 }
 
-// newEdge returns a world with its cluster, for a test beside others.
+// newEdge returns a world with its cluster, for a parallel test.
 func newEdge(t *testing.T) *world {
 	t.Helper()
 	w := beside(t)
@@ -98,7 +98,7 @@ func newWorldOn(t testing.TB, backend store.Backend) *world {
 	return w
 }
 
-// start makes a replica on the store, as after a restart.
+// start starts a replica on the store, as after a restart.
 func (w *world) start() {
 	s := store.New(w.backend)
 	ctx, stop := context.WithCancel(context.Background())
@@ -136,12 +136,12 @@ type authenticate func(*http.Request) (Caller, error)
 
 func (a authenticate) Authenticate(r *http.Request) (Caller, error) { return a(r) }
 
-// callers authenticates everybody as the world's caller.
+// callers authenticates everyone as the world's caller.
 func (w *world) callers() Authenticator {
 	return authenticate(func(*http.Request) (Caller, error) { return w.caller, nil })
 }
 
-// bound lets every cluster name every kubeconfig but those of others, which begin with "other".
+// bound lets every cluster name every kubeconfig, except for names that begin with "other".
 type bound struct{}
 
 func (bound) Check(_, kubeconfig string) error {
@@ -179,7 +179,7 @@ func (w *world) send(to http.Handler, method, url, body string, headers ...strin
 	return recorder.Result()
 }
 
-// serve sends a request, and records nothing of it.
+// serve sends a request, and does not record it.
 func (w *world) serve(method, url, body string, headers ...string) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
 	w.front.ServeHTTP(recorder, rptest.Request(method, url, body, headers...))
@@ -199,7 +199,7 @@ func (w *world) must(
 	return response, text
 }
 
-// settles is must for a change, which the index has seen then.
+// settles is must for a change; it waits until the index has it.
 func (w *world) settles(
 	status int, method, url, body string, headers ...string,
 ) (*http.Response, string) {
@@ -209,7 +209,7 @@ func (w *world) settles(
 	return response, text
 }
 
-// refused sends a request that is refused with a code, and told words of the message.
+// refused sends a request and checks the code of its error, and words of the message.
 func (w *world) refused(status int, want, method, url, body string, words ...string) {
 	w.t.Helper()
 	_, text := w.must(status, method, url, body)
@@ -219,7 +219,7 @@ func (w *world) refused(status int, want, method, url, body string, words ...str
 	}
 }
 
-// node returns the node that a request is answered with.
+// node returns the node in the answer to a request.
 func (w *world) node(status int, method, url, body string, headers ...string) api.FlexNodeConfig {
 	w.t.Helper()
 	return reads[api.FlexNodeConfig](w, status, method, url, body, headers...)
@@ -232,13 +232,13 @@ func reads[T any](w *world, status int, method, url, body string, headers ...str
 	return decoded[T](w.t, text)
 }
 
-// operation asks how far an operation is.
+// operation reads the status of an operation.
 func (w *world) operation(url string) operationStatus {
 	w.t.Helper()
 	return reads[operationStatus](w, 200, "GET", url, "")
 }
 
-// buried sends a request for a node, and returns the answer, which tells that it was deleted.
+// buried sends a request for a node, and returns the answer, with its tombstone.
 func (w *world) buried(method, url, body string, headers ...string) string {
 	w.t.Helper()
 	_, text := w.must(404, method, url, body, headers...)
@@ -248,7 +248,7 @@ func (w *world) buried(method, url, body string, headers ...string) string {
 	return text
 }
 
-// tell has Resource Manager tell the state of the subscription.
+// tell sets the state of the subscription as Resource Manager.
 func (w *world) tell(body string) {
 	w.t.Helper()
 	r := w.send(w.manager, "PUT", subscriptionURL, body)
@@ -258,21 +258,21 @@ func (w *world) tell(body string) {
 	w.caughtUp()
 }
 
-// register makes the world's cluster known.
+// register registers the world's cluster.
 func (w *world) register(properties string) {
 	w.t.Helper()
 	w.settles(201, "PUT", cluster+versionQuery,
 		`{"location":"westeurope","properties":{`+properties+`}}`)
 }
 
-// fails has the world's cluster be down, and no caller wait for it.
+// fails takes the world's cluster down, and lets no caller wait for it.
 func (w *world) fails() {
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 }
 
-// regenerateInVain asks for a token of a node while its cluster is down, and returns where the
-// result will be.
+// regenerateInVain requests a token of a node while its cluster is down, and returns the URL of the
+// result.
 func (w *world) regenerateInVain() (result string) {
 	w.t.Helper()
 	w.register("")
@@ -282,7 +282,7 @@ func (w *world) regenerateInVain() (result string) {
 	return path(r.Header.Get("Location"))
 }
 
-// caughtUp waits until the index has seen all that is stored.
+// caughtUp waits until the index has everything that is stored.
 func (w *world) caughtUp() {
 	w.t.Helper()
 	health := must(w.backend.Health(context.Background()))
@@ -294,7 +294,7 @@ func (w *world) caughtUp() {
 	}
 }
 
-// until waits for something that the reconcilers do.
+// until waits for a result of the reconcilers.
 func (w *world) until(what string, so func() bool) {
 	w.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -346,7 +346,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// storedNode returns a node of the world's cluster as it is stored.
+// storedNode returns the stored node of the world's cluster.
 func (w *world) storedNode(name string) flexnode.Node {
 	w.t.Helper()
 	row, err := w.api.Store.Nodes.Get(context.Background(), clusterKey+"/"+name)
@@ -356,14 +356,14 @@ func (w *world) storedNode(name string) flexnode.Node {
 	return row.Value
 }
 
-// change changes rows as something else than the API does.
+// change changes rows like another process.
 func (w *world) change(decide func(*store.View) error) {
 	w.t.Helper()
 	must(w.api.Store.Update(context.Background(), "test", nil, decide))
 	w.caughtUp()
 }
 
-// edit changes a row as something else than the API does.
+// edit changes a row like another process.
 func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
@@ -373,7 +373,7 @@ func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 	})
 }
 
-// upgrade has the cluster be another version.
+// upgrade sets another version of the cluster.
 func (w *world) upgrade(version string) {
 	w.t.Helper()
 	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
@@ -381,7 +381,7 @@ func (w *world) upgrade(version string) {
 	})
 }
 
-// during does something before the next call of a kind to the store, once.
+// during calls do before the next call of a kind to the store, once.
 func (w *world) during(op string, do func()) {
 	var done atomic.Bool
 	w.memory.Before(func(c storetest.Call) error {
@@ -396,10 +396,10 @@ func (w *world) during(op string, do func()) {
 //go:embed testdata/ca.pem
 var caPEM []byte
 
-// testCA is the CA of the cluster, as kubeconfigs have it.
+// testCA is the CA of the cluster, as in kubeconfigs.
 var testCA = base64.StdEncoding.EncodeToString(caPEM)
 
-// record writes an exchange to $FLEXNODE_RECORD, from where `make contract` replays it.
+// record writes an exchange to $FLEXNODE_RECORD, from which `make contract` replays it.
 func record(t testing.TB, r *http.Request, sent string, recorder *httptest.ResponseRecorder) {
 	t.Helper()
 	dir := os.Getenv("FLEXNODE_RECORD")

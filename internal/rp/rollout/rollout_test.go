@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// What is known of a change is kept once for all nodes that wait for it, and only while they do.
+// The data of a change are kept once for all nodes that wait for it, and only while they do.
 func TestChangesAreShared(t *testing.T) {
 	const cluster, nodes = "s/g/c", 3
 	s := store.New(storetest.NewMemory())
@@ -89,8 +89,8 @@ func TestChangesAreShared(t *testing.T) {
 	}
 }
 
-// A write of an earlier round whose outcome was not known, and that comes late, admits no node
-// beside those of later rounds.
+// A late write of an earlier round, whose outcome was unknown, admits no node beside those of later
+// rounds.
 func TestLateWritesAdmitNoNode(t *testing.T) {
 	const cluster, node = "s/g/c", "s/g/c/n"
 	s := store.New(storetest.NewMemory())
@@ -136,7 +136,7 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 	}
 }
 
-// A Node is judged by what it is now: the store may have taken nothing for a while.
+// A Node is judged by its present state: the store may be behind.
 func TestStoredReadyIsLate(t *testing.T) {
 	const node = "s/g/c/n"
 	s, now := store.New(storetest.NewMemory()), time.Unix(1_800_000_000, 0)

@@ -34,8 +34,8 @@ func TestABoxOpensOnlyAsWhatItIs(t *testing.T) {
 	}
 }
 
-// Replicas read the file one after the other. In the order of `keys` each can open, at every time,
-// what any other has sealed, and check what any other has signed.
+// Replicas read the file one after the other. In the order of `keys` each can open, at any time,
+// every box of another, and verify every signature.
 func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
 	first := must(initial(path))
@@ -136,8 +136,8 @@ func TestKeysThatOthersReadAreRefused(t *testing.T) {
 	}
 }
 
-// Only the root key that has certified the keys in a file adds another, and keys that were lost are
-// replaced under the same root.
+// Only the root key that certified the keys in a file can add another; lost keys are replaced under
+// the same root.
 func TestRootKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
 	first := must(initial(path))

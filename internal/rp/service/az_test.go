@@ -57,7 +57,7 @@ type azWorld struct {
 	store   *store.Store
 }
 
-// newAzWorld starts all of it and logs three callers in; it skips where there is no az.
+// newAzWorld starts all of it and logs three callers in; it skips the test without az.
 func newAzWorld(t *testing.T) *azWorld {
 	t.Helper()
 	if _, err := exec.LookPath("az"); err != nil {
@@ -98,7 +98,7 @@ az config set defaults.flexnode_audience=api://` + azProvider.ClientID + ` --onl
 	return w
 }
 
-// provide starts the provider: behind Resource Manager, and for callers of its own.
+// provide starts the provider: behind Resource Manager, and for direct callers.
 func (w *azWorld) provide() {
 	t := w.t
 	direct := httptest.NewUnstartedServer(nil)
@@ -146,7 +146,7 @@ func (w *azWorld) provide() {
 	}
 }
 
-// dial reaches the cluster, which has the version that document 004's commands suppose.
+// dial reaches the cluster, which has the version that document 004's commands assume.
 func (w *azWorld) dial(a cluster.Access) (*cluster.Connection, error) {
 	c, err := w.cluster.dial(a)
 	reach := c.Version
@@ -157,14 +157,14 @@ func (w *azWorld) dial(a cluster.Access) (*cluster.Connection, error) {
 	return c, err
 }
 
-// oldKubernetes has the operator vouch for the version of Kubernetes that document 004 asks for.
+// oldKubernetes allows, as the operator, the version of Kubernetes in document 004.
 func oldKubernetes() map[string]any {
 	digest := map[string]any{"sha256": strings.Repeat("a", 64)}
 	return map[string]any{"artifacts": map[string]any{"overrides": map[string]any{
 		"kubelet": digest, "kubectl": digest, "kubeadm": digest}}}
 }
 
-// install makes the wheel and unpacks it to where az looks.
+// install builds the wheel and unpacks it into az's directory.
 func (w *azWorld) install() {
 	w.t.Helper()
 	out, err := exec.Command("go", "run", "-C", "../../../packaging", "./az",
@@ -177,7 +177,7 @@ func (w *azWorld) install() {
 	must(0, os.CopyFS(filepath.Join(w.dir, "extensions/aks-flex-node"), archive))
 }
 
-// run has a shell run az; both of its outputs, and the exit code.
+// run runs a shell with az, and returns both outputs and the exit code.
 func (w *azWorld) run(script string) (out, errors string, code int) {
 	w.t.Helper()
 	cmd := exec.CommandContext(w.t.Context(), "bash", "-c", "set -eo pipefail\n"+script)

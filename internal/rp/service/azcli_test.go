@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// after holds the commands that document 004 shows in "After: One-Command Setup", word for word.
+// after holds the commands of "After: One-Command Setup" in document 004, word for word.
 const after = `CONFIG_URL=$(az aks flex-node create \
     --cluster my-cluster \
     --resource-group my-rg \
@@ -39,7 +39,7 @@ az aks flex-node update \
     --kubernetes-version 1.31.0
 `
 
-// theirAgent stands in for the machine: it says what it was started with.
+// theirAgent stands in for the machine: it records its arguments.
 const theirAgent = "#!/bin/sh\necho \"$1 $2\" >agent.args\nprintf %s \"$3\" >agent.url\n"
 
 // The extension's commands, one after the other, as people use them.
@@ -71,7 +71,7 @@ func (w *azWorld) sub(t *testing.T) *azWorld {
 	return &other
 }
 
-// The commands of the document run as they are, and the machine is given a URL that works.
+// The commands of the document run unchanged, and the machine gets a URL that works.
 func (w *azWorld) documented(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.dir, "aks-flex-node"), []byte(theirAgent),
 		0o755); err != nil {
@@ -97,7 +97,7 @@ func (w *azWorld) documented(t *testing.T) {
 	}
 }
 
-// ready has the machine's Node be there.
+// ready adds the machine's Node.
 func (w *azWorld) ready(name string) {
 	w.t.Helper()
 	must(w.cluster.CoreV1().Nodes().Create(w.t.Context(), &corev1.Node{
@@ -163,7 +163,7 @@ az aks flex-node rollback $G -n edge-1 --config-version $V \
 	}
 }
 
-// With --revoke-now a machine may write no longer at once.
+// With --revoke-now a machine may not write any more, at once.
 func (w *azWorld) revoke(t *testing.T) {
 	for name, command := range map[string]string{"lost-1": "rotate-token", "lost-2": "delete --yes"} {
 		w.must("az aks flex-node create $G -o none -n " + name)
@@ -189,7 +189,7 @@ func (w *azWorld) revoke(t *testing.T) {
 	}
 }
 
-// diagnose asks a machine for its diagnosis, and has the machine answer.
+// diagnose requests a diagnosis of a machine, and answers as the machine.
 func (w *azWorld) diagnose(t *testing.T) {
 	w.must("az aks flex-node create $G -n edge-9 -o none")
 	const key = subscription + "/my-rg/my-cluster/edge-9"
@@ -258,7 +258,7 @@ func (w *azWorld) diagnose(t *testing.T) {
 	}
 }
 
-// The provider of one's own, without Resource Manager: by an option, and by a default.
+// A provider is used directly, without Resource Manager: by an option, and by a default.
 func (w *azWorld) askedDirectly(t *testing.T) {
 	before := w.must("az aks flex-node create $G -n own-1 --endpoint $DIRECT --query name -o tsv")
 	behind := w.sim.Provider.URLs
@@ -280,7 +280,7 @@ func (w *azWorld) askedDirectly(t *testing.T) {
 	}
 }
 
-// A secret comes from a file, is in no answer and in no log, and is kept by an update.
+// A secret comes from a file, is in no answer and no log, and is kept by an update.
 func (w *azWorld) secrets(t *testing.T) {
 	write(t, w.dir, "secret.txt", "canary-of-az")
 	const create = `az aks flex-node create $G -n sp-1 --auth-method servicePrincipal \
@@ -303,7 +303,7 @@ func (w *azWorld) secrets(t *testing.T) {
 	}
 }
 
-// A create of a node that exists changes nothing. With --replace it asks, and then replaces all.
+// A create of an existing node changes nothing. With --replace it asks, and then replaces all.
 func (w *azWorld) existing(t *testing.T) {
 	const create = "az aks flex-node create $G -n there-1 "
 	const shown = "az aks flex-node show $G -n there-1 -o json --query '[properties.configVersion," +
@@ -326,7 +326,7 @@ func (w *azWorld) existing(t *testing.T) {
 	}
 }
 
-// An error is one sentence, and comes before any request where that is possible.
+// An error is one sentence, and comes before any request if possible.
 func (w *azWorld) refusals(t *testing.T) {
 	w.must("az aks flex-node create $G -n kept-1 -o none")
 	w.refused([]refusal{
@@ -406,11 +406,11 @@ func (w *azWorld) noProvider(t *testing.T) {
 	})
 }
 
-// refusal is a command that is refused, and a part of its error.
+// refusal is a command that fails, and a part of its error.
 type refusal struct{ who, command, want string }
 
 // inShort reports whether the short form has the i-th row of a table of refusals: every third. Each
-// is a second of az; what the rows share is that az tells one error, of the extension or a server.
+// runs az for a second; all rows check that az reports one error, of the extension or of a server.
 func inShort(i int) bool { return os.Getenv("LONG") != "" || i%3 == 0 }
 
 func (w *azWorld) refused(all []refusal) {
@@ -427,7 +427,7 @@ func (w *azWorld) refused(all []refusal) {
 	}
 }
 
-// fails checks that a command says one thing only, and that it is what is wanted.
+// fails checks that a command prints only one message, the expected one.
 func (w *azWorld) fails(script, want string) {
 	w.t.Helper()
 	out, errors, code := w.run(script + " </dev/null")
@@ -437,7 +437,7 @@ func (w *azWorld) fails(script, want string) {
 	}
 }
 
-// A cluster that is down keeps no caller waiting for ever, and what was asked for is done later.
+// A cluster that is down lets no caller wait for ever, and the request is carried out later.
 func (w *azWorld) clusterIsDown(t *testing.T) {
 	w.cluster.Down.Store(true)
 	_, errors, code := w.run("az aks flex-node create $G -n down-1 --output-url --timeout 1")
@@ -458,7 +458,7 @@ func (w *azWorld) clusterIsDown(t *testing.T) {
 	}
 }
 
-// linter checks what azdev's linter would: it is not to be had where this was made.
+// linter checks the rules of azdev's linter, which is not available here.
 func (w *azWorld) linter(t *testing.T) {
 	write(t, w.dir, "linter.py", string(must(os.ReadFile("../../../packaging/az/linter.py"))))
 	if out := w.must("/usr/bin/python3 linter.py"); out != "" {
@@ -466,7 +466,7 @@ func (w *azWorld) linter(t *testing.T) {
 	}
 }
 
-// added has az install the wheel by itself.
+// added installs the wheel with az itself.
 func (w *azWorld) added(t *testing.T) {
 	if out, _, _ := w.run("/usr/bin/python3 -m pip --version"); out == "" {
 		t.Skip("there is no pip here (Debian: apt-get install python3-pip)")
@@ -480,7 +480,7 @@ az aks flex-node show -h | head -3`)
 	}
 }
 
-// theirPreparer stands in for flexnode-rp: it says what it was started with, and what it was given.
+// theirPreparer stands in for flexnode-rp: it records its arguments and its input.
 const theirPreparer = `#!/bin/sh
 eval file=\$$#
 echo "${@%$file}" >preparer.args
@@ -489,8 +489,8 @@ cp "$file" preparer.kubeconfig
 exit $(cat preparer.code)
 `
 
-// preparesCluster has enable and disable hand the caller's kubeconfig to flexnode-rp, and end as it
-// does; without it they say what to install.
+// preparesCluster checks that enable and disable give the caller's kubeconfig to flexnode-rp, and
+// end with its exit code; without it they tell what to install.
 func (w *azWorld) preparesCluster(t *testing.T) {
 	w.sim.AddCluster(azuresim.Cluster{ID: azCluster, AdminKubeconfig: "the administrator's",
 		Server: "https://api.example", Entra: true})

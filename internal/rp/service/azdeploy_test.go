@@ -13,7 +13,7 @@ import (
 
 const flexNodeConfig = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
 
-// The roles of a deployer: with all that the example needs, without write, without list.
+// The roles of a deployer: with everything that the example needs, without write, without list.
 var azDeployerRoles = []azuresim.Role{
 	{ID: "deployer", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/*"}},
 	{ID: "no-write", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/read"}},
@@ -28,7 +28,7 @@ func (w *azWorld) role(id string) {
 		"/resourceGroups/my-rg", RoleID: id, PrincipalID: azDeployer.ObjectID})
 }
 
-// parameterFile is a file with parameters of the example.
+// parameterFile writes a file with parameters of the example.
 func (w *azWorld) parameterFile(name string, values map[string]any) {
 	w.t.Helper()
 	parameters := map[string]any{}
@@ -38,7 +38,7 @@ func (w *azWorld) parameterFile(name string, values map[string]any) {
 	write(w.t, w.dir, name, string(must(json.Marshal(map[string]any{"parameters": parameters}))))
 }
 
-// az deploys the template of the examples: with a role for templates and nodes, and no more.
+// az deploys the template of the examples, with only a role for templates and nodes.
 func (w *azWorld) deployments(t *testing.T) {
 	w.who = azDeployer.Name
 	w.role("deployer")
@@ -74,8 +74,8 @@ func (w *azWorld) deployments(t *testing.T) {
 	w.deployedOnce(t, secret)
 }
 
-// deployedTwice deploys again what was deployed, when the machine has its URL: the deployments
-// succeed, what-if announces no change, and the node has the configuration that it had.
+// deployedTwice deploys the same again when the machine has its URL: the deployments succeed,
+// what-if shows no change, and the node keeps its configuration.
 func (w *azWorld) deployedTwice(t *testing.T) {
 	const (
 		node    = "az aks flex-node show $G -n arm-1 -o json --query "
@@ -101,7 +101,7 @@ func (w *azWorld) deployedTwice(t *testing.T) {
 	}
 }
 
-// deployedOnce looks at the deployment, and deploys again when the machine has its URL.
+// deployedOnce checks the deployment, and deploys again when the machine has its URL.
 func (w *azWorld) deployedOnce(t *testing.T, secret string) {
 	for _, step := range []struct{ script, want string }{
 		{"az aks flex-node show $G -n arm-1 --query properties.provisioningState -o tsv", "Succeeded"},
@@ -125,7 +125,7 @@ func (w *azWorld) deployedOnce(t *testing.T, secret string) {
 	}
 }
 
-// The errors of a deployment are reported in one error, by whom it concerns.
+// The errors of a deployment are reported in one error, with its cause.
 func (w *azWorld) deploymentsRefused(t *testing.T) {
 	w.parameterFile("good.json", map[string]any{"clusterName": "my-cluster", "nodeName": "arm-2",
 		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": "s",
@@ -160,7 +160,7 @@ func (w *azWorld) deploymentsRefused(t *testing.T) {
 	}
 }
 
-// deployed asks the provider what a template asks of a resource.
+// deployed makes the requests of a template about a resource.
 type deployed struct{ *world }
 
 func (d deployed) Reference(id, version string, _ bool) (any, error) {
@@ -173,7 +173,7 @@ func (d deployed) List(action, id, version string, _ any) (any, error) {
 	return template.Decode([]byte(answer))
 }
 
-// The provider takes what the ARM template of the examples PUTs, and gives the URL of its output.
+// The provider accepts the PUTs of the examples' ARM template, and returns the URL of its output.
 func TestTemplateOfTheExamples(t *testing.T) {
 	read := must(template.Read(must(os.ReadFile("../../../examples/arm/flexnode.json"))))
 	plan := must(read.Bind([]byte(`{"clusterName": {"value": "Factory"},

@@ -33,8 +33,8 @@ func (w *azWorld) waits(command, want string) {
 	w.t.Fatalf("%s has no %q:\n%s", command, want, table)
 }
 
-// fleet follows a change that waits while its cluster or its node is paused, goes on, fails, and is
-// allowed to go on. The operator reports in the name of the node, which is an Arc machine.
+// fleet follows a change that waits while its cluster or its node is paused, continues, fails, and
+// is allowed again. The operator reports as the node, which is an Arc machine.
 func (w *azWorld) fleet(t *testing.T) {
 	const report = `az rest --method post --resource $ARM/ -o none --url "$ARM` + azCluster +
 		`/flexNodeConfig/fleet-1/reportStatus?api-version=2026-05-01-preview" \
@@ -85,7 +85,7 @@ func (w *azWorld) fleet(t *testing.T) {
 	w.table("history $G -n fleet-1")
 }
 
-// What the commands about a fleet refuse.
+// Invalid uses of the commands about a fleet.
 func (w *azWorld) fleetRefusals(t *testing.T) {
 	w.must("az aks flex-node create $G -n fleet-2 -o none")
 	w.refused([]refusal{
@@ -106,7 +106,7 @@ func (w *azWorld) fleetRefusals(t *testing.T) {
 	}
 }
 
-// A new machine takes a node over with a URL that is in no message, and a command without it.
+// A new machine takes a node over with a URL that is in no message, and with a command without it.
 func (w *azWorld) replaced(t *testing.T) {
 	const command = "sudo aks-flex-node agent --config-url-file -"
 	former := w.must("az aks flex-node create $G -n spare-1 --output-url -o tsv " +
@@ -158,7 +158,7 @@ func (w *azWorld) identities(t *testing.T) {
 		"--onboarding-client-id goes with --auth-method arc only.")
 }
 
-// A node that is to follow no longer is asked for, whichever option says so.
+// az asks before a node stops following its resource, for any option that does that.
 func (w *azWorld) unfollowed(t *testing.T) {
 	w.must("az aks flex-node create $G -n alone-1 -o none")
 	const update = "az aks flex-node update $G -n alone-1 "

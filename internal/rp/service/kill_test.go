@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// story holds requests to the provider: before is acknowledged, during may be cut short.
+// story holds requests to the provider: before is acknowledged, during may be interrupted.
 type story struct {
 	name           string
 	before, during func(*world) *http.Response
@@ -53,8 +53,8 @@ var stories = []story{
 	}, false},
 }
 
-// The provider is killed after each thing that is done for good: the next replica finishes. No
-// Secret without a row, no URL without a row, nothing lost that was acknowledged.
+// The provider is killed after each lasting effect: the next replica finishes. No Secret or URL is
+// without a row, and nothing acknowledged is lost.
 func TestKilledAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: a run for each write takes long; make test has it")
@@ -70,7 +70,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// killedAt runs a story with a kill after the n-th thing, never for 0, and returns their number.
+// killedAt runs a story with a kill after the n-th effect, never for 0, and returns their number.
 func killedAt(t *testing.T, s story, n int) (did int) {
 	t.Helper()
 	inWorld(t, func(t *testing.T, w *world) {
@@ -108,7 +108,7 @@ func killedAt(t *testing.T, s story, n int) (did int) {
 	return did
 }
 
-// killAfter has the replica be killed after the n-th thing from now on, and counts them.
+// killAfter kills the replica after the n-th effect from now on, and counts effects.
 func (w *world) killAfter(n int, did *int) {
 	var mu sync.Mutex
 	kill := w.kill
@@ -122,7 +122,7 @@ func (w *world) killAfter(n int, did *int) {
 	}
 }
 
-// checkNode checks that what was acknowledged is so, and that nothing is waited for without end.
+// checkNode checks that acknowledged changes hold, and that nothing is waited for without end.
 func (w *world) checkNode(acknowledged, exists bool) {
 	w.t.Helper()
 	response := w.do("GET", nodeURL("n"), "")

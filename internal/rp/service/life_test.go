@@ -44,7 +44,7 @@ func token(t *testing.T, bundle string) string {
 // newKey returns a machine's private key.
 func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
-// ask files what kubelet asks with a token, and waits for the answer: Approved, Denied or "".
+// ask files kubelet's request with a token, and waits for the answer: Approved, Denied or "".
 func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
 	w.t.Helper()
 	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
@@ -72,7 +72,7 @@ func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
 	return ""
 }
 
-// issue has a certificate be there, as kube-controller-manager does.
+// issue adds a certificate, like kube-controller-manager.
 func (w *world) issue(name string) {
 	w.t.Helper()
 	client := w.cluster.CertificatesV1().CertificateSigningRequests()
@@ -82,7 +82,7 @@ func (w *world) issue(name string) {
 	pass(time.Second)
 }
 
-// urlOf returns the URL that POST gives.
+// urlOf returns the URL in the answer to a POST.
 func (w *world) urlOf(action string) api.ConfigURL {
 	w.t.Helper()
 	_, text := w.must(200, "POST", nodeURL("edge-1", action), "{}")
@@ -91,8 +91,8 @@ func (w *world) urlOf(action string) api.ConfigURL {
 	return u
 }
 
-// PUT, bundle, join: the token is consumed, the URL dies, the Secret goes, and no other machine
-// gets in; another token makes another join, and DELETE ends all.
+// PUT, bundle, join: the token is consumed, the URL dies, the Secret is deleted, and no other
+// machine gets in; another token allows another join, and DELETE ends everything.
 func TestATokenIsForOneMachine(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		_, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withToken)
@@ -134,7 +134,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 	})
 }
 
-// join has a machine join with what a URL hands out, and others try to.
+// join joins a machine with the bundle of a URL, and checks that others cannot.
 func (w *world) join(url string) (bundle string) {
 	w.t.Helper()
 	r, bundle := w.must(200, "GET", url, "")
@@ -192,7 +192,8 @@ func (w *world) checkSecret(id, token string) {
 	}
 }
 
-// A PUT is accepted, and finished when the cluster is first reached; a DELETE does not wait for it.
+// A PUT is accepted, and completed when the cluster is first reached; a DELETE does not wait for
+// it.
 func TestClusterIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDownWorld(t)
@@ -230,7 +231,7 @@ func TestClusterIsDown(t *testing.T) {
 	})
 }
 
-// When a node was last seen is written by flushes alone, and kept over a restart.
+// Last-seen times are written only by flushes, and kept over a restart.
 func TestLastSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const client = "aaaaaaaa-0000-0000-0000-000000000001"
@@ -268,7 +269,7 @@ func newDownWorld(t *testing.T) *world {
 	return w
 }
 
-// A node that was made before its cluster was reached polls this provider as every other does.
+// A node that was made before its cluster was reached polls this provider like every other.
 func TestNodesOfAClusterThatWasDownPollHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDownWorld(t)
@@ -289,7 +290,7 @@ func TestNodesOfAClusterThatWasDownPollHere(t *testing.T) {
 	})
 }
 
-// The metrics tell how many credentials there are by state, without reading the store.
+// The metrics have the number of credentials by state, without reads of the store.
 func TestCredentialsAreCounted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var reads atomic.Int64

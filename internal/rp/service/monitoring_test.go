@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// What alerts and dashboards ask for is on /metrics, with which promtool is content.
+// The metrics of alerts and dashboards are on /metrics, and promtool accepts them.
 func TestMetricsThatAreWatched(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.must(201, http.MethodPut, nodeURL("edge-1"), withToken)
@@ -33,7 +33,7 @@ func TestMetricsThatAreWatched(t *testing.T) {
 	})
 }
 
-// metrics returns the provider's, as Prometheus reads them.
+// metrics returns the provider's metrics, as Prometheus reads them.
 func metrics(w *world) string {
 	recorder := httptest.NewRecorder()
 	promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{}).ServeHTTP(recorder,
@@ -41,7 +41,7 @@ func metrics(w *world) string {
 	return recorder.Body.String()
 }
 
-// The metric says whether the store takes writes, also when it cannot be asked.
+// The metric reports whether the store accepts writes, even if it does not answer.
 func TestMetricOfWrites(t *testing.T) {
 	silent := func(call storetest.Call) error {
 		if call.Op == "health" {
@@ -94,7 +94,7 @@ func watched(t *testing.T, file, text, shown string) {
 	}
 }
 
-// checkMetrics has promtool look at the provider's own metrics, where there is one.
+// checkMetrics checks the provider's own metrics with promtool, if that is installed.
 func checkMetrics(t *testing.T, shown string) {
 	program, err := exec.LookPath("promtool")
 	if err != nil {

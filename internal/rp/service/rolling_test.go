@@ -34,7 +34,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// load sends a fleet requests, each answered as without a restart, until it is stopped.
+// load sends the requests of a fleet until it is stopped; all must succeed as without a restart.
 type load struct {
 	*fleet
 	ended   atomic.Bool
@@ -85,10 +85,10 @@ func startLoad(f *fleet) *load {
 	return l
 }
 
-// run does something again and again.
+// run repeats do in the background.
 func (l *load) run(do func()) { l.running.Go(do) }
 
-// end stops the load, and tells how much there was.
+// end stops the load, and logs the number of requests.
 func (l *load) end() {
 	l.t.Helper()
 	l.ended.Store(true)
@@ -100,7 +100,7 @@ func (l *load) end() {
 	}
 }
 
-// got asks, and is false when the answer is none of those that are right.
+// got sends a request, and returns false if the answer is not one of the valid ones.
 func (l *load) got(
 	c caller, method, url, body string, right []int, headers ...string,
 ) (etag, text string, ok bool) {
@@ -118,7 +118,7 @@ func (l *load) got(
 	return "", "", false
 }
 
-// poll is an agent: every second one waits for changes, every third closes its connections.
+// poll acts as an agent: every second one waits for changes, every third closes its connections.
 func (l *load) poll(c caller, i int) {
 	url, etag := nodeURL(fmt.Sprint("agent-", i)), `"none"`
 	for !l.ended.Load() {
@@ -139,7 +139,7 @@ func (l *load) poll(c caller, i int) {
 	}
 }
 
-// read is a machine that fetches its configuration.
+// read acts as a machine that fetches its configuration.
 func (l *load) read(c caller, name string) {
 	for !l.ended.Load() {
 		l.mu.Lock()
@@ -152,7 +152,7 @@ func (l *load) read(c caller, name string) {
 	}
 }
 
-// write is an owner who changes one node after the other.
+// write acts as an owner who changes one node after the other.
 func (l *load) write(c caller) {
 	for n := 0; !l.ended.Load(); n++ {
 		i := n % agents
@@ -164,7 +164,7 @@ func (l *load) write(c caller) {
 	}
 }
 
-// refresh is a node that fetches its secrets.
+// refresh acts as a node that fetches its secrets.
 func (l *load) refresh(c caller) {
 	key := must(sealed.NewKey())
 	body := string(must(json.Marshal(api.Refresh{PublicKey: key.Public()})))
@@ -181,7 +181,7 @@ func (l *load) refresh(c caller) {
 	}
 }
 
-// listURLs has the machines use the present URLs.
+// listURLs gives the machines the present URLs.
 func (l *load) listURLs() {
 	l.t.Helper()
 	ops := l.caller("operator", false)
@@ -196,7 +196,7 @@ func (l *load) listURLs() {
 	}
 }
 
-// rounds returns how often something is done in a campaign.
+// rounds returns the number of repetitions in a campaign.
 func rounds() int {
 	if os.Getenv("LONG") != "" {
 		return 10
@@ -204,7 +204,7 @@ func rounds() int {
 	return 1
 }
 
-// Replicas that are restarted one after the other fail no poll, no configuration, no change.
+// Restarts of one replica after the other fail no poll, no configuration, no change.
 func TestRollingRestart(t *testing.T) {
 	f := newFleet(t)
 	l := startLoad(f)
@@ -214,7 +214,8 @@ func TestRollingRestart(t *testing.T) {
 	l.end()
 }
 
-// The key is replaced as `flexnode-rp keys` tells: nothing is unreadable, no URL dead, at any time.
+// The key is replaced as `flexnode-rp keys` documents: everything stays readable, and all URLs
+// work.
 func TestKeyRotation(t *testing.T) {
 	f := newFleet(t)
 	l := startLoad(f)
@@ -237,7 +238,7 @@ func TestKeyRotation(t *testing.T) {
 
 const replicas = 3
 
-// fleet is replicas on one store, as served, behind a load balancer that follows /readyz.
+// fleet is a set of replicas on one store behind a load balancer that follows /readyz.
 type fleet struct {
 	t        *testing.T
 	memory   *storetest.Memory
@@ -295,7 +296,7 @@ func (f *fleet) showKeys(w http.ResponseWriter, _ *http.Request) {
 		b64(f.signer.N.Bytes()), b64(big.NewInt(int64(f.signer.E)).Bytes()))
 }
 
-// token is that of an application, or of the operator.
+// token returns the token of an application, or of the operator.
 func (f *fleet) token(who string) string {
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
 		"iss": "https://sts/", "aud": "a", "tid": tenant, "oid": who, "appid": who, "idtyp": "app",
@@ -317,7 +318,7 @@ func (f *fleet) drain(i int) {
 	time.Sleep(5 * noticed) // who was sent there before has come
 }
 
-// start starts a replica as the program does, and returns when it is ready.
+// start starts a replica like the program, and returns when it is ready.
 func (f *fleet) start(i int) {
 	f.t.Helper()
 	settings := f.settings
@@ -352,7 +353,7 @@ func (f *fleet) restartAll() {
 	}
 }
 
-// isReady asks a replica on a connection of its own.
+// isReady reports whether a replica is ready, on a connection of its own.
 func (f *fleet) isReady(i int) bool {
 	transport := &http.Transport{TLSClientConfig: f.trust.Clone(), DisableKeepAlives: true}
 	client := http.Client{Transport: transport, Timeout: 5 * time.Second}
@@ -364,7 +365,7 @@ func (f *fleet) isReady(i int) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// balance has the load balancer follow /readyz until the test ends.
+// balance makes the load balancer follow /readyz until the test ends.
 func (f *fleet) balance() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -384,7 +385,7 @@ func (f *fleet) balance() {
 	f.t.Cleanup(func() { cancel(); <-done })
 }
 
-// dial gives a new connection to a replica that is ready, in turn.
+// dial opens a new connection to a ready replica, in turn.
 func (f *fleet) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	for range replicas {
 		i := int(f.turn.Add(1) % replicas)
@@ -433,7 +434,7 @@ func (c caller) ask(method, url, body string, headers ...string) (*http.Response
 	return response, string(text), err
 }
 
-// must is ask with an answer that is wanted.
+// must is ask with a check of the status.
 func (f *fleet) must(c caller, status int, method, url, body string) string {
 	f.t.Helper()
 	response, text, err := c.ask(method, url, body)

@@ -33,7 +33,7 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// settingsIn are settings of a provider in a directory.
+// settingsIn returns the settings of a provider in a directory.
 func settingsIn(t *testing.T, dir string) Settings {
 	t.Helper()
 	keys := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -55,7 +55,7 @@ func settingsIn(t *testing.T, dir string) Settings {
 	return must(Load(write(t, dir, "settings.json", string(text))))
 }
 
-// The whole program: it starts on an empty directory, answers, tells that it is draining, and ends.
+// The whole program: it starts on an empty directory, answers, reports that it drains, and ends.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	settings := settingsIn(t, dir)
@@ -121,7 +121,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Reading and writing are distinguished, and a caller has nothing done in the store (M9).
+// Reading and writing are distinguished, and probes do not use the store (M9).
 func TestHealth(t *testing.T) {
 	memory := storetest.NewMemory()
 	s := store.New(memory)
@@ -160,7 +160,7 @@ func TestHealth(t *testing.T) {
 	check("/livez", 200, "ok")
 }
 
-// An etcd that was restored by its own tools is another cluster: it begins a new epoch by itself.
+// An etcd that its own tools have restored is another cluster: a new epoch begins by itself.
 func TestEpochOfAnotherEtcd(t *testing.T) {
 	st := store.New(storetest.NewMemory())
 	for i, tt := range []struct {
@@ -174,7 +174,7 @@ func TestEpochOfAnotherEtcd(t *testing.T) {
 	}
 }
 
-// A store that does not answer takes no replica out; a replica that alone hears nothing of it is.
+// A store that does not answer makes no replica unready; a replica that alone gets no changes is.
 func TestReadyWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory()
@@ -233,7 +233,7 @@ func TestEpochAfterARestore(t *testing.T) {
 	}
 }
 
-// A data directory is marked before it can be started; one that is in use is not.
+// A data directory is marked before it can be started; one that is in use is not marked.
 func TestRestoreMarksFirst(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	marked := func(want bool) {
@@ -255,7 +255,7 @@ func TestRestoreMarksFirst(t *testing.T) {
 }
 
 // Old tombstones and operations are deleted, younger ones are kept. The Arc machines of deleted
-// nodes are known as long as the tombstones, and their secrets are kept for a while.
+// nodes are kept as long as the tombstones, and their secrets for a while.
 func TestCollectOld(t *testing.T) {
 	s := store.New(storetest.NewMemory())
 	now := time.Now()

@@ -25,7 +25,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
-// write makes a file and returns its path.
+// write writes a file and returns its path.
 func write(t testing.TB, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -121,7 +121,7 @@ func TestAudienceOfResourceManager(t *testing.T) {
 	}
 }
 
-// A file that is replaced is used without a restart; one that is broken is not.
+// A replaced file is used without a restart; a broken one is not.
 func TestFilesAreReadAgain(t *testing.T) {
 	path := write(t, t.TempDir(), "file", "first")
 	r := &reread[string]{path: path, read: func() (string, error) {
@@ -147,7 +147,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A listener that takes handshakes in turns demands client certificates of the file's present CA.
+// A listener that takes handshakes in turns requires client certificates of the file's present CA.
 func TestClientCAIsReplaced(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	l, client := pair(t, dir, "server"), pair(t, other, "manager")
@@ -172,7 +172,7 @@ func TestClientCAIsReplaced(t *testing.T) {
 	}
 }
 
-// bounded serves over TLS within bounds, and returns where, and a client that trusts it.
+// bounded serves over TLS with limits, and returns the address, and a client that trusts it.
 func bounded(
 	t *testing.T, n fair.Network, p patience, h http.Handler,
 ) (address string, of *fair.Connections, newClient func() *http.Client) {
@@ -248,7 +248,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// When all connections are at work, one more is refused at once, and let in later.
+// While all connections are active, another one is refused at once, and admitted later.
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -279,7 +279,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 	poll(t, newClient(), address)
 }
 
-// Who sends its header or its body slowly, or without end, is not waited for.
+// A client that sends its header or body slowly, or without end, is not waited for.
 func TestLyingClients(t *testing.T) {
 	t.Parallel()
 	bounds := patience{time.Second, time.Second, 4 << 10}

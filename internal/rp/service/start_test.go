@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// A replica that starts on a full store answers polls, and takes clusters as soon as it can.
+// A replica that starts on a full store answers polls, and owns clusters as soon as it can.
 func TestStartWhileTheStoreIsFull(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		r, _ := w.must(201, "PUT", nodeURL("n"), withToken)
@@ -39,7 +39,7 @@ func TestStartWhileTheStoreIsFull(t *testing.T) {
 	})
 }
 
-// While a replica that starts cannot work yet, every cluster keeps its owner.
+// While a starting replica cannot work yet, every cluster keeps its owner.
 func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 30
@@ -82,7 +82,7 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 	})
 }
 
-// Work that does not end does not hold up the end of the program.
+// Work that does not end does not delay the end of the program.
 func TestStopsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := make(chan struct{})
@@ -98,7 +98,7 @@ func TestStopsInTime(t *testing.T) {
 	})
 }
 
-// A previous program that runs when a newer one gives the rows another form ends, and tells why.
+// A running program ends, with the reason, when a newer one changes the form of the rows.
 func TestAnOlderProgramEnds(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pass(time.Minute)
@@ -121,7 +121,8 @@ func TestAnOlderProgramEnds(t *testing.T) {
 	})
 }
 
-// A store with nine tenths of its quota in use takes only what makes room or takes rights away.
+// A store with nine tenths of its quota in use accepts only writes that free space or revoke
+// rights.
 func TestACrowdedStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for i := range 20 {
@@ -161,7 +162,7 @@ func TestACrowdedStore(t *testing.T) {
 	})
 }
 
-// A front answers without any controller, and owns nothing; what needs one waits for it.
+// A front answers without any controller, and owns nothing; work for a controller waits.
 func TestAFrontWithoutControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		front := newWorldOf(t, Front)
@@ -229,7 +230,7 @@ func TestFrontsAndControllers(t *testing.T) {
 	})
 }
 
-// A controller listens only for requests for its health.
+// A controller listens only for requests about its health.
 func TestListenersOfRoles(t *testing.T) {
 	for role, want := range map[Role]bool{All: true, Front: true, Controller: false} {
 		settings := settingsIn(t, t.TempDir())
@@ -259,7 +260,7 @@ func TestListenersOfRoles(t *testing.T) {
 	}
 }
 
-// An embedded store is for one process that does everything.
+// Only a process with all roles can have an embedded store.
 func TestRolesThatCannotBe(t *testing.T) {
 	inside, outside := Settings{DataDir: "/d"}, Settings{Etcd: &Etcd{}}
 	for _, tt := range []struct {

@@ -62,7 +62,7 @@ type world struct {
 	drain, kill func()
 }
 
-// fakeCluster is an API server that can be out of reach.
+// fakeCluster is an API server that can be made unreachable.
 type fakeCluster struct{ *kubetest.Cluster }
 
 // Access implements cluster.Source.
@@ -81,7 +81,7 @@ var testCA = sync.OnceValue(func() []byte {
 	return must(os.ReadFile("../flexnode/placeholder.pem"))
 })
 
-// newWorld returns a provider that knows the world's cluster.
+// newWorld returns a provider with the world's cluster registered.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := newEmptyWorld(t)
@@ -89,20 +89,20 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// register makes the world's cluster known.
+// register registers the world's cluster.
 func (w *world) register() {
 	w.t.Helper()
 	w.must(201, "PUT", clusterID+versionQuery, `{"location":"westeurope","properties":{}}`)
 	pass(time.Second)
 }
 
-// newEmptyWorld returns a provider that knows no cluster.
+// newEmptyWorld returns a provider without a cluster.
 func newEmptyWorld(t testing.TB) *world {
 	t.Helper()
 	return newWorldOf(t, All)
 }
 
-// newWorldOf returns a provider with one replica, which knows no cluster.
+// newWorldOf returns a provider with one replica, without a cluster.
 func newWorldOf(t testing.TB, role Role) *world {
 	t.Helper()
 	w := &world{
@@ -125,7 +125,7 @@ func newWorldOf(t testing.TB, role Role) *world {
 	return w
 }
 
-// keysFile makes a file with a key.
+// keysFile writes a file with a key.
 func keysFile(t testing.TB, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "keys.json")
@@ -142,7 +142,7 @@ func newService(settings Settings, role Role, memory *storetest.Memory) *service
 	}
 }
 
-// begin does what the program does before it serves, without limits for callers.
+// begin does the program's work before it serves, without limits for callers.
 func (s *service) begin(ctx context.Context) {
 	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
@@ -150,13 +150,13 @@ func (s *service) begin(ctx context.Context) {
 	must(0, s.load(ctx))
 }
 
-// inWorld is a test in a bubble of time, with a provider that knows the world's cluster.
+// inWorld runs a test in a bubble of time, with a provider with the world's cluster.
 func inWorld(t *testing.T, test func(*testing.T, *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
 }
 
-// start makes a replica on a store, as the program starts.
+// start starts a replica on a store, like the program.
 func (w *world) start(memory *storetest.Memory) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -181,7 +181,7 @@ func (w *world) start(memory *storetest.Memory) {
 	pass(time.Second)
 }
 
-// another is one more replica of a provider, on the same store.
+// another starts another replica of a provider, on the same store.
 func (w *world) another(role Role) *world {
 	w.t.Helper()
 	other := *w

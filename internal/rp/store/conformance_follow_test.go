@@ -41,7 +41,7 @@ func followUntil(
 	return events
 }
 
-// atLeast is enough when there are so many events.
+// atLeast reports whether there are so many events.
 func atLeast(n int) func([]Event, int64) bool {
 	return func(events []Event, _ int64) bool { return len(events) >= n }
 }
@@ -49,7 +49,7 @@ func atLeast(n int) func([]Event, int64) bool {
 // patience limits the suite's wait for an event.
 const patience = time.Minute
 
-// Who hears of a change and reads then sees it: nothing else would have him read again.
+// A reader that has seen a change reads it: nothing else would make it read again.
 func readsHeard(t *testing.T, b Backend) {
 	const writers, each = 8, 500
 	start := put(t, b, "told/x", "0")
@@ -112,8 +112,8 @@ func follows(t *testing.T, b Backend) {
 	}
 }
 
-// Who goes on from the revision of each batch, also of one of many when far behind, misses nothing
-// and sees nothing twice.
+// A follower that resumes from the revision of each batch, also one of many when far behind, misses
+// nothing and sees nothing twice.
 func resumes(t *testing.T, b Backend) {
 	const n = 2500
 	after := put(t, b, "resumes", "the start")
@@ -147,7 +147,7 @@ func resumes(t *testing.T, b Backend) {
 	}
 }
 
-// Who follows a prefix in which nothing changes learns how far the store is.
+// A follower of a prefix without changes learns the store's revision.
 func nothingChanges(t *testing.T, b Backend) {
 	start := put(t, b, "quiet", "1")
 	later := put(t, b, "elsewhere", "2")
@@ -158,7 +158,7 @@ func nothingChanges(t *testing.T, b Backend) {
 	}
 }
 
-// What is written with a lease vanishes when it is closed or not kept, and not before.
+// Rows with a lease vanish when it is closed or not renewed, and not before.
 func (s subject) leases(t *testing.T, b Backend) {
 	ctx := t.Context()
 	for name, end := range map[string]func(*testing.T, Backend, Lease){
@@ -252,12 +252,11 @@ func compacts(t *testing.T, b Backend) {
 	}
 }
 
-// writesUntilFull limits the writes until a store says that it is full: etcd knows how large it is
-// when it has put what is in its log into its database, each half a second here and after 10,000
-// writes.
+// writesUntilFull limits the writes until a store reports that it is full: etcd knows its size once
+// its log is in its database, each half a second here and after 10,000 writes.
 const writesUntilFull = 10_100
 
-// A store that is full refuses writes, says so, and does everything else.
+// A full store refuses writes, reports that, and does everything else.
 func (s subject) isFull(t *testing.T) {
 	ctx := t.Context()
 	b := s.open(t, 2<<20)

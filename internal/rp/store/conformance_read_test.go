@@ -38,7 +38,7 @@ func reads(t *testing.T, b Backend) {
 	}
 }
 
-// Two keys that are always written together are never read apart.
+// Reads of two keys that are always written together always agree.
 func manyKeys(t *testing.T, b Backend) {
 	var keys []string
 	for i := range MaxWrites {
@@ -76,8 +76,7 @@ func manyKeys(t *testing.T, b Backend) {
 	<-done
 }
 
-// What has been written is in every read that begins after that, by whomever, however much others
-// write meanwhile.
+// Every read that begins after a write sees it, on any connection and with any concurrent writes.
 func readsWritten(t *testing.T, b Backend) {
 	var writers sync.WaitGroup
 	for w := range 8 {
@@ -105,7 +104,7 @@ func readsWritten(t *testing.T, b Backend) {
 	writers.Wait()
 }
 
-// A scan in pages at one revision sees nothing of what is written meanwhile.
+// A scan in pages at one revision sees none of the concurrent writes.
 func scans(t *testing.T, b Backend) {
 	ctx := t.Context()
 	const n = 500

@@ -8,7 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// subject is a kind of Backend that the suite is run on.
+// subject is a kind of Backend for the suite.
 type subject struct {
 	// open makes an empty one; quota is in bytes, 0 is as large as it likes.
 	open func(t *testing.T, quota int64) Backend
@@ -142,7 +142,7 @@ func write(t *testing.T, b Backend, writes ...Write) int64 {
 	return must(b.Commit(t.Context(), nil, writes))
 }
 
-// values reads keys; those that are absent are "-".
+// values reads keys; absent ones are "-".
 func values(t *testing.T, b Backend, keys ...string) []string {
 	t.Helper()
 	got, _, err := b.Read(t.Context(), keys...)

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// Rows are decoded as encoding/json decodes them, and can be written again.
+// Rows are decoded like encoding/json does, and can be written again.
 func FuzzDecodeInto(f *testing.F) {
 	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
 	rows := append(sampleNodes(at), sampleStatus(at), benchNode(1), benchStatus(1),
@@ -70,7 +70,7 @@ func decodesAlike[T any](t *testing.T, row []byte) {
 	}
 }
 
-// A backup is verified with all tables: rows of one that was left out would count as unknown.
+// The verification of a backup covers all tables: a missing one's rows would count as unknown.
 func TestEveryTableIsVerified(t *testing.T) {
 	s := New(storetest.NewMemory())
 	set(t, s, "a", "1")
@@ -85,7 +85,7 @@ func TestEveryTableIsVerified(t *testing.T) {
 	}
 }
 
-// fill sets all that a value has.
+// fill sets all fields of a value.
 func fill(v reflect.Value) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		v.Set(reflect.ValueOf(time.Date(2026, 11, 21, 8, 0, 0, 5000, time.UTC)))
@@ -116,7 +116,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// What is unpacked from the index is what encoding/json decodes, of all that a row can have.
+// A row unpacked from the index equals the one that encoding/json decodes, for every field.
 func TestDecodeIsComplete(t *testing.T) {
 	t.Parallel()
 	for _, of := range []reflect.Type{

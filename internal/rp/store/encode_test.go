@@ -17,7 +17,7 @@ type inner struct {
 	A int `json:"a,omitempty"`
 }
 
-// Word is a member by its name when it is embedded.
+// Word is a member with its name when it is embedded.
 type Word string
 
 type Outer struct {
@@ -50,7 +50,7 @@ type (
 	}
 )
 
-// rewritten is a value that is written in the place of a row.
+// rewritten is a value that replaces a row.
 type rewritten struct {
 	value  any
 	encode func(before []byte) ([]byte, error)
@@ -60,7 +60,7 @@ func as[T any](value T) rewritten {
 	return rewritten{value, func(before []byte) ([]byte, error) { return encode(before, value) }}
 }
 
-// M14: a program that does not know what a newer one has written does not drop it.
+// M14: a program preserves members that a newer one has written.
 func TestUnknownMembersRemain(t *testing.T) {
 	tests := map[string]struct {
 		before string
@@ -118,7 +118,7 @@ func TestUnknownMembersRemain(t *testing.T) {
 	}
 }
 
-// An older program reads a row, changes something and puts it back: the whole way.
+// An older program reads a row, changes something and writes it back: all steps.
 func TestARowOfANewerProgram(t *testing.T) {
 	m, s := newMemory()
 	newer := `{"id":"/A","uid":"u","desired":{"nodeConfig":{"maxPods":7,"swap":{"on":true}},` +
@@ -164,7 +164,7 @@ func TestPackedRows(t *testing.T) {
 	}
 }
 
-// A revision remains as it was written, also when an older program adds one: it is never changed.
+// A revision is never changed: it stays as written, even when an older program adds one.
 func TestRevisionsOfANewerProgramRemain(t *testing.T) {
 	s := New(storetest.NewMemory())
 	const newer = `{"version":1,"facts":"f","own":{"a":"<b>"},"created":"2026-01-01T00:00:00Z",` +

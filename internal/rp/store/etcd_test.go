@@ -50,7 +50,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// A caller of a store that takes connections and never answers gets an error after a while.
+// A caller of a store that accepts connections but never answers gets an error after a while.
 func TestSilentStore(t *testing.T) {
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
@@ -72,7 +72,7 @@ func TestSilentStore(t *testing.T) {
 	}
 }
 
-// What is written is there after the program was closed and started again.
+// Writes are there after the program was stopped and started again.
 func TestOpenAgain(t *testing.T) {
 	dir := t.TempDir()
 	e := must(Open(t.Context(), dir, Options{}))
@@ -87,7 +87,7 @@ func TestOpenAgain(t *testing.T) {
 	}
 }
 
-// Asking how the store is writes nothing, not even when it is full: M9.
+// Health writes nothing, not even in a full store: M9.
 func TestHealthWritesNothing(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	e := embedded(t, dir, Options{NoSync: true})
@@ -113,8 +113,8 @@ func TestHealthWritesNothing(t *testing.T) {
 	}
 }
 
-// A cluster with one of three members gone goes on; with two gone it says so, and health is an
-// error, not a wait without end.
+// A cluster that has lost one of three members works; one that has lost two reports that, and
+// Health returns an error instead of waiting for ever.
 func TestMembersAreLost(t *testing.T) {
 	ctx := t.Context()
 	m, e := startMembers(t, 3, 0)
@@ -148,8 +148,8 @@ func TestMembersAreLost(t *testing.T) {
 	}
 }
 
-// A disk that is nearly full refuses writes before etcd cannot write and ends: reads and deletions
-// go on, and all of it when there is room again.
+// A nearly full disk refuses writes before etcd fails and ends: reads and deletions work, and
+// everything does when there is room again.
 func TestDiskIsFull(t *testing.T) {
 	ctx := t.Context()
 	e := embedded(t, t.TempDir(), Options{NoSync: true})
@@ -192,7 +192,7 @@ func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
 	return l
 }
 
-// Replicas that compact together keep the changes of one to two intervals, and no fewer.
+// Replicas that compact together keep the changes of one to two intervals.
 func TestCompactor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -231,14 +231,14 @@ func TestCompactor(t *testing.T) {
 	})
 }
 
-// compactedBefore asks for what was at a revision.
+// compactedBefore reads at a revision.
 func compactedBefore(t *testing.T, b Backend, revision int64) error {
 	t.Helper()
 	_, err := b.Scan(t.Context(), "a", "", 1, revision)
 	return err
 }
 
-// Only a lock that another process keeps is waited for, and blamed on one.
+// Only a lock of another process is waited for, and reported as such.
 func TestTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := func(errs ...error) func() error {

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// counted counts how often a Backend is followed.
+// counted counts the Follow calls of a Backend.
 type counted struct {
 	Backend
 	follows atomic.Int64
@@ -64,7 +64,7 @@ func TestAProcessFollowsTheStoreOnce(t *testing.T) {
 	})
 }
 
-// A listener that is slow reads its rows again instead of having the process hold all changes.
+// A slow listener reads its rows again; the process does not hold all changes for it.
 func TestASlowListenerReadsAgain(t *testing.T) {
 	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		following(t, s)
@@ -88,8 +88,7 @@ func TestASlowListenerReadsAgain(t *testing.T) {
 	})
 }
 
-// lasting is a Backend whose Follow goes on by itself after a break, from where it was, as the
-// watch of etcd's client does.
+// lasting is a Backend whose Follow resumes after a break, like the watch of etcd's client.
 type lasting struct{ *storetest.Memory }
 
 func (l lasting) Follow(ctx context.Context, prefix string, after int64, see func(Batch)) error {
@@ -104,8 +103,8 @@ func (l lasting) Follow(ctx context.Context, prefix string, after int64, see fun
 	}
 }
 
-// A store that was restored from a backup under running replicas is behind them: all is read again,
-// also rows that have changed at revisions that the index had seen.
+// A store that was restored under running replicas is behind them: everything is read again, also
+// rows that have changed at revisions that the index had seen.
 func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		putNode(t, s, "s/g/c/a", node("a", 1))
@@ -127,8 +126,8 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 	})
 }
 
-// As for the index, so for each follower of a table: also a row that has another value at the same
-// revision is reported again.
+// The same holds for each follower of a table: a row with another value at the same revision is
+// reported again.
 func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "a", "1")
@@ -151,8 +150,8 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 	})
 }
 
-// A caller that waits for a row learns that the store has gone back, and reads what the row is
-// there: also when the connection that is followed does not break because of it.
+// A caller that waits for a row learns that the store has gone back, and reads the row's new value,
+// even if that does not break the followed connection.
 func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "a", "1")

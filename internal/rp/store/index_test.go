@@ -44,7 +44,7 @@ func dropNode(t *testing.T, s *Store, key string) int64 {
 	})
 }
 
-// following loads an index and has it follow, until the test ends; it counts the breaks.
+// following loads an index that follows until the test ends, and counts the breaks.
 func following(t *testing.T, s *Store) (*Index, *atomic.Int64) {
 	t.Helper()
 	x := NewIndex(s)
@@ -52,7 +52,7 @@ func following(t *testing.T, s *Store) (*Index, *atomic.Int64) {
 	return x, keepUp(t, x)
 }
 
-// keepUp has an index follow until the test ends.
+// keepUp makes an index follow until the test ends.
 func keepUp(t *testing.T, x *Index) *atomic.Int64 {
 	breaks := &atomic.Int64{}
 	background(t, func(ctx context.Context) { x.Follow(ctx, func(error) { breaks.Add(1) }) })
@@ -117,7 +117,7 @@ func TestIndexFollows(t *testing.T) {
 	})
 }
 
-// A node and its status come and go by themselves.
+// A node and its status are added and removed separately.
 func TestIndexOfStatus(t *testing.T) {
 	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		x, _ := following(t, s)
@@ -201,7 +201,7 @@ func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 	})
 }
 
-// M22: a break is no reason to load everything again; only when the changes are not kept.
+// M22: after a break, everything is loaded again only if the changes are not kept.
 func TestIndexAfterABreak(t *testing.T) {
 	for name, kept := range map[string]bool{"changes are kept": true, "compacted": false} {
 		t.Run(name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func breakIndex(t *testing.T, kept bool) {
 	}
 }
 
-// cutOff has each call of a connection fail, and what is followed end.
+// cutOff makes each call of a connection fail, and ends its Follow.
 func cutOff(m *storetest.Memory) {
 	m.Before(func(storetest.Call) error { return errors.New("no route") })
 	m.Break()
@@ -288,7 +288,7 @@ func TestIndexTellsSubscribers(t *testing.T) {
 	})
 }
 
-// A row that cannot be read harms nothing but itself.
+// A row that cannot be read affects no other.
 func TestIndexWithADamagedRow(t *testing.T) {
 	m, s := newMemory()
 	put(t, m, s.Nodes.Key("s/g/c/bad"), "{", s.Clusters.Key("s/g/c"), "{",

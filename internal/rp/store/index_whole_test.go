@@ -18,8 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// Whatever happens, by changes or by loading again, the index is what the store is, and counts what
-// there is.
+// After any changes and reloads, the index equals the store, and its counts are right.
 func TestIndexIsWhatTheStoreIs(t *testing.T) {
 	m, s := newMemory()
 	x := NewIndex(s)
@@ -92,7 +91,7 @@ func someStatus(g *rand.Rand) flexnode.Status {
 	return s
 }
 
-// changes are those below a prefix after a revision.
+// changes returns those below a prefix after a revision.
 func changes(t *testing.T, b Backend, prefix string, after int64) (got Batch) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -107,7 +106,7 @@ func changes(t *testing.T, b Backend, prefix string, after int64) (got Batch) {
 	return got
 }
 
-// compare holds an index against the tables that it is a copy of.
+// compare compares an index with the tables that it copies.
 func compare(t *testing.T, s *Store, x *Index) {
 	t.Helper()
 	nodes, _, err := s.Nodes.List(t.Context(), "")
@@ -198,7 +197,7 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 	}
 }
 
-// A load of several pages, while the store changes and forgets, is of one revision.
+// A load of several pages is of one revision, while the store changes and is compacted.
 func TestIndexLoadsInPages(t *testing.T) {
 	m, s := newMemory()
 	for i := range 9*firstPage + 1 {
@@ -224,7 +223,7 @@ func TestIndexLoadsInPages(t *testing.T) {
 	compare(t, s, x)
 }
 
-// Polls go on while changes are applied: neither waits for the other (go test -race).
+// Polls continue while changes are applied: neither waits for the other (go test -race).
 func TestIndexIsReadWhileItChanges(t *testing.T) {
 	_, s := newMemory()
 	putNode(t, s, "s/g/c/n", node("n", 0))
@@ -254,7 +253,7 @@ func TestIndexIsReadWhileItChanges(t *testing.T) {
 	}
 }
 
-// A page has some megabytes however large the rows are, and its rows are counted in bytes.
+// A page has some megabytes for rows of any size; it is limited by bytes.
 func TestPagesAreOfBytes(t *testing.T) {
 	m, s := newMemory()
 	const rows, size = 1500, 16 << 10
@@ -284,7 +283,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 	}
 }
 
-// The bytes of nodes are counted by subscription, also after they have changed.
+// The bytes of nodes are counted by subscription, also after changes.
 func TestIndexCountsBytes(t *testing.T) {
 	s := New(storetest.NewMemory())
 	putNode(t, s, "s/g/c/a", node("a", 1))

@@ -27,7 +27,7 @@ func join(t *testing.T, m *storetest.Memory, name string) *replica {
 	return joinTrying(t, m, name, nil)
 }
 
-// joinTrying has a replica join that tries clusters.
+// joinTrying joins a replica that tries to reach clusters.
 func joinTrying(
 	t *testing.T, m *storetest.Memory, name string, try func(context.Context, string) error,
 ) *replica {
@@ -48,7 +48,7 @@ func joinTrying(
 	return r
 }
 
-// knows returns the live replicas, as far as this one knows.
+// knows returns the live replicas that this one has seen.
 func (r *replica) knows() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func putCluster(t *testing.T, s *Store, key string) {
 	update(t, s, func(v *View) error { return s.Clusters.Set(v, key, flexnode.Cluster{ID: key}) })
 }
 
-// ownersOf returns the owner of each cluster; it is an error when two do.
+// ownersOf returns the owner of each cluster; it fails the test if one has two.
 func ownersOf(t *testing.T, replicas ...*replica) map[string]*replica {
 	t.Helper()
 	owners := map[string]*replica{}
@@ -89,7 +89,7 @@ func ownersOf(t *testing.T, replicas ...*replica) map[string]*replica {
 	return owners
 }
 
-// M25: clusters are spread over the replicas, and a change of those moves no more than it must.
+// M25: clusters are spread over the replicas, and a change of replicas moves as few as possible.
 func TestClustersAreSpread(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		for i := range 150 { // more than one transaction claims
@@ -135,8 +135,8 @@ func TestClustersAreSpread(t *testing.T) {
 	})
 }
 
-// A replica that was stopped for long does not act as an owner when it goes on, and what it writes
-// is refused.
+// A replica that was stopped for long does not act as an owner when it resumes, and its writes are
+// refused.
 func TestAPausedReplicaIsNoOwner(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		cluster := chosen("a")
@@ -187,7 +187,7 @@ func TestAPausedReplicaIsNoOwner(t *testing.T) {
 	})
 }
 
-// B4: a claim that fails is tried again for as long as it takes.
+// B4: a failed claim is retried for as long as it takes.
 func TestClaimsOutliveErrors(t *testing.T) {
 	for name, fail := range map[string]func(m *storetest.Memory, err error){
 		"before": func(m *storetest.Memory, err error) { m.Before(fails(err, "commit")) },
@@ -215,7 +215,7 @@ func TestClaimsOutliveErrors(t *testing.T) {
 	}
 }
 
-// The first readings may fail too.
+// The first reads may fail too.
 func TestMembershipBeginsAmongErrors(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		putCluster(t, s, "s/g/c")
@@ -273,7 +273,7 @@ func TestClustersComeAndGo(t *testing.T) {
 	})
 }
 
-// Rows that another process deletes are made again, and the ownership is another then.
+// Rows that another process deletes are written again, with another ownership.
 func TestRowsThatVanish(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		putCluster(t, s, "s/g/c")
@@ -293,8 +293,8 @@ func TestRowsThatVanish(t *testing.T) {
 	})
 }
 
-// A claim that was written without its replica being told, and is not wanted any more, does not
-// keep others from the cluster.
+// A claim whose outcome its replica did not get, and that it does not want any more, does not keep
+// others from the cluster.
 func TestStrayClaim(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		a := join(t, m, "a")
@@ -312,7 +312,7 @@ func TestStrayClaim(t *testing.T) {
 	})
 }
 
-// Whatever fails, pauses and dies: no cluster has two owners, and in the end each has one.
+// With any failures, pauses and kills no cluster has two owners, and in the end each has one.
 func TestOwnersInAStorm(t *testing.T) {
 	for range 10 {
 		seed := rand.Uint64()

@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// A process has a row while it lives. A feature, such as a key that was read, is on when no live
-// process lacks it, and a process whose clock is ahead knows by how much.
+// A process has a row while it lives. A feature, such as a key that was read, is enabled once no
+// live process lacks it, and a process whose clock is ahead knows its lead.
 func TestProcesses(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		run := func(name string, p Process, ahead time.Duration) (*Presence, func()) {

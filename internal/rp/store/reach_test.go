@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// routed is a replica that reaches clusters while it has a route, and works in those that it owns.
+// routed is a replica that reaches clusters while it has a route, and works in those it owns.
 type routed struct {
 	*replica
 	route atomic.Bool
@@ -39,9 +39,9 @@ func joinRouted(t *testing.T, m *storetest.Memory, name string, route bool) *rou
 	return r
 }
 
-// N10: an owner that does not reach its cluster gives it up to a replica that does, and gets it
-// back when it reaches it again. A cluster that no replica reaches stays with its first choice, and
-// is seldom tried.
+// N10: an owner that does not reach its cluster loses it to a replica that does, and gets it back
+// when it reaches it again. A cluster that no replica reaches stays with its first choice, and is
+// seldom tried.
 func TestOwnersReachTheirClusters(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		cluster := chosen("a")

@@ -12,9 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// A program that runs when a newer one gives the rows another form writes nothing more, whatever
-// way it takes; beside a newer one that keeps the form, and after a restore of the store, it goes
-// on.
+// A running program writes nothing more, in any way, once a newer one has changed the form of the
+// rows; beside a newer one that keeps the form, and after a restore of the store, it continues.
 func TestOlderProgramsAreFenced(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { checkFence(t, storetest.NewMemory()) })
 	t.Run("etcd", func(t *testing.T) { checkFence(t, embedded(t, t.TempDir(), Options{})) })
@@ -124,7 +123,7 @@ func TestWaitForNewer(t *testing.T) {
 	})
 }
 
-// dump returns all that is in a database.
+// dump returns the whole content of a database.
 func dump(t *testing.T, b Backend) map[string]string {
 	t.Helper()
 	page, err := b.Scan(t.Context(), "/", "", 10_000, 0)

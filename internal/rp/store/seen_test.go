@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// seer returns the liveness of a replica with an index that follows. It does not run.
+// seer returns the liveness of a replica with an index that follows; it is not running.
 func seer(t *testing.T, m *storetest.Memory) (*Seen, *storetest.Memory) {
 	t.Helper()
 	its := m.Another()
@@ -96,7 +96,7 @@ func TestSeenByEachReplica(t *testing.T) {
 	})
 }
 
-// M23: a node that was made again in place of another was not seen yet.
+// M23: a node that replaced another of its name has not been seen yet.
 func TestSeenOfASuccessor(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		a, _ := seer(t, m)
@@ -117,7 +117,7 @@ func TestSeenOfASuccessor(t *testing.T) {
 	})
 }
 
-// M23: what polls cost the store does not grow with the nodes, and comes not all at once.
+// M23: the writes for polls do not grow with the nodes, and are spread over time.
 func TestSeenCostsFewWrites(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, _ *Store) {
 		a, its := seer(t, m)
@@ -162,7 +162,7 @@ func TestSeenCostsFewWrites(t *testing.T) {
 	})
 }
 
-// Deleted nodes leave the rows.
+// Deleted nodes are removed from the rows.
 func TestSeenForgetsDeletedNodes(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		a, _ := seer(t, m)
@@ -193,7 +193,7 @@ func TestSeenForgetsDeletedNodes(t *testing.T) {
 	})
 }
 
-// What a replica has heard that was cut off for long is known to all when it comes back.
+// Contacts with a replica that was cut off for long are known to all once it comes back.
 func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		a, itsA := seer(t, m)
@@ -243,7 +243,7 @@ func TestSeenRowsThatAreDamaged(t *testing.T) {
 	}
 }
 
-// What a replica can expect is its share of the nodes that any replica has heard of lately.
+// The share of a replica is its part of the nodes that any replica has lately heard of.
 func TestShareOfAReplica(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, _ *Store) {
 		a, _ := seer(t, m)
@@ -273,7 +273,7 @@ func TestShareOfAReplica(t *testing.T) {
 	})
 }
 
-// A replica whose clock is a day ahead has no node count as heard of until tomorrow.
+// With a replica whose clock is a day ahead, no node counts as heard of until tomorrow.
 func TestSeenOfAClockThatIsAhead(t *testing.T) {
 	m := storetest.NewMemory()
 	putNode(t, New(m), "s/g/c/a", uidNode("a"))

@@ -19,7 +19,7 @@ func benchKey(i int) string {
 	return fmt.Sprintf("%s/north-%02d/edge-node-%06d", group, i%20, i)
 }
 
-// benchNode returns a node as an owner would write it: no two are alike.
+// benchNode returns a typical node of an owner: no two are alike.
 func benchNode(i int) flexnode.Node {
 	at := time.Date(2026, 11, 21, 10, 0, i%3600, 0, time.UTC)
 	client := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i%20)
@@ -51,8 +51,7 @@ func benchNode(i int) flexnode.Node {
 	}
 }
 
-// benchStatus is a full report of a node on which something differs, and what the provider has seen
-// itself.
+// benchStatus returns a full report of a node with differences, and the provider's own findings.
 func benchStatus(i int) flexnode.Status {
 	at := time.Date(2026, 11, 21, 10, i%60, i%59, 0, time.UTC)
 	version := fmt.Sprint(1777636800 + i)
@@ -81,8 +80,8 @@ func benchStatus(i int) flexnode.Status {
 	}}
 }
 
-// A node whose agent reports all that there is takes little more than a kilobyte in the index of a
-// replica, so that with what is around it (docs/explanation/performance.md) it stays below 2 KiB.
+// A node with a full report takes little more than a kilobyte in the index of a replica, so that
+// with its surroundings (docs/explanation/performance.md) it stays below 2 KiB.
 func TestFullStatusIsSmall(t *testing.T) {
 	const nodes, most = 500, 1200
 	p, total, status := newPacker(), 0, 0
@@ -108,7 +107,7 @@ func TestFullStatusIsSmall(t *testing.T) {
 
 var rewrite = flag.Bool("update", false, "write likely.jsonl")
 
-// The dictionary has rows as they are written now.
+// The rows in the dictionary have their present form.
 func TestLikelyRows(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
 	var want []byte
@@ -170,7 +169,7 @@ func sampleNodes(at time.Time) []any {
 	return []any{n, arc, managed, principal}
 }
 
-// sampleConditions are those of the agent (internal/health).
+// sampleConditions has those of the agent (internal/health).
 func sampleConditions(at time.Time) []api.Condition {
 	var list []api.Condition
 	for _, kind := range []string{

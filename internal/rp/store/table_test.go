@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// told collects what Sync tells.
+// told collects the reports of Sync.
 type told []string
 
 func (l *told) see(r Row[string]) {
@@ -59,7 +59,7 @@ func TestSyncTellsWhatIsAndWhatChanges(t *testing.T) {
 	})
 }
 
-// A break is no reason to read everything again: Sync goes on from the last change (M22).
+// After a break Sync continues from the last change, and does not read everything again (M22).
 func TestSyncGoesOnAfterABreak(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "a", "1")
@@ -104,7 +104,7 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 	})
 }
 
-// The reading after ErrCompacted may fail too.
+// The read after ErrCompacted may fail too.
 func TestSyncSurvivesAFailedReading(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		its := m.Another()

@@ -24,7 +24,7 @@ func newMemory() (*storetest.Memory, *Store) {
 	return m, New(m)
 }
 
-// inMemory is a test in a bubble of time, with a store in memory.
+// inMemory runs a test in a bubble of time, with a store in memory.
 func inMemory(t *testing.T, test func(*testing.T, *storetest.Memory, *Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func inMemory(t *testing.T, test func(*testing.T, *storetest.Memory, *Store)) {
 	})
 }
 
-// fails has the calls of some kinds fail.
+// fails makes the calls of some kinds fail.
 func fails(err error, ops ...string) func(storetest.Call) error {
 	return func(c storetest.Call) error {
 		if slices.Contains(ops, c.Op) {
@@ -88,7 +88,7 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 	})
 }
 
-// The pauses of many that change the same row differ, so that all get their turn.
+// Many writers of the same row pause for different times, so that all succeed.
 func TestUpdatesOfManyAllHappen(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		m.Before(func(c storetest.Call) error {
@@ -205,8 +205,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// Whether a change with an unknown outcome was written is for the caller to find out: it is not
-// made again.
+// A change with an unknown outcome is not retried: its caller must find out.
 func TestUnknownOutcomeIsAnError(t *testing.T) {
 	m, s := newMemory()
 	lost := errors.New("lost")
@@ -280,8 +279,8 @@ func TestAViewReadsWhatItWrites(t *testing.T) {
 	}
 }
 
-// A row that was only read is a condition: what depends on it does not happen when it has changed
-// (write skew, a cluster deleted while a node is added).
+// A row that was only read is a condition: if it has changed, the change that depends on it is not
+// made (write skew, a cluster deleted while a node is added).
 func TestWhatWasReadIsACondition(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "cluster", "there")
@@ -303,8 +302,8 @@ func TestWhatWasReadIsACondition(t *testing.T) {
 	})
 }
 
-// A change that needs a row which cannot be read fails, whatever is decided without it, and writes
-// nothing; of many changes only that one does.
+// A change that needs an unreadable row fails, whatever it decides without it, and writes nothing;
+// of many changes only that one fails.
 func TestRowThatCannotBeRead(t *testing.T) {
 	_, s := newMemory()
 	update(t, s, func(v *View) error {
@@ -340,7 +339,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A change that fails by itself, or that no transaction takes, keeps no other from being made.
+// A change that fails by itself, or is too large for a transaction, does not stop the others.
 func TestUpdateEach(t *testing.T) {
 	s := New(storetest.NewMemory())
 	bad := errors.New("cannot be decided")
@@ -367,7 +366,7 @@ func TestUpdateEach(t *testing.T) {
 	}
 }
 
-// Transactions that are made together are as those that are made one after the other.
+// Concurrent transactions have the same result as sequential ones.
 func TestUpdateEachTogether(t *testing.T) {
 	m, s := newMemory()
 	const nodes, together = 50, 4
