@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// admins is in the kubeconfig of the cluster's administrator.
+// admins is a secret in the kubeconfig of the cluster's administrator.
 const admins = "canary-of-the-administrator"
 
 // administered gives the cluster a kubeconfig of its administrator.
@@ -23,7 +23,7 @@ func (w *world) administered(sim *azuresim.Sim) {
 		Entra: true, AzureRBAC: true, AdminKubeconfig: "# " + admins + "\n"})
 }
 
-// administrator allows the identity of the stories to list that kubeconfig, or does no longer.
+// administrator allows the stories' identity to list that kubeconfig, or forbids it.
 func administrator(sim *azuresim.Sim, is bool) {
 	sim.Revoke(objectID)
 	roles := []string{config.RoleClusterUser, config.RoleRBACClusterAdmin}
@@ -39,9 +39,9 @@ func administrator(sim *azuresim.Sim, is bool) {
 
 func asksForAdmin(c map[string]any) { c["node"].(map[string]any)["adminKubeconfig"] = true }
 
-// The kubeconfig of the cluster's administrator is on the machine where its owner asks for it: for
-// root alone, in no plan and no log, and gone at the end. An identity that may not list it is
-// refused before anything is touched.
+// The kubeconfig of the cluster's administrator is on the machine if its owner requests it: for
+// root alone, in no plan and no log, and removed at the end. An identity that may not list it is
+// refused before anything is changed.
 func TestAdminKubeconfig(t *testing.T) {
 	const file = "/etc/kubernetes/admin.conf"
 	w, sim := azureWorld(t)
@@ -84,8 +84,8 @@ func TestAdminKubeconfig(t *testing.T) {
 	w.same(before)
 }
 
-// Who goes back to a configuration that has the administrator's kubeconfig has it: the one that is
-// there, else the one that Azure gives; where Azure does not, nothing is touched.
+// A rollback to a configuration with the administrator's kubeconfig uses the present one, else the
+// one that Azure returns; if Azure returns none, nothing is changed.
 func TestAdminKubeconfigAfterRollback(t *testing.T) {
 	const file = "/etc/kubernetes/admin.conf"
 	w, sim := azureWorld(t)

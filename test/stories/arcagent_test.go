@@ -16,20 +16,20 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// noSuch is the error of a program that does not know what it is asked about.
+// noSuch is the error of a program for an unknown object.
 type noSuch struct{}
 
 func (noSuch) Error() string { return "exit status 1" }
 func (noSuch) ExitCode() int { return 1 }
 
-// program is where the Arc agent's package has its program, and left what it leaves.
+// The Arc agent's program, and a file that its package leaves behind.
 const (
 	arcProgram = "/opt/azcmagent/bin/azcmagent"
 	arcLeft    = "/var/opt/azcmagent/agentconfig.json"
 )
 
-// packages are dpkg, apt and the Arc agent of a machine to which that comes as a package; false for
-// programs that it has nothing to do with.
+// packages acts as dpkg, apt and the Arc agent of a machine where that is a package; mine is false
+// for other programs.
 func (m *machine) packages(argv []string) (mine bool, out []byte, err error) {
 	_, missing := os.Stat(m.root + arcProgram)
 	line := strings.Join(argv, " ")
@@ -63,7 +63,7 @@ func (m *machine) put(path string) error {
 		os.WriteFile(m.root+path, nil, 0o755))
 }
 
-// served returns a repository that has the package.
+// served returns the answer of a repository that has the package.
 func served(argv []string) ([]byte, error) {
 	if !slices.Contains(argv, "download") {
 		return nil, nil
@@ -72,7 +72,7 @@ func served(argv []string) ([]byte, error) {
 	return nil, os.WriteFile(filepath.Join(dir, "azcmagent_1.65.0_amd64.deb"), nil, 0o644)
 }
 
-// bareArcWorld returns a machine without the Arc agent, which is to join as an Arc machine.
+// bareArcWorld returns a machine without the Arc agent that will join as an Arc machine.
 func bareArcWorld(t *testing.T) (*world, *azuresim.Sim, *machine) {
 	t.Helper()
 	w, sim := azureWorld(t)
@@ -94,8 +94,8 @@ func (m *machine) installed() bool {
 	return err == nil
 }
 
-// The Arc agent is installed where it is absent, and goes with the node; a run that is killed
-// anywhere between leaves what the next run finishes, and nothing remains in the end.
+// A missing Arc agent is installed, and removed with the node; a run that is killed anywhere is
+// finished by the next one, and nothing remains in the end.
 func TestArcAgentIsInstalled(t *testing.T) {
 	w, sim, m := bareArcWorld(t)
 	before, touches := w.tree(), w.touched()
@@ -154,8 +154,7 @@ func TestArcAgentIsInstalled(t *testing.T) {
 	}
 }
 
-// An Arc agent that was there before is used and remains, with all that it has; ours remains when
-// that is asked for.
+// An Arc agent that was there before is used and kept, with all its state; ours is kept on request.
 func TestArcAgentRemains(t *testing.T) {
 	w, _, m := bareArcWorld(t)
 	if err := errors.Join(m.put(arcProgram), m.put(arcLeft)); err != nil {
@@ -186,8 +185,8 @@ func TestArcAgentRemains(t *testing.T) {
 	}
 }
 
-// A package that cannot be had, or that another key has signed, is a clear error, and nothing is
-// installed; the next run succeeds.
+// A package that cannot be downloaded, or is signed by another key, is a clear error, and nothing
+// is installed; the next run succeeds.
 func TestArcAgentIsRefused(t *testing.T) {
 	for _, tt := range []struct{ fails, want string }{
 		{"update", "it is not signed by the right key: E: not signed"},

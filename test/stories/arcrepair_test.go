@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// arcWorld returns a machine that has the Arc agent and is to join in one of the Arc modes.
+// arcWorld returns a machine with the Arc agent that will join in one of the Arc modes.
 func arcWorld(t *testing.T, credential string, change ...func(map[string]any)) (
 	*world, *azuresim.Sim, *machine) {
 	t.Helper()
@@ -56,7 +56,7 @@ func (w *world) repaired(sim *azuresim.Sim, how string) {
 	}
 }
 
-// checkAndRepair returns a round of the daemon.
+// checkAndRepair runs a round of the daemon.
 func (w *world) checkAndRepair() (found daemon.Finding, err error) {
 	err = w.run(func(ctx context.Context, a *change.Agent) error {
 		watcher := w.watcher(a)
@@ -69,8 +69,8 @@ func (w *world) checkAndRepair() (found daemon.Finding, err error) {
 }
 
 // An Arc machine that was deleted, disconnected or stripped of its roles is a condition and drift,
-// and repaired by bootstrap and by the policy repair, although the secret that enrolled it is not
-// kept.
+// and is repaired by bootstrap and by the policy repair, although the secret that enrolled it is
+// not kept.
 func TestArcIsMended(t *testing.T) {
 	repair := func(c map[string]any) {
 		c["agent"].(map[string]any)["driftPolicy"] = config.DriftRepair
@@ -134,7 +134,7 @@ func TestArcIsMended(t *testing.T) {
 	}
 }
 
-// connect makes a machine an Arc machine, as its owner does before.
+// connect connects a machine to Arc, like its owner before the join.
 func (m *machine) connect(t *testing.T, w *world) {
 	t.Helper()
 	c := w.configuration(w.azure(nil)).Azure
@@ -155,7 +155,7 @@ func (m *machine) connect(t *testing.T, w *world) {
 	}
 }
 
-// alone leaves Arc without a service principal, and without a login.
+// alone returns a change to an Arc machine without a service principal and a login.
 func alone(credential string) func(map[string]any) {
 	return func(azure map[string]any) {
 		delete(azure, "servicePrincipal")
@@ -164,8 +164,8 @@ func alone(credential string) func(map[string]any) {
 	}
 }
 
-// A machine that is connected and authorised joins by itself, without a login and without a service
-// principal. What its owner has made in Azure remains.
+// A connected and authorized machine joins without a login or a service principal. What its owner
+// has made in Azure remains.
 func TestArcJoinsByItself(t *testing.T) {
 	for _, credential := range []string{"token", "certificate"} {
 		w, sim, m := arcWorld(t, credential)
@@ -190,8 +190,8 @@ func TestArcJoinsByItself(t *testing.T) {
 	}
 }
 
-// A machine that is connected and not authorised, and whose roles are the operator's affair, says
-// who needs what where, and joins as soon as it is granted.
+// A connected machine without its roles, which an operator assigns, reports the missing roles with
+// principal and scope, and joins as soon as they are granted.
 func TestArcWaitsForItsRoles(t *testing.T) {
 	w, sim, m := arcWorld(t, "token")
 	m.connect(t, w)
@@ -217,7 +217,7 @@ func TestArcWaitsForItsRoles(t *testing.T) {
 	}
 }
 
-// All permissions that are missing are reported before anything is touched.
+// All missing permissions are reported before anything is changed.
 func TestArcPermissionsComeFirst(t *testing.T) {
 	w, sim, _ := arcWorld(t, "token")
 	sim.Revoke(objectID)

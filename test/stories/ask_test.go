@@ -13,14 +13,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// has returns the versions that the provider was asked for.
+// has returns the versions that the agent has asked for.
 func (p *provider) has() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.asked)
 }
 
-// answers has the provider answer what is asked of it from now on, and wakes the poll.
+// answers sets the provider's answer from now on, and wakes the poll.
 func (p *provider) answers(held api.ChangeBegun) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,7 +36,7 @@ func (p *provider) waits() bool {
 	return p.waiting > 0
 }
 
-// noSlot is a hold.
+// noSlot is an answer that holds a change.
 var noSlot = api.ChangeBegun{Hold: "NoSlot", Reason: "two others are at it", RetryAfter: 120}
 
 // underWay returns the transition under way; the zero value for none.
@@ -48,8 +48,7 @@ func (s *serviceStory) underWay() (t transition.Transition) {
 	return t
 }
 
-// reboots has the service end, and start again after a time, on a machine that has booted
-// meanwhile.
+// reboots stops the service and starts it again after a time, with another boot in between.
 func (s *serviceStory) reboots(after time.Duration) {
 	s.t.Helper()
 	s.end()
@@ -60,7 +59,7 @@ func (s *serviceStory) reboots(after time.Duration) {
 	s.start()
 }
 
-// A change that disrupts the node asks once; one that does not, asks nothing.
+// A change that disrupts the node asks once; one that does not never asks.
 func TestAsksBeforeItDisrupts(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
@@ -82,8 +81,8 @@ func TestAsksBeforeItDisrupts(t *testing.T) {
 	})
 }
 
-// A change that the provider holds waits, says why, and goes on as soon as the provider lets it: at
-// once when its poll is answered, else when it asks again.
+// A change that the provider holds waits, reports the reason, and continues as soon as the provider
+// allows it: at once if its poll is answered, else with its next question.
 func TestHeldChange(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.answers(noSlot)
@@ -104,8 +103,7 @@ func TestHeldChange(t *testing.T) {
 	})
 }
 
-// A provider that is away for three days keeps a change from beginning, and no repair from being
-// made.
+// A provider that is away for three days keeps changes from beginning, but no repair.
 func TestProviderAway(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.answers(noSlot)
@@ -131,7 +129,7 @@ func TestProviderAway(t *testing.T) {
 	})
 }
 
-// A change that has begun goes on without the provider after the machine was off for days, and one
+// A change that has begun continues without the provider after the machine was off for days; one
 // that fails then is rolled back. TestKilledAnywhere has the same for every phase.
 func TestBegunChangeGoesOn(t *testing.T) {
 	for name, fails := range map[string]bool{"it works": false, "it fails": true} {
@@ -173,8 +171,7 @@ func TestBegunChangeGoesOn(t *testing.T) {
 	}
 }
 
-// After a drain that has run out of time the node waits without a cordon, and asks again before it
-// begins again.
+// After a drain that timed out the node waits without a cordon, and asks again before it retries.
 func TestBlockedDrainAsksAgain(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.cluster.run("db")
@@ -197,7 +194,7 @@ func TestBlockedDrainAsksAgain(t *testing.T) {
 	})
 }
 
-// A person does not wait for the provider.
+// A change by a person does not wait for the provider.
 func TestPersonDoesNotAsk(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.answers(noSlot)

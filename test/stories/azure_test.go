@@ -26,8 +26,8 @@ const (
 	canary       = "canary-of-the-principal"
 )
 
-// tokenRoot, in the environment, makes this program the agent of a story's machine, asked for a
-// token by its kubelet.
+// tokenRoot, in the environment, makes this program act as the agent of a story's machine when its
+// kubelet requests a token.
 const tokenRoot = "STORY_TOKEN_ROOT"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(azuresimtest.Main(m))
 }
 
-// token is `aks-flex-node token` on a machine whose root is a directory.
+// token runs `aks-flex-node token` on a machine whose root is a directory.
 func token(root string) int {
 	w := &world{root: root, fuse: fuse{left: -1}, cluster: &cluster{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -53,7 +53,7 @@ func token(root string) int {
 	return 0
 }
 
-// azureWorld returns a machine that is to join with a service principal.
+// azureWorld returns a machine that will join with a service principal.
 func azureWorld(t *testing.T) (*world, *azuresim.Sim) {
 	t.Helper()
 	w := newWorld(t)
@@ -64,7 +64,7 @@ func azureWorld(t *testing.T) (*world, *azuresim.Sim) {
 	return w, sim
 }
 
-// simulateAzure makes the Azure of a machine's cluster, with a principal that may join and has the
+// simulateAzure simulates the Azure of a machine's cluster, with a principal that may join and the
 // given secrets.
 func (w *world) simulateAzure(t *testing.T, secrets ...string) *azuresim.Sim {
 	t.Helper()
@@ -90,7 +90,7 @@ func (w *world) simulateAzure(t *testing.T, secrets ...string) *azuresim.Sim {
 	return sim
 }
 
-// installProgram puts aks-flex-node where the machine's kubelet finds it.
+// installProgram puts aks-flex-node at the path where the machine's kubelet runs it.
 func (w *world) installProgram(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -105,8 +105,8 @@ func (w *world) installProgram(t *testing.T) string {
 	return program
 }
 
-// azure is the part of the configuration that a machine with an identity of Azure has, as change
-// makes it. Without Arc kubelet shows the identity's token where change does not say otherwise.
+// azure returns the azure section of a machine with an Azure identity, with changes. Without Arc
+// kubelet uses the identity's token, unless change sets another credential.
 func (w *world) azure(change func(azure map[string]any)) func(map[string]any) {
 	return func(c map[string]any) {
 		section := map[string]any{
@@ -127,8 +127,8 @@ func (w *world) azure(change func(azure map[string]any)) func(map[string]any) {
 	}
 }
 
-// What a person sees when a part of Azure fails in a phase of a join: it succeeds by itself, or one
-// error says what is wrong and what to do, and the next run finishes.
+// The effects of Azure faults in each phase of a join: it succeeds by itself, or one error tells
+// the cause and what to do, and the next run finishes.
 func TestAzureFaults(t *testing.T) {
 	t.Parallel()
 	knobs := func(f func(*azuresim.Knobs)) func(*azuresim.Sim) {
@@ -236,8 +236,8 @@ func TestAzureFaults(t *testing.T) {
 	}
 }
 
-// What the cluster is like is found out before anything is touched; and who says where the API
-// server and DNS are asks Azure nothing.
+// The cluster is examined before anything is changed; a configuration with the addresses of the API
+// server and DNS causes no request to Azure.
 func TestClusters(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -288,7 +288,7 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// The certificate of a node needs Azure only until it is there.
+// A node needs Azure only until it has its certificate.
 func TestCertificateOfAnIdentity(t *testing.T) {
 	w, sim := azureWorld(t)
 	before := w.tree()

@@ -58,7 +58,7 @@ type behaviour struct {
 	undry bool
 }
 
-// shows returns the certificate of a handshake.
+// shows returns the certificate for a handshake.
 func (c *cluster) shows(*tls.ClientHelloInfo) (*tls.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *cluster) bootstraps(oid, what string) bool {
 	return c.bootstrappers && oid != "" && what == "certificatesigningrequests"
 }
 
-// saysNothing forbids a request, if that is so.
+// saysNothing reports whether requests fail now, and answers so.
 func (c *cluster) saysNothing(w http.ResponseWriter) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *cluster) lapses() bool {
 	return c.lapsed
 }
 
-// heard returns when kubelet was last heard; c.mu is held.
+// heard returns the time of kubelet's last request; c.mu is held.
 func (c *cluster) heard() time.Time {
 	if c.heartbeat == nil {
 		return time.Now()
@@ -106,13 +106,13 @@ func (c *cluster) heard() time.Time {
 	return c.heartbeat()
 }
 
-// authority is a CA, with the API server's certificate of it.
+// authority is a CA, with the API server's certificate from it.
 type authority struct {
 	trusted []byte // PEM
 	server  tls.Certificate
 }
 
-// authority makes a new CA; the API server's certificate is for its address and the given names.
+// authority creates a CA; the API server's certificate is for its address and the given names.
 func (c *cluster) authority(names ...string) authority {
 	ca, caKey := sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: fmt.Sprintf("ca-%d", time.Now().UnixNano())}, IsCA: true,
@@ -128,16 +128,16 @@ func (c *cluster) authority(names ...string) authority {
 	}
 }
 
-// adopt has the API server show its certificate of a CA.
+// adopt makes the API server use its certificate from a CA.
 func (c *cluster) adopt(a authority) {
 	c.set(func() { c.served, c.caPEM = &a.server, a.trusted })
 }
 
-// newCA replaces the cluster's CA, as `az aks rotate-certs` does.
+// newCA replaces the cluster's CA, like `az aks rotate-certs`.
 func (c *cluster) newCA(names ...string) { c.adopt(c.authority(names...)) }
 
-// sign makes a certificate, for an hour unless it says for how long; without an issuer it is its
-// own.
+// sign creates a certificate, valid for an hour unless it sets another time; without an issuer it
+// is self-signed.
 func sign(
 	template, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey,
 ) (*x509.Certificate, *ecdsa.PrivateKey) {
@@ -176,7 +176,7 @@ func (c *cluster) listPods(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// run puts pods on the node; each runs, and has a controller.
+// run adds pods to the node; each runs, and has a controller.
 func (c *cluster) run(names ...string) {
 	c.set(func() {
 		for _, name := range names {
@@ -193,7 +193,7 @@ func (c *cluster) run(names ...string) {
 	})
 }
 
-// ignore binds a pod to the node that kubelet does not begin with.
+// ignore binds a pod to the node that kubelet does not start.
 func (c *cluster) ignore(name string) {
 	c.set(func() {
 		c.behaviour.pods = append(c.behaviour.pods, corev1.Pod{
@@ -208,7 +208,7 @@ func (c *cluster) ignore(name string) {
 // clear removes all pods.
 func (c *cluster) clear() { c.set(func() { c.behaviour.pods = nil }) }
 
-// evict moves a pod away at once, unless a disruption budget guards it.
+// evict removes a pod at once, unless a disruption budget protects it.
 func (c *cluster) evict(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

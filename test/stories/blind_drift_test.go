@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// One thing that cannot be observed ends neither a check nor a repair, hides no other drift, and is
-// not taken for a thing that is as configured.
+// A resource that cannot be observed ends neither a check nor a repair, hides no other drift, and
+// does not count as configured.
 func TestDriftBesideWhatCannotBeObserved(t *testing.T) {
 	const blind, other = "/etc/sysctl.d/999-aks-flex-node.conf", "/etc/containerd/config.toml"
 	w := newWorld(t)

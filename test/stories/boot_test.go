@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// followsByKey is a story of a node that follows its resource with its key; it has joined.
+// followsByKey runs a story of a joined node that follows its resource with its key.
 func followsByKey(t *testing.T, tell func(t *testing.T, s *serviceStory)) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		offer := s.delivery("7", keyed, readyTimeout("1m"))
@@ -27,7 +27,7 @@ func followsByKey(t *testing.T, tell func(t *testing.T, s *serviceStory)) {
 	})
 }
 
-// applies waits until the node reports that it runs on a version.
+// applies waits until the node reports a version as applied.
 func (s *serviceStory) applies(version string) {
 	s.t.Helper()
 	s.until(10*time.Minute, "version "+version+" is reported", func() bool {
@@ -36,7 +36,7 @@ func (s *serviceStory) applies(version string) {
 	})
 }
 
-// reported returns a condition as the node reports it.
+// reported returns a condition in the node's report.
 func (s *serviceStory) reported(kind string) (c api.Condition) {
 	for _, c := range s.provider.said().Conditions {
 		if c.Type == kind {
@@ -46,8 +46,8 @@ func (s *serviceStory) reported(kind string) (c api.Condition) {
 	return c
 }
 
-// The tokens of a machine name its boot: one id for each, also after its service has started again
-// or the machine was suspended.
+// The tokens of a machine contain its boot id: one for each boot, unchanged by restarts of its
+// service and by a suspended machine.
 func TestTokensNameTheBoot(t *testing.T) {
 	followsByKey(t, func(t *testing.T, s *serviceStory) {
 		s.end()
@@ -72,8 +72,8 @@ func TestTokensNameTheBoot(t *testing.T) {
 	})
 }
 
-// A machine beside which another was seen says so, and goes on; one that is refused says so,
-// changes nothing, and goes on when its owner confirms it.
+// A machine beside which another was seen reports that, and continues; one that is refused reports
+// that, changes nothing, and continues when its owner confirms it.
 func TestToldOfASecondMachine(t *testing.T) {
 	followsByKey(t, func(t *testing.T, s *serviceStory) {
 		told := func(is bool) func() bool {
@@ -98,7 +98,7 @@ func TestToldOfASecondMachine(t *testing.T) {
 	})
 }
 
-// The secret of a new URL registers another key, so that one which was stolen ends.
+// The secret of a new URL registers another key, which ends a stolen one.
 func TestNewURLMakesAnotherKey(t *testing.T) {
 	followsByKey(t, func(t *testing.T, s *serviceStory) {
 		const fresh = "twice"

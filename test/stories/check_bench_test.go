@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// BenchmarkCheck is one check of the daemon. The API server that answers it is in this process too,
-// so in a profile the daemon's part has a tag: go tool pprof -tagfocus who=daemon.
+// BenchmarkCheck measures one check of the daemon. The API server that answers it is in this
+// process, too, so in a profile the daemon's part has a tag: go tool pprof -tagfocus who=daemon.
 func BenchmarkCheck(b *testing.B) {
 	w := newWorld(b)
 	if _, err := w.bootstrap(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 )
 
-// daemonRuns is one reconciliation of the daemon, with the configuration file as it is now.
+// daemonRuns runs one reconciliation of the daemon, with the present configuration file.
 func (w *world) daemonRuns(unreadable error) error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		a.InService = true
@@ -26,7 +26,7 @@ func (w *world) daemonRuns(unreadable error) error {
 	})
 }
 
-// check is one check of the daemon.
+// check runs one check of the daemon.
 func (w *world) check() (found daemon.Finding) {
 	w.t.Helper()
 	err := w.run(func(ctx context.Context, a *change.Agent) (err error) {
@@ -39,8 +39,8 @@ func (w *world) check() (found daemon.Finding) {
 	return found
 }
 
-// An artifact that was changed in the store is found once a day, fetched again, and what runs it is
-// restarted.
+// The daily sweep finds an artifact that was changed in the store: it is downloaded again, and its
+// unit is restarted.
 func TestDamagedStore(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -84,7 +84,7 @@ func TestDamagedStore(t *testing.T) {
 	w.wholly(t, "repaired")
 }
 
-// bootstrap does not call a node healthy whose kubelet is not.
+// bootstrap does not report a node as healthy if its kubelet is not.
 func TestNotHealthyIsNotNothingToDo(t *testing.T) {
 	w := newWorld(t)
 	w.config.Agent.ReadyTimeout = "1s"
@@ -113,7 +113,7 @@ func TestChecksAskForNoToken(t *testing.T) {
 	}
 }
 
-// kubelets returns the file of the store that kubelet is.
+// kubelets returns the path of kubelet's file in the store.
 func (w *world) kubelets() string {
 	w.t.Helper()
 	entry, err := os.Readlink(w.root + "/usr/local/bin/kubelet")
@@ -123,7 +123,7 @@ func (w *world) kubelets() string {
 	return entry
 }
 
-// swept returns what is noted of the last sweep of the store.
+// swept returns the record of the last sweep of the store.
 func (w *world) swept() (s struct {
 	At            time.Time
 	Generation    string
@@ -136,7 +136,7 @@ func (w *world) swept() (s struct {
 	return s
 }
 
-// A sweep in the future, by a clock that was set back, does not keep the store from being read.
+// The record of a sweep in the future, by a clock that was set back, does not prevent sweeps.
 func TestSweepAfterTheClockWasSetBack(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -157,8 +157,8 @@ func TestSweepAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// A sweep that its check has no time for goes on with the next one, and what it was reading when
-// its process ended is not begun with again. The agent beats for each file.
+// A sweep that runs out of time continues with the next check, without the file that was being read
+// when its process ended. The agent beats for each file.
 func TestSweepGoesOn(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

@@ -20,9 +20,9 @@ import (
 )
 
 // clock is the wall clock of a machine, which is set while the agent runs. The clock of a bubble
-// cannot be set. Its time therefore is the number that the machine's clock shows now, and a step
-// moves the numbers that were stamped before it: an hour back makes them an hour later. Intervals
-// are those of the bubble, as those of CLOCK_MONOTONIC are.
+// cannot be set: its time is the present reading of the machine's clock, and a step moves earlier
+// timestamps instead: an hour back makes them an hour later. Intervals are those of the bubble,
+// like those of CLOCK_MONOTONIC.
 type clock struct {
 	service *serviceStory
 
@@ -40,7 +40,7 @@ type step struct {
 	by time.Duration
 }
 
-// clocked is a story of a machine whose clock is ahead of the right time, or behind it.
+// clocked runs a story of a machine whose clock is ahead of the right time, or behind it.
 func clocked(t *testing.T, ahead time.Duration, tell func(*testing.T, *serviceStory, *clock)) {
 	t.Helper()
 	story(t, func(t *testing.T, s *serviceStory) {
@@ -58,7 +58,7 @@ func clocked(t *testing.T, ahead time.Duration, tell func(*testing.T, *serviceSt
 	})
 }
 
-// stamp returns the number that was stamped at an instant, as it compares with the clock now.
+// stamp returns the timestamp of an instant, relative to the present clock.
 func (c *clock) stamp(at time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *clock) stamp(at time.Time) time.Time {
 	return at
 }
 
-// set sets the clock, as NTP does with one that is far off.
+// set sets the clock, like NTP does with one that is far off.
 func (c *clock) set(by time.Duration) {
 	c.mu.Lock()
 	c.steps = append(c.steps, step{time.Now(), by})
@@ -98,8 +98,8 @@ func (s *serviceStory) inCharge() bool {
 // stamped matches the times in the agent's records.
 var stamped = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)
 
-// restamp moves all times in the records of a directory. While the agent runs, that of the
-// transition stays: the process that carries it out compares it with its own.
+// restamp moves all times in the records of a directory. While the agent runs, it leaves that of
+// the transition: its process compares it with its own times.
 func (c *clock) restamp(dir string, by time.Duration) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	for _, file := range files {
@@ -122,11 +122,11 @@ func (c *clock) restamp(dir string, by time.Duration) error {
 	return err
 }
 
-// beatEvery is the pause between two heartbeats: the lease is renewed, the status posted.
+// beatEvery is the pause between two heartbeats: kubelet renews the lease and posts the status.
 const beatEvery = 10 * time.Second
 
-// heartbeat returns the time that kubelet has stamped last: a second after its start, and from then
-// on every ten. Before that, the kubelet that ran earlier has stamped it.
+// heartbeat returns kubelet's last timestamp: a second after its start, and then every ten seconds.
+// Before that, it is of the kubelet that ran earlier.
 func (c *clock) heartbeat() time.Time {
 	since := c.service.kubeletSince()
 	first := since.Add(time.Second)
@@ -149,7 +149,7 @@ func (c *clock) started() []string {
 	return starts
 }
 
-// unwell returns the conditions of the status that are not True, in words.
+// unwell returns the conditions of the status that are not True, as text.
 func (s *serviceStory) unwell() (list []string) {
 	for _, c := range s.is().Conditions {
 		if c.Status != health.True {
@@ -159,8 +159,8 @@ func (s *serviceStory) unwell() (list []string) {
 	return list
 }
 
-// staysHealthy lets time pass, and fails unless every check finds the node as healthy as before,
-// no unit is started, and nothing is rejected.
+// staysHealthy lets time pass, and fails unless every check finds the node as healthy as before, no
+// unit is started, and nothing is rejected.
 func (s *serviceStory) staysHealthy(c *clock, within time.Duration, before []string) {
 	s.t.Helper()
 	for began := time.Now(); time.Since(began) < within; s.sleep(20 * time.Second) {
@@ -181,10 +181,9 @@ func (s *serviceStory) staysHealthy(c *clock, within time.Duration, before []str
 	}
 }
 
-// A machine boots with a clock that is three hours ahead, or two behind, and NTP sets it once the
-// node runs: no check finds anything wrong, nothing is restarted, and the next change is made. What
-// kubelet stamped before its clock went forward is old until it stamps again, and the check that
-// sees it before that may say so.
+// A machine boots with a clock three hours ahead or two behind, and NTP sets it once the node runs:
+// no check finds a problem, nothing is restarted, and the next change is made. After a step forward
+// kubelet's timestamps are old until its next one, and a check before that may report it.
 func TestClockIsSetAfterBoot(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -223,7 +222,7 @@ func TestClockIsSetAfterBoot(t *testing.T) {
 	}
 }
 
-// after returns a function that has do called once, a time after the next start of kubelet.
+// after returns a function that calls do once, some time after the next start of kubelet.
 func (s *serviceStory) after(pause time.Duration, do func()) {
 	var once sync.Once
 	s.onKubelet(func() error {
@@ -232,7 +231,7 @@ func (s *serviceStory) after(pause time.Duration, do func()) {
 	})
 }
 
-// phase returns the recorded phase of what is under way.
+// phase returns the recorded phase of the transition.
 func (s *serviceStory) phase() transition.Phase {
 	var t transition.Transition
 	data, err := os.ReadFile(filepath.Join(s.root, saved.StateDir, saved.TransitionFile))
@@ -248,7 +247,7 @@ func (s *serviceStory) phase() transition.Phase {
 // moments are times after the start of kubelet: before its first heartbeat, and while it settles.
 var moments = []time.Duration{500 * time.Millisecond, 3 * time.Second}
 
-// A clock that is set while a machine joins keeps it from nothing.
+// Setting the clock while a machine joins does not affect the join.
 func TestClockIsSetDuringJoin(t *testing.T) {
 	for _, by := range []time.Duration{-3 * time.Hour, 2 * time.Hour} {
 		for _, moment := range moments {
@@ -272,8 +271,8 @@ func TestClockIsSetDuringJoin(t *testing.T) {
 	}
 }
 
-// A time that a join has read before the clock is set back is one of the future after that: the
-// join does not wait for it.
+// A join does not wait for a time that it has read before the clock was set back, and that is in
+// the future now.
 func TestClockGoesBackAfterJoinHasReadIt(t *testing.T) {
 	clocked(t, 3*time.Hour, func(t *testing.T, s *serviceStory, c *clock) {
 		s.onKubelet(func() error { s.set(func() { s.later = 3 * time.Hour }); return nil })
@@ -289,8 +288,8 @@ func TestClockGoesBackAfterJoinHasReadIt(t *testing.T) {
 	})
 }
 
-// A clock that is set while a change waits in its gate is no reason to reject a healthy version:
-// the change is committed at its time, and starts the units that it starts without that.
+// Setting the clock while a change waits in its gate does not reject a healthy version: the change
+// is committed in time, with the same starts of units.
 func TestClockIsSetInGate(t *testing.T) {
 	for _, by := range []time.Duration{2 * time.Hour, -3 * time.Hour} {
 		for _, moment := range moments {
@@ -343,7 +342,7 @@ func TestClockIsSetInGate(t *testing.T) {
 	}
 }
 
-// A clock that goes forward in the gate does not make a kubelet stable that ends again and again.
+// A clock that goes forward in the gate does not make a crashing kubelet count as stable.
 func TestClockProvesNothing(t *testing.T) {
 	clocked(t, -2*time.Hour, func(t *testing.T, s *serviceStory, c *clock) {
 		s.join()

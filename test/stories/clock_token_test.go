@@ -16,8 +16,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// tokenClock is a machine whose kubelet shows tokens, and whose wall clock is set. Each process
-// that is asked for a token runs in a bubble of its own, so that it has the wall clock of then.
+// tokenClock is a machine whose kubelet uses tokens, and whose wall clock is set. Each process that
+// requests a token runs in a bubble of its own, so that it has the wall clock of that time.
 type tokenClock struct {
 	t     *testing.T
 	world *world
@@ -59,8 +59,8 @@ func (m *tokenClock) now() time.Time {
 	return m.right
 }
 
-// pass lets time pass: by the right clock, the wall clock, and that of the boot. The last is the
-// kernel's, so it is the tokens' time that moves.
+// pass lets time pass on the right clock, the wall clock, and the boot clock. The last is the
+// kernel's, so the tokens' time moves instead.
 func (m *tokenClock) pass(d time.Duration) {
 	m.t.Helper()
 	m.mu.Lock()
@@ -85,7 +85,7 @@ func (m *tokenClock) pass(d time.Duration) {
 	}
 }
 
-// token returns what a process gets that asks for kubelet's token now.
+// token returns kubelet's token, as a process would get it now.
 func (m *tokenClock) token() (got identity.Token, err error) {
 	m.t.Helper()
 	wall := m.now().Add(m.ahead)
@@ -96,7 +96,7 @@ func (m *tokenClock) token() (got identity.Token, err error) {
 	return got, err
 }
 
-// left returns for how long a token is good yet, by the right clock.
+// left returns the remaining lifetime of a token, by the right clock.
 func (m *tokenClock) left(token string) time.Duration {
 	m.t.Helper()
 	var claims struct {
@@ -113,7 +113,7 @@ func (m *tokenClock) left(token string) time.Duration {
 	return time.Unix(claims.Ends, 0).Sub(m.now())
 }
 
-// asks fails unless a process that asks for a token gets one that is good for a while.
+// asks fails unless a process gets a token that is valid for a while.
 func (m *tokenClock) asks() {
 	m.t.Helper()
 	token, err := m.token()
@@ -125,8 +125,8 @@ func (m *tokenClock) asks() {
 	}
 }
 
-// kubelet makes a request of the API server, and reports whether its token was accepted. It runs
-// the plugin when the time has come that the plugin gave, or after a token was refused (client-go).
+// kubelet makes a request to the API server, and reports whether its token was accepted. It runs
+// the plugin at the time that the plugin gave, or after a token was refused (client-go).
 func (m *tokenClock) kubelet() bool {
 	m.t.Helper()
 	if wall := m.now().Add(m.ahead); m.shown == "" || wall.After(m.until) {
@@ -146,11 +146,11 @@ func (m *tokenClock) kubelet() bool {
 	return false
 }
 
-// setting sets a clock a time after the last setting.
+// setting sets a clock some time after the last setting.
 type setting struct{ after, by time.Duration }
 
-// Wherever the clock is set, no process gets a token that has ended. The token that kubelet keeps
-// itself, by the clock of then, is replaced after the first request that the API server refuses.
+// However the clock is set, no process gets an expired token. Kubelet's own cached token, by its
+// earlier clock, is replaced after the first request that the API server refuses.
 func TestClockAndTokens(t *testing.T) {
 	t.Parallel()
 	const hour, minute = time.Hour, time.Minute
@@ -187,7 +187,7 @@ func TestClockAndTokens(t *testing.T) {
 	}
 }
 
-// run lets time pass in which kubelet makes a request each minute, and other processes ask for a
+// run lets time pass in which kubelet makes a request each minute, and other processes request a
 // token every five. It returns how often kubelet was refused, which is never twice in a row.
 func (m *tokenClock) run(within time.Duration) (refused int) {
 	m.t.Helper()
@@ -206,8 +206,8 @@ func (m *tokenClock) run(within time.Duration) (refused int) {
 	return refused
 }
 
-// While the issuer is down, the last token is handed out until its end, also where the wall clock
-// was set back in between, and says that it has just come.
+// While the issuer is down, the last token is handed out until it expires, even if the wall clock
+// was set back in between so that the token looks new.
 func TestClockAndSilentIssuer(t *testing.T) {
 	t.Parallel()
 	m := newTokenClock(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// pki returns the CAs that the cluster trusts now, as Azure and its operator hand them out.
+// pki returns the CAs that the cluster trusts now, as Azure and its operator publish them.
 func (c *cluster) pki() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (w *world) knowing() {
 	w.cluster.ready = func(name string) bool { return knows.Load() && ready(name) }
 }
 
-// plain makes spaces of what ends a word of YAML.
+// plain maps runes that end a word of YAML to spaces.
 func plain(r rune) rune {
 	if strings.ContainsRune("},\n", r) {
 		return ' '
@@ -54,7 +54,7 @@ func plain(r rune) rune {
 	return r
 }
 
-// bindings is where the agent takes the API server to be.
+// bindings returns the agent's recorded address and CA of the API server.
 func (w *world) bindings() (b struct{ Server, CA, ClusterUID string }) {
 	w.t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.root, saved.StateDir, "bindings.json"))
@@ -64,7 +64,7 @@ func (w *world) bindings() (b struct{ Server, CA, ClusterUID string }) {
 	return b
 }
 
-// daemonReconciles reconciles as the daemon does when it starts, and when a check asks for it.
+// daemonReconciles reconciles like the daemon at its start, or after a check.
 func (w *world) daemonReconciles() error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		return w.watcher(a).Reconcile(ctx).Err
@@ -103,14 +103,14 @@ func (w *world) condition(name string) health.Condition {
 	return health.Condition{}
 }
 
-// publish has Azure say where the API server is now.
+// publish makes Azure report the present address of the API server.
 func (w *world) publish(sim *azuresim.Sim) {
 	sim.AddCluster(azuresim.Cluster{
 		ID: clusterID, Server: w.cluster.URL, CA: w.cluster.pki(), Entra: true, AzureRBAC: true,
 	})
 }
 
-// follows fails unless the node follows the cluster as it is now, and accepts the former CA too.
+// follows fails unless the node follows the present cluster, and accepts the former CA too.
 func (w *world) follows(former string) {
 	w.t.Helper()
 	now := w.cluster.pki()
@@ -130,8 +130,8 @@ func (w *world) follows(former string) {
 	}
 }
 
-// The API server has another CA, or another address, and Azure knows. bootstrap and the daemon ask
-// again, kubelet is restarted with what they were told, and a later rollback uses that.
+// The API server has another CA or address, which Azure reports. bootstrap and the daemon ask
+// again, kubelet is restarted with the new values, and a later rollback uses them.
 func TestClusterChanges(t *testing.T) {
 	t.Parallel()
 	changes := map[string]func(*cluster){
@@ -178,7 +178,7 @@ func TestClusterChanges(t *testing.T) {
 	}
 }
 
-// goesBackTo has a change fail: the node goes back, and follows the cluster as it is now.
+// goesBackTo makes a change fail: the node rolls back, and follows the present cluster.
 func (w *world) goesBackTo(former string) {
 	w.t.Helper()
 	w.refuseChangedKubelet()
@@ -194,8 +194,8 @@ func (w *world) goesBackTo(former string) {
 	w.follows(former)
 }
 
-// A configuration that names the new CA is accepted before the API server has changed to it, and
-// while other API servers of the cluster still have the former one.
+// A configuration with the new CA is accepted before the API server has changed to it, and while
+// other API servers of the cluster still have the former one.
 func TestCAsOverlap(t *testing.T) {
 	w := newWorld(t)
 	w.knowing()
@@ -218,7 +218,7 @@ func TestCAsOverlap(t *testing.T) {
 	w.follows(former)
 }
 
-// The CA before the former one is not trusted any more: CAs do not pile up.
+// The CA before the former one is not trusted any more, so that CAs do not accumulate.
 func TestCAsBeforeTheFormer(t *testing.T) {
 	w := newWorld(t)
 	w.knowing()
@@ -249,7 +249,7 @@ func TestCAsBeforeTheFormer(t *testing.T) {
 	}
 }
 
-// What answers under the new address is another cluster: the node remains what it is.
+// If another cluster answers at the new address, the node keeps its own.
 func TestAnotherCluster(t *testing.T) {
 	for _, verb := range []func(*world) error{
 		(*world).daemonReconciles, func(w *world) error { _, err := w.bootstrap(); return err },
@@ -274,8 +274,8 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// A machine that does not learn where its cluster is now says that it needs a new configuration,
-// and takes it.
+// A machine that cannot learn its cluster's new address reports that it needs a new configuration,
+// and accepts it.
 func TestNewConfigurationNeeded(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -305,8 +305,8 @@ func TestNewConfigurationNeeded(t *testing.T) {
 	w.follows(former)
 }
 
-// A node that cannot follow its cluster has not been given a bad configuration: it follows as soon
-// as it can.
+// A node that cannot follow its cluster does not reject its configuration: it follows as soon as it
+// can.
 func TestCannotFollowYet(t *testing.T) {
 	t.Parallel()
 	w, sim := azureWorld(t)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lease is renewed by the kubelet that runs.
+// lease serves the lease, which the running kubelet renews.
 func (c *cluster) lease(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	lease := coordinationv1.Lease{
@@ -30,7 +30,7 @@ func (c *cluster) lease(w http.ResponseWriter, r *http.Request) {
 	reply(w, lease)
 }
 
-// watch tells of deletions.
+// watch reports deletions.
 func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -54,7 +54,7 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// create registers a node as the agent does for one that was deleted.
+// create registers a node, like the agent does for a deleted one.
 func (c *cluster) create(w http.ResponseWriter, r *http.Request) {
 	var n corev1.Node
 	if err := json.NewDecoder(r.Body).Decode(&n); err != nil {

@@ -27,8 +27,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// cluster is a small real API server over TLS: it knows nodes, their leases, tokens and client
-// certificates, and no more.
+// cluster is a small real API server over TLS, with nodes, their leases, tokens and client
+// certificates, and nothing more.
 type cluster struct {
 	*httptest.Server
 	network *memory
@@ -105,8 +105,8 @@ func newCluster(t testing.TB) *cluster {
 	return c
 }
 
-// serving is the certificate of all servers here, and its own CA. That of httptest has a key of
-// RSA, with which a handshake takes much longer; the machines of the stories make thousands.
+// serving is the certificate of all servers here, and its own CA. httptest's has an RSA key, with
+// which a handshake takes much longer; the machines of the stories make thousands.
 var serving = sync.OnceValue(func() tls.Certificate {
 	cert, key := sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "kube-apiserver"}, IsCA: true, BasicConstraintsValid: true,
@@ -152,7 +152,7 @@ func (c *cluster) serves(where string) bool {
 	return !c.noServices
 }
 
-// set changes what the cluster does, between two requests.
+// set changes the cluster's behaviour between two requests.
 func (c *cluster) set(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +204,7 @@ func (c *cluster) routes() http.Handler {
 	})
 }
 
-// changing tells of a request that changes something, before it is done and before it is answered.
+// changing reports a request that changes something, before it is done and before it is answered.
 func (c *cluster) changing(do http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		done := c.touched(r.Context())
@@ -246,7 +246,7 @@ func (c *cluster) service(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// dns is the cluster's DNS Service.
+// dns serves the cluster's DNS Service.
 func (c *cluster) dns(w http.ResponseWriter, _ *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +261,7 @@ func (c *cluster) dns(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// identity is whose token of Azure a request has; "" when it has none that is good.
+// identity returns the owner of the Azure token in a request; "" if it has no valid one.
 func (c *cluster) identity(r *http.Request) string {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || c.azure == nil {
@@ -274,7 +274,7 @@ func (c *cluster) identity(r *http.Request) string {
 	return oid
 }
 
-// may tells what Azure's role assignments let an identity do.
+// may reports whether Azure's role assignments allow an identity an action.
 func (c *cluster) may(oid, action string) bool {
 	return oid != "" &&
 		c.azure.Allowed(oid, "Microsoft.ContainerService/managedClusters/"+action, clusterID, true)

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// upgrade makes the configuration one of the next minor version, which is in the store of artifacts
-// too.
+// upgrade sets the next minor version in the configuration, and adds it to the store of artifacts.
 func (w *world) upgrade() {
 	w.t.Helper()
 	w.config = w.configuration(w.kubernetes("1.35.4", "1.35.4"))
@@ -21,7 +20,7 @@ func (w *world) cordoned() bool {
 	return n != nil && n.Spec.Unschedulable
 }
 
-// keepsCordon fails when the Node of a machine whose Kubernetes version changes takes new pods
+// keepsCordon fails if the Node of a machine whose Kubernetes version changes accepts new pods
 // before that change is committed.
 func (w *world) keepsCordon() {
 	healthy, ready := w.cluster.nodes["edge-1"].Status.NodeInfo.KubeletVersion, w.cluster.ready
@@ -43,8 +42,8 @@ func (w *world) keepsCordon() {
 	}
 }
 
-// The Node of a machine whose Kubernetes version changes takes no pods until the change is
-// committed; one that its operator has cordoned takes none afterwards.
+// The Node of a machine whose Kubernetes version changes accepts no pods until the change is
+// committed; one that its operator has cordoned stays cordoned.
 func TestCordon(t *testing.T) {
 	for _, operators := range []bool{false, true} {
 		w := newWorld(t)

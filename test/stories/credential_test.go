@@ -39,7 +39,7 @@ func (w *world) rejected() []history.Rejection {
 	return list
 }
 
-// pointer returns the generation that a pointer leads to.
+// pointer returns the generation of a pointer.
 func (w *world) pointer(name string) string {
 	w.t.Helper()
 	target, err := os.Readlink(filepath.Join(w.root, saved.StateDir, name))
@@ -49,7 +49,7 @@ func (w *world) pointer(name string) string {
 	return filepath.Base(target)
 }
 
-// holds lists the files of the machine that hold a text.
+// holds returns the files of the machine that contain a text.
 func (w *world) holds(text string) []string {
 	w.t.Helper()
 	var found []string
@@ -69,7 +69,7 @@ func (w *world) holds(text string) []string {
 	return found
 }
 
-// tokens returns the files in which tokens are kept.
+// tokens returns the files with cached tokens.
 func (w *world) tokens() []string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.root, saved.RunDir, "token-*.json"))
@@ -94,8 +94,8 @@ func (w *world) kubeletGetsToken() {
 	}
 }
 
-// goesOn fails unless the node is the previously applied one, healthy, with nothing under way and
-// the same kubelet running.
+// goesOn fails unless the previously applied node is healthy, with no transition and the same
+// kubelet running.
 func (w *world) goesOn(applied string, since time.Time) {
 	w.t.Helper()
 	for _, pointer := range []string{"applied", "live"} {
@@ -114,7 +114,7 @@ func (w *world) goesOn(applied string, since time.Time) {
 	}
 }
 
-// secret returns the part of the configuration with another secret.
+// secret returns a change to another secret.
 func (w *world) secret(secret, credential string) func(map[string]any) {
 	return w.azure(func(azure map[string]any) {
 		azure["servicePrincipal"].(map[string]any)["clientSecret"] = secret
@@ -131,8 +131,8 @@ const (
 	wrongSecret = "canary-of-nobody"
 )
 
-// A wrong secret of the same application is refused at once, with what Entra ID says, while kubelet
-// goes on with the one that works. The right one is accepted then, and the old one erased.
+// A wrong secret of the same application is refused at once, with Entra ID's error, while kubelet
+// keeps using the one that works. Then the right one is accepted, and the old one erased.
 func TestWrongSecret(t *testing.T) {
 	t.Parallel()
 	for _, credential := range []string{"token", "certificate"} {
@@ -194,7 +194,7 @@ func (w *world) onlySecret(sim *azuresim.Sim, secret string, gone ...string) {
 	}
 }
 
-// An issuer that is down has refused nothing: the new secret is tried again with the next run.
+// An issuer that is down does not reject the new secret: the next run tries it again.
 func TestIssuerDown(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]azuresim.Fault{
@@ -238,7 +238,7 @@ const (
 	anotherObject = "bbbbbbbb-0000-0000-0000-0000000000f1"
 )
 
-// anotherIdentity returns the configuration of another application, which Entra ID knows.
+// anotherIdentity returns a change to another application, which Entra ID has.
 func (w *world) anotherIdentity(sim *azuresim.Sim) func(map[string]any) {
 	sim.AddApplication(azuresim.Application{ClientID: anotherClient, ObjectID: anotherObject,
 		Secrets: []azuresim.Secret{{Value: newSecret}}})
@@ -252,7 +252,7 @@ func (w *world) anotherIdentity(sim *azuresim.Sim) func(map[string]any) {
 	})
 }
 
-// The API server has the last word on a token: 401 refuses the identity, 403 has recognised it.
+// The API server decides about a token: 401 refuses the identity, 403 has recognized it.
 func TestIdentityOfAnotherTenant(t *testing.T) {
 	w, sim := azureWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -280,7 +280,7 @@ func TestIdentityOfAnotherTenant(t *testing.T) {
 	}
 }
 
-// A certificate that Entra ID no longer accepts is refused like a wrong secret.
+// A certificate that Entra ID does not accept any more is refused like a wrong secret.
 func TestExpiredCertificate(t *testing.T) {
 	w, sim := azureWorld(t)
 	good, goodFile := w.applicationCertificate("good", time.Hour)
@@ -311,15 +311,14 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// certificate returns the part of the configuration with a certificate instead of a secret.
+// certificate returns a change to a certificate instead of a secret.
 func (w *world) certificate(file string) func(map[string]any) {
 	return w.azure(func(azure map[string]any) {
 		azure["servicePrincipal"] = map[string]any{"clientId": clientID, "certificateFile": file}
 	})
 }
 
-// applicationCertificate makes a certificate that ends after the given time, and its file with the
-// key.
+// applicationCertificate creates a certificate with a lifetime, and a file with it and its key.
 func (w *world) applicationCertificate(name string, lifetime time.Duration) (cert, file string) {
 	w.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -345,7 +344,7 @@ func (w *world) applicationCertificate(name string, lifetime time.Duration) (cer
 	return cert, file
 }
 
-// forgetTokens removes kept tokens, so that the next one needs the secret.
+// forgetTokens removes cached tokens, so that the next one needs the secret.
 func (w *world) forgetTokens() error {
 	kept, err := filepath.Glob(filepath.Join(w.root, saved.RunDir, "token*.json"))
 	for _, path := range kept {

@@ -21,7 +21,7 @@ import (
 
 const panicSysctl = "/proc/sys/kernel/panic"
 
-// The daemon joins the cluster, and says READY before it does anything.
+// The daemon joins the cluster, and sends READY before it does anything.
 func TestDaemonJoins(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()
@@ -54,8 +54,8 @@ func TestDaemonJoins(t *testing.T) {
 	})
 }
 
-// An outage that begins before the daemon is restarted: it is in charge at once, tells what drifts,
-// and repairs it, all without a network (M6, M7).
+// The daemon is restarted during an outage: it is in charge at once, reports drift, and repairs it,
+// without a network (M6, M7).
 func TestOutageBeforeRestart(t *testing.T) {
 	for name, silence := range map[string]func(s *serviceStory){
 		"refused":   func(s *serviceStory) { s.cluster.set(func() { s.cluster.down = true }) },
@@ -97,7 +97,7 @@ func TestOutageBeforeRestart(t *testing.T) {
 	}
 }
 
-// A worker that is stuck in a call that never returns is not fed (M5).
+// A worker that hangs in a call stops the watchdog (M5).
 func TestStuckWorker(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -119,8 +119,8 @@ func TestStuckWorker(t *testing.T) {
 	})
 }
 
-// A worker that waits for an API server which swallows everything makes progress all the same: it
-// is fed.
+// A worker that waits for an API server which never answers makes progress nevertheless: the
+// watchdog is fed.
 func TestWaitingWorkerIsFed(t *testing.T) {
 	for name, joined := range map[string]bool{"join": false, "change": true} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestWaitingWorkerIsFed(t *testing.T) {
 	}
 }
 
-// hold takes the lock as another verb does.
+// hold takes the lock like another verb.
 func (s *serviceStory) hold(verb string) (release func()) {
 	s.t.Helper()
 	file, err := os.OpenFile(filepath.Join(s.root, saved.RunDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -169,8 +169,8 @@ func (s *serviceStory) hold(verb string) (release func()) {
 	return func() { file.Close() }
 }
 
-// While another verb is at work the daemon changes nothing, and goes on watching; that is no
-// failure, and no drift that keeps coming back.
+// While another verb runs, the daemon changes nothing and continues to watch; that is neither a
+// failure nor recurring drift.
 func TestBusyLock(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
@@ -195,8 +195,8 @@ func TestBusyLock(t *testing.T) {
 	})
 }
 
-// A second daemon is refused, and says who is the first; the next one after the first has ended is
-// not.
+// A second daemon is refused, with the first one's process; the next one after the first has ended
+// is not.
 func TestSecondDaemon(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -210,7 +210,7 @@ func TestSecondDaemon(t *testing.T) {
 	})
 }
 
-// waiting has the daemon wait for an API server that does not answer: for its join, or for the
+// waiting makes the daemon wait for an API server that does not answer: for its join, or for the
 // proof of a change.
 func (s *serviceStory) waiting(joined bool) {
 	s.t.Helper()
@@ -231,7 +231,7 @@ func (s *serviceStory) waiting(joined bool) {
 	s.cluster.set(func() { silent = false })
 }
 
-// While the daemon waits for a server, other verbs are not refused; and what they do is not undone.
+// While the daemon waits for a server, other verbs are accepted, and their changes are not undone.
 func TestVerbsWhileWaiting(t *testing.T) {
 	for name, joined := range map[string]bool{"join": false, "change": true} {
 		t.Run("bootstrap during a "+name, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestVerbsWhileWaiting(t *testing.T) {
 	}
 }
 
-// What becomes of drift is a policy.
+// The policies for drift.
 func TestPolicies(t *testing.T) {
 	for _, p := range []string{"report", "repair", "off"} {
 		t.Run(p, func(t *testing.T) {
@@ -304,8 +304,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// What another process keeps changing is repaired three times in an hour, in however many
-// processes, and however clean the checks in between are (M8).
+// A resource that another process keeps changing is repaired three times in an hour, by any number
+// of processes and with clean checks in between (M8).
 func TestRepairBudget(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
@@ -359,9 +359,8 @@ func TestRepairBudget(t *testing.T) {
 	})
 }
 
-// A check of a healthy node runs no program, reads no journal, and writes nothing but its own
-// status. It asks for the Node once, and for each unit twice: how it runs, and whether it has
-// drifted.
+// A check of a healthy node runs no program, reads no journal, and writes only its own status. It
+// requests the Node once, and each unit twice: its state, and its drift.
 func TestCheckIsCheap(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -395,7 +394,7 @@ func TestCheckIsCheap(t *testing.T) {
 	})
 }
 
-// What changes after many checks is found, also where only the content of a file is another one.
+// A change after many checks is found, even if only the content of a file differs.
 func TestDriftOfSameSize(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("report"))

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// diagnosis has the provider ask for a diagnosis, and returns the machine's answer.
+// diagnosis requests a diagnosis as the provider, and returns the machine's answer.
 func (s *serviceStory) diagnosis(id, kind string) api.Diagnosed {
 	s.t.Helper()
 	var before int
@@ -42,7 +42,7 @@ func (s *serviceStory) diagnosis(id, kind string) api.Diagnosed {
 }
 
 // A provider gets the report of doctor, and a support bundle that it cannot read, as far as the
-// policy of the machine allows. Once answered, a request is not answered again.
+// machine's policy allows. A request is answered only once.
 func TestDiagnosesItself(t *testing.T) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -95,7 +95,7 @@ func TestDiagnosesItself(t *testing.T) {
 	})
 }
 
-// An answer that does not arrive is given again.
+// An answer that does not arrive is sent again.
 func TestDiagnosisIsDeliveredAgain(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -109,8 +109,8 @@ func TestDiagnosisIsDeliveredAgain(t *testing.T) {
 	})
 }
 
-// What a diagnosis asks is none of the checks of the service, and no sign of life of its worker: a
-// provider that asks has no containerd restarted, and spares no worker that makes no progress.
+// A diagnosis is not a check of the service, and no progress of its worker: a request for one
+// neither restarts containerd nor spares a worker that hangs.
 func TestDiagnosisIsBesideTheWorker(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

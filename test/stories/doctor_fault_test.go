@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-// fault is one thing that is wrong with a machine or its surroundings, and the condition that a
-// person has to be told first.
+// fault is one fault of a machine or its surroundings, and the condition that must be reported
+// first.
 type fault struct {
 	name   string
 	joined bool // planted on a node; else on a machine that is to join

@@ -28,7 +28,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-// patient is a machine on which a fault is planted.
+// patient is a machine with a planted fault.
 type patient struct {
 	*world
 	// facts and examination change what the machine tells of itself, where no file below the root
@@ -41,7 +41,7 @@ type patient struct {
 	both        bool  // over that network where the world's has no such server
 }
 
-// told is a host that says something else.
+// told is a host with other answers.
 type told struct {
 	*host.Host
 	p *patient
@@ -72,7 +72,7 @@ func (m told) Upkeep(ctx context.Context, dirs []string) host.Upkeep {
 	return u
 }
 
-// healthyFiles writes the files that a healthy kernel shows.
+// healthyFiles writes the files of a healthy kernel.
 func (p *patient) healthyFiles() {
 	p.write("/proc/sys/kernel/osrelease", "6.8.0-test\n")
 	p.write("/proc/sys/kernel/hostname", "edge-1\n")
@@ -104,7 +104,7 @@ func (p *patient) stop(unit string) {
 	}
 }
 
-// blackHole is a network on which only small packets arrive: a server behind it never sees a
+// blackHole sets up a network that only passes small packets: a server behind it never sees a
 // handshake of larger ones.
 func (p *patient) blackHole() {
 	server := httptest.NewUnstartedServer(p.cluster.Config.Handler)
@@ -158,7 +158,7 @@ func (n *narrow) Close() error {
 	return n.Listener.Close()
 }
 
-// principal has the machine join as a service principal with a certificate.
+// principal makes the machine join as a service principal with a certificate.
 func (p *patient) principal(lifetime time.Duration) {
 	w, sim := azureWorld(p.t.(*testing.T))
 	p.world, p.both = w, true
@@ -175,7 +175,7 @@ func (p *patient) packages(name, status string) {
 		"\nPackage: "+name+"\nStatus: "+status+"\nVersion: 1\n")
 }
 
-// serves is a service that runs and tells what it does.
+// serves sets up a running service that reports its work.
 func (p *patient) serves(work inspect.Work) {
 	p.t.Helper()
 	listener, err := net.Listen("unix", p.root+inspect.SocketFile)
@@ -189,7 +189,7 @@ func (p *patient) serves(work inspect.Work) {
 	p.t.Cleanup(func() { server.Close() })
 }
 
-// ended returns a certificate that is no longer valid, in PEM, and its key.
+// ended returns an expired certificate, in PEM, and its key.
 func (p *patient) ended(of x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	p.t.Helper()
 	c, key := sign(&of, nil, nil)
@@ -202,7 +202,7 @@ func (p *patient) ended(of x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
-// expire replaces kubelet's certificate by one that has ended.
+// expire replaces kubelet's certificate with an expired one.
 func (p *patient) expire() {
 	c, key := p.ended(x509.Certificate{Subject: pkix.Name{CommonName: "x"}})
 	text, err := x509.MarshalECPrivateKey(key)

@@ -70,7 +70,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Nothing is found where nothing is wrong: before, during and after a join.
+// doctor finds nothing on a healthy machine: before, during and after a join.
 func TestDoctorFindsNothing(t *testing.T) {
 	for _, joined := range []bool{false, true} {
 		p := healthy(t, joined)
@@ -97,7 +97,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	}
 }
 
-// healthy returns a machine with nothing wrong.
+// healthy returns a machine without faults.
 func healthy(t *testing.T, joined bool) *patient {
 	t.Helper()
 	p := &patient{world: newWorld(t)}

@@ -17,8 +17,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// A change of the minor version of Kubernetes moves the pods away first, from a Node that takes no
-// new ones, and takes back the cordon that it has made. No other change does.
+// A change of Kubernetes' minor version first evicts the pods from a cordoned Node, and then
+// removes its own cordon. No other change does.
 func TestDrainsForMinorVersion(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -60,7 +60,7 @@ func TestDrainsForMinorVersion(t *testing.T) {
 	}
 }
 
-// A change that fails after its drain goes back, and the Node takes pods again.
+// A change that fails after its drain is rolled back, and the Node accepts pods again.
 func TestRollbackUncordons(t *testing.T) {
 	t.Parallel()
 	for _, cordoned := range []bool{false, true} {
@@ -83,8 +83,8 @@ func TestRollbackUncordons(t *testing.T) {
 	}
 }
 
-// What changes that could not begin have fetched does not pile up: the machine keeps what is
-// applied and what it would try next.
+// Downloads of changes that could not begin do not accumulate: the machine keeps those of the
+// applied and of the next configuration.
 func TestBlockedChangesAreCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -125,8 +125,8 @@ func (w *world) entries(dir string) []string {
 	return names
 }
 
-// A drain that a disruption budget does not let finish leaves the node on its version, and gives it
-// back to the scheduler. It is no fault of the configuration, which is tried again.
+// A drain that a disruption budget does not let finish leaves the node on its version, and
+// uncordons it. The configuration is not rejected, and is tried again.
 func TestDrainThatCannotFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -182,8 +182,8 @@ func TestDrainThatCannotFinish(t *testing.T) {
 	})
 }
 
-// A pod that nothing would make again blocks a change before any other pod has gone, and is named;
-// so does one with data where the configuration says so. drainOptions has them deleted.
+// A pod that nothing would recreate blocks a change before any other pod is evicted, and is named;
+// so does one with data if the configuration says so. drainOptions deletes them.
 func TestDrainOptions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -227,8 +227,8 @@ func TestDrainOptions(t *testing.T) {
 	}
 }
 
-// Unbootstrap moves every pod away, unless it was told to keep those that nothing replaces, or
-// those that have data on this machine: then it says so, and gives the machine back all the same.
+// Unbootstrap evicts every pod, except, on request, those that nothing replaces or that have data
+// on this machine: it names these, and gives the machine back nevertheless.
 func TestLeaveKeepsPods(t *testing.T) {
 	data := []corev1.Volume{{Name: "data",
 		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}

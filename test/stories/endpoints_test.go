@@ -8,7 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/support"
 )
 
-// endpoints lists what the configuration needs, and why.
+// endpoints lists the endpoints that the configuration needs, and the reasons.
 func TestEndpoints(t *testing.T) {
 	w := newWorld(t)
 	w.config.Artifacts.Directory = ""
@@ -39,7 +39,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// A caller who may read neither the node's records nor its configuration learns that, and not that
+// A caller who may read neither the node's records nor its configuration is told that, and not that
 // the machine has no node.
 func TestEndpointsWithoutRoot(t *testing.T) {
 	w := newWorld(t)

@@ -15,14 +15,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// bad makes whatever kubelet takes so many pods sick in some way.
+// bad makes a kubelet with sickPods unhealthy in some way.
 type bad struct {
 	name   string
 	sicken func(s *serviceStory)
 	reason string // a word of why it is rejected
 }
 
-// sickPods is the maxPods of a kubelet that is sick.
+// sickPods is the maxPods of an unhealthy kubelet.
 const sickPods = "43"
 
 func badOnes() []bad {
@@ -61,8 +61,8 @@ func badOnes() []bad {
 }
 
 // A configuration that does not work is rolled back once, with the reason, and is not tried again
-// until its content changes, also by the next daemon; the node goes on as before, and is watched
-// (B1, R6).
+// until its content changes, not even by the next daemon; the node continues as before, and is
+// checked (B1, R6).
 func TestBadConfiguration(t *testing.T) {
 	for _, b := range badOnes() {
 		t.Run(b.name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
-// A rejected configuration that is followed by the one that is applied is no longer what is wrong.
+// A rejected configuration is not reported any more once the applied one follows it.
 func TestBackToApplied(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -147,8 +147,8 @@ func TestChangedFile(t *testing.T) {
 	})
 }
 
-// A change that waits for its proof is given up when the file is as it was, and the node is as it
-// was.
+// A change that waits for its proof is given up when the file is changed back, and the node is
+// unchanged.
 func TestChangedBack(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -165,7 +165,7 @@ func TestChangedBack(t *testing.T) {
 	})
 }
 
-// A download that fails touches nothing, rejects nothing, and is tried again.
+// A failed download changes nothing, rejects nothing, and is retried.
 func TestFailedDownload(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -212,7 +212,7 @@ func withoutState(tree string) string {
 	return strings.Join(lines, "\n")
 }
 
-// A configuration that cannot be read leaves the node alone: it is watched and repaired as before,
+// A configuration that cannot be read leaves the node alone: it is checked and repaired as before,
 // and the reason is reported until a configuration can be read.
 func TestUnreadable(t *testing.T) {
 	for name, text := range map[string]string{
@@ -245,7 +245,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// A configuration that cannot work on this machine is refused before anything is touched, and told.
+// A configuration that cannot work on this machine is refused before any change, and reported.
 func TestRefusedByPreflight(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -266,8 +266,8 @@ func TestRefusedByPreflight(t *testing.T) {
 	})
 }
 
-// While it cannot be known whether a change works, it is under way; the node is checked all the
-// same, and the change is committed when the API server answers.
+// While the outcome of a change is unknown, it is under way; the node is still checked, and the
+// change is committed when the API server answers.
 func TestUndecided(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -290,7 +290,7 @@ func TestUndecided(t *testing.T) {
 	})
 }
 
-// The name of the machine may change after the join: the Node's does not (m4).
+// The name of the machine may change after the join; the Node's does not (m4).
 func TestRenamed(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		unnamed := func(c map[string]any) { delete(c["agent"].(map[string]any), "nodeName") }

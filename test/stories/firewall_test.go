@@ -39,8 +39,8 @@ func (k *kernel) Rules(table string) (int, error) {
 	return k.tables[table], nil
 }
 
-// DialFrom implements host.Kernel: the metadata service of this machine answers where no table
-// keeps pods from it.
+// DialFrom implements host.Kernel: the metadata service of this machine answers unless a table
+// blocks pods.
 func (k *kernel) DialFrom(context.Context, string, netip.AddrPort) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,7 +76,7 @@ func (k *kernel) change(family, table, name string, do func([]host.FilterRule) [
 
 const ufwRules = "/etc/ufw/user.rules"
 
-// owners returns the firewall's chains and rules as its owner wrote them.
+// owners returns the chains and rules of the firewall's owner.
 func owners() []host.Filter {
 	ssh := []host.FilterRule{{Comment: "ssh", Accepts: true, Handle: 1}}
 	return []host.Filter{
@@ -86,7 +86,7 @@ func owners() []host.Filter {
 	}
 }
 
-// wall has the machine's owner turn on ufw, and a firewall of nftables beside it, before the
+// wall turns on ufw, and a firewall of nftables beside it, as the machine's owner, before the
 // machine joins with network.firewall: manage.
 func (w *world) wall() {
 	w.t.Helper()
@@ -108,7 +108,7 @@ func (w *world) reloadFirewalls() {
 	w.kernel.filters = owners()
 }
 
-// firewallPrograms are nft, ufw and firewall-cmd, as far as the agent uses them.
+// firewallPrograms acts as nft, ufw and firewall-cmd, as far as the agent uses them.
 func (w *world) firewallPrograms(_ context.Context, argv []string) ([]byte, error) {
 	switch argv[0] {
 	case "nft":
@@ -139,7 +139,7 @@ func (w *world) nft(words []string) error {
 	return nil
 }
 
-// ufw keeps a rule as a line of its file.
+// ufw stores a rule as a line of its file.
 func (w *world) ufw(words []string) error {
 	route := slices.Contains(words, "route")
 	words = slices.DeleteFunc(words, func(s string) bool { return s == "route" })
@@ -179,8 +179,8 @@ func (w *world) ufw(words []string) error {
 	return os.WriteFile(filepath.Join(w.root, ufwRules), []byte(rules), 0o644)
 }
 
-// What stops a node's traffic is reported before the join with the commands that cure it; those are
-// run by hand, and then nothing is reported.
+// Rules that block a node's traffic are reported before the join, with the commands that cure it;
+// after these are run by hand, nothing is reported.
 func TestFirewallChecked(t *testing.T) {
 	w := newWorld(t)
 	w.wall()
@@ -221,8 +221,8 @@ func TestFirewallChecked(t *testing.T) {
 	w.same(before)
 }
 
-// A managed firewall is open for the node, again after a reload and when it was turned on later,
-// and in the end it is as it was. What its owner has written meanwhile remains.
+// A managed firewall is open for the node, also after a reload and if it was turned on later, and
+// is restored in the end. Later changes of its owner remain.
 func TestFirewallManaged(t *testing.T) {
 	w := newWorld(t)
 	w.wall()
@@ -289,8 +289,7 @@ func TestFirewallManaged(t *testing.T) {
 	w.same(before)
 }
 
-// Where it cannot be told which firewalls there are, a join or a change that is to open them
-// touches nothing.
+// If the firewalls cannot be determined, a join or a change that must open them changes nothing.
 func TestFirewallUnknown(t *testing.T) {
 	w := newWorld(t)
 	w.wall()
@@ -312,7 +311,7 @@ func TestFirewallUnknown(t *testing.T) {
 	}
 }
 
-// A firewall that is no longer managed is closed again.
+// A firewall that is not managed any more is closed again.
 func TestFirewallNoLongerManaged(t *testing.T) {
 	w := newWorld(t)
 	w.wall()
@@ -328,7 +327,7 @@ func TestFirewallNoLongerManaged(t *testing.T) {
 	}
 }
 
-// The daemon opens a managed firewall again after a reload, whatever its policy for other drift is,
+// The daemon opens a managed firewall again after a reload, whatever its policy for other drift,
 // and a check runs no program.
 func TestFirewallReloaded(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
@@ -362,8 +361,8 @@ func TestFirewallReloaded(t *testing.T) {
 	})
 }
 
-// A check of a node behind a closed firewall runs no program and reads no journal, and the daemon
-// says that the node is healthy, and once what the firewall stops.
+// A check of a node behind a closed firewall runs no program and reads no journal; the daemon
+// reports the node as healthy, and once the traffic that the firewall blocks.
 func TestClosedFirewallIsCheap(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.wall()
@@ -389,8 +388,8 @@ func TestClosedFirewallIsCheap(t *testing.T) {
 	})
 }
 
-// A node keeps pods from the metadata service of its machine: again when the rules were flushed,
-// whatever the drift policy is, until the configuration allows it or the machine leaves.
+// A node blocks its pods from the machine's metadata service, again after a flush of the rules and
+// with any drift policy, until the configuration allows it or the machine leaves.
 func TestMetadataGuard(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-// firewalldWall has the machine's owner start firewalld before the machine joins with
+// firewalldWall starts firewalld, as the machine's owner, before the machine joins with
 // network.firewall: manage.
 func (w *world) firewalldWall() {
 	w.t.Helper()
@@ -27,8 +27,8 @@ func (w *world) firewalldWall() {
 
 func zoneFile(zone string) string { return "/etc/firewalld/zones/" + zone + ".xml" }
 
-// firewallCmd keeps what is in force as rules in the kernel, and what is permanent as lines of the
-// zone's file. To add what is there, or to remove what is not, changes nothing.
+// firewallCmd stores active rules in the kernel, and permanent ones as lines of the zone's file. To
+// add an existing rule, or to remove a missing one, is a no-op.
 func (w *world) firewallCmd(words []string) error {
 	permanent := words[0] == "--permanent"
 	if permanent {
@@ -66,8 +66,8 @@ func (w *world) firewallCmd(words []string) error {
 	return nil
 }
 
-// firewalld lets a node's ports and its bridge pass, now and after a reload, and no network; in the
-// end it is as it was. A wider range of its owner is no drift.
+// firewalld accepts a node's ports and its bridge, now and after a reload, but no network; in the
+// end it is restored. A wider range of its owner is no drift.
 func TestFirewalldManaged(t *testing.T) {
 	w := newWorld(t)
 	w.firewalldWall()

@@ -14,13 +14,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// silent reports whether the provider is called silent.
+// silent reports whether the provider counts as silent.
 func (s *serviceStory) silent() bool {
 	return s.condition("ProviderAnswers").Status == health.False
 }
 
-// A provider that is asked seldom is not silent because one poll was lost, and is when the next one
-// is lost, too.
+// A provider that is polled seldom is not silent after one lost poll, but after two.
 func TestFollowsSeldom(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		seldom := func(c map[string]any) {
@@ -60,7 +59,7 @@ func TestFollowsSeldom(t *testing.T) {
 	})
 }
 
-// A node that does not follow its resource any more misses no provider.
+// A node that does not follow its resource any more reports no missing provider.
 func TestFollowsNoMore(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.offers(s.delivery("8", readyTimeout("1m")))
@@ -93,8 +92,8 @@ func TestFollowsNoMore(t *testing.T) {
 	})
 }
 
-// How a provider is asked is said by what the node runs on, whatever the service reads when it
-// starts: a version that was rolled back, or that this release does not take any more.
+// The polling settings are those of the applied configuration, whatever file the service reads at
+// its start: one that was rolled back, or that this release does not accept any more.
 func TestFollowsAsApplied(t *testing.T) {
 	elsewhere := func(c map[string]any) {
 		c["agent"].(map[string]any)["monitoring"] = map[string]any{"endpoint": "https://wrong.example"}
@@ -139,8 +138,8 @@ func TestFollowsAsApplied(t *testing.T) {
 	})
 }
 
-// A node that has joined by a file is followed as soon as a provider has delivered its
-// configuration, also when that does not work: the next version may.
+// A node that joined by a file is followed as soon as a provider has delivered a configuration,
+// even if that does not work: the next version may.
 func TestFollowsAfterAFile(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -167,7 +166,7 @@ func TestFollowsAfterAFile(t *testing.T) {
 	})
 }
 
-// What another command has applied is how the provider is asked from then on.
+// A configuration that another command has applied sets how the provider is polled from then on.
 func TestFollowsAsAnotherCommandSays(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(time.Minute)

@@ -76,7 +76,7 @@ type provider struct {
 	arcLeft   *api.ArcLeft
 }
 
-// leave answers a machine that leaves.
+// leave answers a leaving machine.
 func (p *provider) leave(w *httptest.ResponseRecorder, r *http.Request) (*http.Response, error) {
 	var ask api.Leave
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
@@ -105,7 +105,7 @@ func (p *provider) leave(w *httptest.ResponseRecorder, r *http.Request) (*http.R
 	return resp, nil
 }
 
-// offers has the provider offer a configuration.
+// offers makes the provider offer a configuration.
 func (p *provider) offers(d change.Delivery) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,8 +272,7 @@ func (p *provider) refresh(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // a recorder takes everything
 }
 
-// monitored is a change of the usual configuration: the node follows its resource, as a service
-// principal.
+// monitored changes the usual configuration: the node follows its resource, as a service principal.
 func monitored(c map[string]any) {
 	c["continuousMonitoring"] = true
 	azure := c["azure"].(map[string]any)
@@ -303,7 +302,7 @@ func (s *serviceStory) following(a *change.Agent, live *service.Live) *service.F
 	return f
 }
 
-// followed is the story of a machine that has joined by a configuration URL and follows.
+// followed runs a story of a machine that has joined by a configuration URL and follows.
 func followed(t *testing.T, tell func(t *testing.T, s *serviceStory, before string)) {
 	t.Helper()
 	story(t, func(t *testing.T, s *serviceStory) {
@@ -318,7 +317,7 @@ func followed(t *testing.T, tell func(t *testing.T, s *serviceStory, before stri
 	})
 }
 
-// What the provider offers is applied within seconds, and what became of it is reported.
+// An offered version is applied within seconds, and its outcome is reported.
 func TestFollows(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -345,8 +344,8 @@ func TestFollows(t *testing.T) {
 	})
 }
 
-// What wears out or changes under a healthy node is reported while it is so: the owner sees it
-// without a shell on the machine. A provider that is silent for long is found by status.
+// Findings on a healthy node are reported while they last, so that the owner sees them without a
+// shell on the machine. status finds a provider that is silent for long.
 func TestFollowsReportsFindings(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		reported := func(name string) func() bool {
@@ -384,7 +383,7 @@ func TestFollowsReportsFindings(t *testing.T) {
 	})
 }
 
-// A version with which nothing on the machine changes only moves the version.
+// A version that changes nothing on the machine only moves the version.
 func TestFollowsAVersionOnly(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		kubelet := s.started()
@@ -398,7 +397,8 @@ func TestFollowsAVersionOnly(t *testing.T) {
 	})
 }
 
-// A version that does not work is rolled back, reported, and not tried again; the next one is.
+// A version that does not work is rolled back, reported, and not tried again; the next one is
+// tried.
 func TestFollowsPastABadVersion(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.onKubelet(func() error {
@@ -426,8 +426,8 @@ func TestFollowsPastABadVersion(t *testing.T) {
 	})
 }
 
-// A kubelet that has ended again and again does not make the one before it wait for its own health:
-// a rollback is over within seconds.
+// A rollback from a crashing kubelet does not make the previous one wait for its own health: it
+// takes seconds.
 func TestFollowsPastACrashingKubelet(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.onKubelet(func() error {
@@ -459,8 +459,8 @@ func TestFollowsPastACrashingKubelet(t *testing.T) {
 	})
 }
 
-// Policies for kinds of things come from the provider, and nothing but what is done about drift
-// changes by them: things of the kind that is to be repaired are, those of others are not.
+// The provider sets drift policies by kind, which change only the reaction to drift: resources of
+// the kind to repair are repaired, others are not.
 func TestFollowsDriftPolicies(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		const file = "/etc/sysctl.d/999-aks-flex-node.conf"
@@ -507,7 +507,7 @@ func TestFollowsDriftPolicies(t *testing.T) {
 	})
 }
 
-// Configurations of another node, or that are none, change nothing, and the node goes on.
+// Configurations of another node, and invalid ones, change nothing, and the node continues.
 func TestFollowsNoNonsense(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		other := s.delivery("8", monitored, func(c map[string]any) {
@@ -534,8 +534,8 @@ func TestFollowsNoNonsense(t *testing.T) {
 	})
 }
 
-// A machine that has got the configuration of another resource of its name is not given back when
-// the former resource is seen to be deleted.
+// A machine that got the configuration of another resource of its name is not wiped when the former
+// resource's deletion is seen.
 func TestFollowsAnotherResource(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		next := s.delivery("9", monitored, readyTimeout("1m"))
@@ -581,8 +581,8 @@ func TestFollowsToTheEnd(t *testing.T) {
 	})
 }
 
-// A provider that cannot have the Node deleted yet is asked again, before the machine gives up what
-// it proves itself with.
+// A provider that cannot delete the Node yet is asked again, before the machine gives up its
+// credentials.
 func TestFollowsToALateEnd(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, before string) {
 		s.cluster.keep = true // no node may delete its own
@@ -610,7 +610,7 @@ func TestFollowsToALateEnd(t *testing.T) {
 	})
 }
 
-// A machine that was off for 40 days learns then that its resource was deleted, and leaves.
+// A machine that was off for 40 days then learns that its resource was deleted, and leaves.
 func TestFollowsADeletionOfLongAgo(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, before string) {
 		s.sleep(2 * time.Minute)
@@ -627,7 +627,7 @@ func TestFollowsADeletionOfLongAgo(t *testing.T) {
 	})
 }
 
-// A version that says to ask elsewhere has the provider be asked there as soon as it is applied.
+// A version with another endpoint makes the agent poll there as soon as it is applied.
 func TestFollowsElsewhere(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		elsewhere := func(c map[string]any) {

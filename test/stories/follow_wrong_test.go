@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// wrongAnswer describes an answer that comes in the place of the provider's, or with its voice.
+// wrongAnswer is an answer of another server, or a wrong one of the provider.
 type wrongAnswer struct {
 	name string
 	// polls and refreshes answer in the place of the provider; nil leaves that to it.
@@ -46,7 +46,7 @@ func instead(
 	}
 }
 
-// endless is a body without an end; slow is one that comes to none.
+// endless is a body without an end; slow is one that never arrives completely.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -81,7 +81,7 @@ func stone(uid string, by keys) string {
 		`"type":"FlexNodeConfigTombstone","info":` + by.stone(uid) + `}]}}`
 }
 
-// untrusted fails as TLS does with a certificate of an unknown authority.
+// untrusted fails like TLS with a certificate of an unknown authority.
 func untrusted(*http.Request) (*http.Response, error) {
 	return nil, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
 }
@@ -97,7 +97,7 @@ func oneStone() func(*http.Request) (*http.Response, error) {
 	}
 }
 
-// bomb is 100 MB of blanks, packed.
+// bomb returns 100 MB of blanks, compressed.
 func bomb() string {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -106,7 +106,7 @@ func bomb() string {
 	return packed.String()
 }
 
-// edited returns a bundle in which a text is another.
+// edited returns a change of a text in a bundle.
 func edited(from, to string) func(*change.Delivery) {
 	return func(d *change.Delivery) {
 		d.Bundle = []byte(strings.Replace(string(d.Bundle), from, to, 1))
@@ -165,8 +165,8 @@ func wrongAnswers() []wrongAnswer {
 	}
 }
 
-// Whatever answers in the place of the provider, or is offered by it, nothing is lost: the node
-// works as before and says why it does not follow, and the next version that is good is applied.
+// With any wrong answer or offer of the provider, or of another server, nothing is lost: the node
+// works as before and reports why it does not follow, and the next valid version is applied.
 func TestFollowsThroughWrongAnswers(t *testing.T) {
 	for _, c := range wrongAnswers() {
 		t.Run(c.name, func(t *testing.T) {
@@ -198,8 +198,8 @@ func TestFollowsThroughWrongAnswers(t *testing.T) {
 	}
 }
 
-// A disk that is full keeps the former bundle whole; when there is room again, the new one is
-// taken.
+// On a full disk the former bundle stays complete; when there is room again, the new one is
+// accepted.
 func TestFollowsOntoAFullDisk(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -216,8 +216,7 @@ func TestFollowsOntoAFullDisk(t *testing.T) {
 	})
 }
 
-// A clock that is a year off holds nothing up: pauses are measured, and versions compared, without
-// it.
+// A clock that is a year off delays nothing: pauses and comparisons of versions do not use it.
 func TestFollowsWithAWrongClock(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -230,7 +229,7 @@ func TestFollowsWithAWrongClock(t *testing.T) {
 	})
 }
 
-// Set implements change.Machine. On a full disk no bundle is written.
+// Set implements change.Machine. On a full disk it writes no bundle.
 func (c *costly) Set(
 	ctx context.Context, change state.Change, content func(string) (io.ReadCloser, error),
 ) error {

@@ -14,8 +14,8 @@ import (
 
 var errKilled = errors.New("killed")
 
-// fuse kills a process at its n-th touch of the machine or the cluster, as SIGKILL does: nothing
-// that the process would do after that is done, no error is handled and nothing is tidied up.
+// fuse kills a process at its n-th touch of the machine or the cluster, like SIGKILL: nothing after
+// that is executed, no error is handled and nothing is cleaned up.
 type fuse struct {
 	mu sync.Mutex
 	// left is the number of touches that are left; negative never kills.
@@ -36,8 +36,8 @@ type process struct {
 	ended    *sync.Cond
 }
 
-// touch is called before each change, and done when the change has returned. In a process that is
-// dead it never returns.
+// touch is called before each change, and done when the change has returned. It never returns to a
+// dead process.
 func (f *fuse) touch(p *process) (done func()) {
 	me := goroutine()
 	f.mu.Lock()
@@ -65,7 +65,7 @@ func (f *fuse) touch(p *process) (done func()) {
 	return func() { f.changed(p, me) }
 }
 
-// changed notes that a change has returned.
+// changed records that a change has returned.
 func (f *fuse) changed(p *process, goroutine string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,9 +75,9 @@ func (f *fuse) changed(p *process, goroutine string) {
 	p.ended.Broadcast()
 }
 
-// rest returns when no change of a dead process is under way any more. What another goroutine had
-// begun when the process died has happened to the machine before that; it must not happen after
-// what is done next.
+// rest returns when no change of a dead process is under way any more. A change that another
+// goroutine had begun when the process died happens before that, and must not happen after the next
+// step of the test.
 func (f *fuse) rest(p *process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +86,7 @@ func (f *fuse) rest(p *process) {
 	}
 }
 
-// goroutine returns the number of the goroutine that calls it.
+// goroutine returns the number of the calling goroutine.
 func goroutine() string {
 	var stack [64]byte
 	n := runtime.Stack(stack[:], false)
@@ -122,11 +122,11 @@ func (f *fuse) running() *process {
 	return f.current
 }
 
-// callerKey is the key of the process that a connection to the cluster was opened by.
+// callerKey is the context key of the process that opened a connection to the cluster.
 type callerKey struct{}
 
-// What a process had begun when it was killed, in whichever goroutine, has ended before anything
-// else is done with the machine, however long it takes; what it would do after that is not done.
+// Changes that a process had begun when it was killed, in any goroutine, end before the test
+// continues, however long they take; none begins after that.
 func TestFuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fuse{left: -1, over: make(chan struct{})}
@@ -158,7 +158,7 @@ func TestFuse(t *testing.T) {
 	})
 }
 
-// killed runs something that is killed at its n-th touch, and reports whether it was: it may have
+// killed runs a process that is killed at its n-th touch, and reports whether it was: it may have
 // ended before.
 func (w *world) killed(t *testing.T, n int, run func() error) bool {
 	t.Helper()
@@ -171,11 +171,11 @@ func (w *world) killed(t *testing.T, n int, run func() error) bool {
 	return err != nil
 }
 
-// long tells that the long forms of the stories are asked for (test/long).
+// long reports whether the long forms of the stories are requested (test/long).
 func long() bool { return os.Getenv("LONG") != "" }
 
-// kills has something killed at each step-th touch from a first one on, or with LONG=1 at each,
-// until it ends before, and returns at how many touches that is.
+// kills kills a run at every step-th touch from a first one on, or with LONG=1 at every one, until
+// the run ends before its kill, and returns the number of touches then.
 func kills(t *testing.T, first, step int, killed func(n int, when string) bool) int {
 	t.Helper()
 	if long() {

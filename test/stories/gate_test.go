@@ -28,7 +28,7 @@ func nodeSetting(key string, value any) func(map[string]any) {
 	return func(c map[string]any) { c["node"].(map[string]any)[key] = value }
 }
 
-// illnesses are one for each condition of the gate that a node can fail after it was changed.
+// illnesses returns one fault for each condition of the gate that a node can fail after a change.
 func illnesses() map[string]illness {
 	reports := func(change func(*corev1.Node)) func(*world) func() {
 		return func(w *world) func() {
@@ -97,7 +97,7 @@ func illnesses() map[string]illness {
 	}
 }
 
-// crashing returns a kubelet that systemd starts again every few milliseconds.
+// crashing returns a kubelet that systemd restarts every few milliseconds.
 func crashing(w *world) func() {
 	ctx, end := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})
@@ -111,7 +111,7 @@ func crashing(w *world) func() {
 	return func() { end(); <-ended }
 }
 
-// Each condition of the gate that fails after a change takes the node back, and is named as the
+// Each condition of the gate that fails after a change rolls the node back, and is named as the
 // reason.
 func TestGate(t *testing.T) {
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// The least readyTimeout that is accepted leaves a kubelet time to prove that it is healthy.
+// The smallest accepted readyTimeout leaves a kubelet time to prove that it is healthy.
 func TestLeastReadyTimeout(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		least := readyTimeout("10s")
@@ -183,8 +183,8 @@ func TestLeastReadyTimeout(t *testing.T) {
 	})
 }
 
-// illWhenChanged makes the node ill whenever kubelet starts with another configuration than that of
-// now.
+// illWhenChanged makes the node ill whenever kubelet starts with another configuration than the
+// present one.
 func (w *world) illWhenChanged(begin func(*world) func()) {
 	healthy, start := kubeletConfig(w.root), w.systemd.OnStart
 	end := func() {}
@@ -200,7 +200,7 @@ func (w *world) illWhenChanged(begin func(*world) func()) {
 	}
 }
 
-// What the machine cannot satisfy is refused before anything is touched (R6, R7).
+// Requirements that the machine cannot meet are refused before any change (R6, R7).
 func TestUnsatisfiable(t *testing.T) {
 	kubelet := func(key string, value any) func(map[string]any) {
 		return func(c map[string]any) {
@@ -251,14 +251,14 @@ func TestUnsatisfiable(t *testing.T) {
 	}
 }
 
-// pods is a capacity.
+// podCapacity returns a capacity of pods.
 func podCapacity(number string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse(number)}
 }
 
-// A gate that stays closed for long asks the cluster less and less often, keeps its connections (to
-// this cluster, which does not speak HTTP/2, more than one), and lists the pods only when all else
-// is well.
+// A gate that stays closed for long queries the cluster less and less often, keeps its connections
+// (more than one to this cluster, which does not support HTTP/2), and lists the pods only when
+// everything else is healthy.
 func TestGateIsGentle(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// NVIDIA's runtime, installed by the owner before or after the join, is a handler of containerd for
-// as long as it is there.
+// NVIDIA's runtime, installed by the owner before or after the join, is a handler of containerd as
+// long as it is installed.
 func TestNvidiaRuntime(t *testing.T) {
 	w := newWorld(t)
 	const runtime, file = "/usr/bin/nvidia-container-runtime", "/etc/containerd/config.toml"

@@ -23,7 +23,7 @@ func (w *world) back(name string) error {
 	})
 }
 
-// states returns the states of the history, the newest first.
+// states returns the states of the history, newest first.
 func (w *world) states() []string {
 	w.t.Helper()
 	past, err := inspect.History(w.t.Context(), &w.agent().Env)
@@ -37,8 +37,8 @@ func (w *world) states() []string {
 	return list
 }
 
-// A rollback has the previous bytes, without any mirror; the configuration that is left is held
-// back from the daemon, until a person asks for it. Going back twice goes forward.
+// A rollback restores the previous bytes, without any mirror; the daemon does not apply the former
+// configuration until a person asks for it. A second rollback goes forward.
 func TestRollBackByHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -102,8 +102,8 @@ func TestRollBackByHand(t *testing.T) {
 	w.same(before)
 }
 
-// A generation with which the node is not healthy any more is left again, and what it went away
-// from is accepted as before.
+// A rollback to a generation that is not healthy any more is rolled back itself, and the
+// configuration it came from is accepted as before.
 func TestRollBackByHandFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -130,9 +130,9 @@ func TestRollBackByHandFails(t *testing.T) {
 	}
 }
 
-// Killed at any write, a rollback by hand ends at one of the two, and the daemon goes no further.
-// The same command finishes it. The long form kills at every write, the short one at every
-// fourteenth.
+// After a kill at any write, a rollback by hand ends at one of the two generations, and the daemon
+// stops there. The same command finishes it. The long form kills at every write, the short one at
+// every fourteenth.
 func TestRollBackByHandKilled(t *testing.T) {
 	t.Parallel()
 	kills(t, 1, 14, func(n int, when string) bool {
@@ -235,8 +235,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A followed node that was rolled back by hand tells its provider, and goes on with the next
-// version.
+// A followed node that was rolled back by hand reports that to its provider, and continues with the
+// next version.
 func TestFollowsAfterRollbackByHand(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
@@ -263,7 +263,7 @@ func TestFollowsAfterRollbackByHand(t *testing.T) {
 	})
 }
 
-// refuse makes a kubelet whose configuration has a text end at its start.
+// refuse makes a kubelet whose configuration contains a text exit at its start.
 func (w *world) refuse(text string) {
 	start := w.systemd.OnStart
 	w.refused = true

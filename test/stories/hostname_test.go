@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Kubelet takes the Node's name from the machine where the two agree. A machine that is renamed
-// later remains the Node that it is: kubelet then receives its name as an argument.
+// Kubelet takes the Node's name from the machine if the two agree. A machine that is renamed later
+// stays the same Node: kubelet then receives its name as an argument.
 func TestRenamedMachine(t *testing.T) {
 	w := newWorld(t)
 	const file, unit = "/proc/sys/kernel/hostname", "/etc/systemd/system/kubelet.service"

@@ -34,7 +34,7 @@ func TestLostCertificate(t *testing.T) {
 	}
 }
 
-// A join that was begun with a CA, and is begun again with another one, trusts only that.
+// A join that was begun with a CA, and is begun again with another one, trusts only the latter.
 func TestJoinForgetsCA(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.newCA("api.example")
@@ -55,8 +55,8 @@ func TestJoinForgetsCA(t *testing.T) {
 	}
 }
 
-// Without its certificate, or its kubeconfig, kubelet goes on until it starts again. The service
-// finds and reports that before.
+// Without its certificate, or its kubeconfig, kubelet works until its next start. The service finds
+// and reports that before.
 func TestFollowsReportsALostCertificate(t *testing.T) {
 	for _, file := range []string{"pki/kubelet-client-current.pem", "kubeconfig"} {
 		t.Run(file, func(t *testing.T) {

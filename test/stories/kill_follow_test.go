@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// The versions that are followed: the pods that a node takes tell which one it runs on.
+// The versions of the resource: the node's max pods identify the one that runs.
 const (
 	versionBefore, podsBefore = "7", 110
 	versionAfter, podsAfter   = "8", 42
@@ -93,7 +93,7 @@ func followedCampaigns() []campaign {
 	}
 }
 
-// delivered returns the configuration that was delivered last, as the daemon reads it.
+// delivered returns the last delivered configuration, as the daemon reads it.
 func (w *world) delivered(ctx context.Context, a *change.Agent) (change.Input, error) {
 	before, err := inspect.Applied(ctx, &a.Env)
 	if err != nil {
@@ -119,7 +119,7 @@ func (w *world) watches(ctx context.Context, a *change.Agent) *service.Watcher {
 	return &service.Watcher{Agent: a, Load: load}
 }
 
-// joinsByURL does what the one command does, and then its service.
+// joinsByURL acts as the one command, and then as its service.
 func (w *world) joinsByURL() error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		if err := change.Receive(ctx, a, w.offer); err != nil {
@@ -129,8 +129,8 @@ func (w *world) joinsByURL() error {
 	})
 }
 
-// takesOffer receives what the provider offers and applies it. That it was rolled back, or is not
-// tried again, is as it should be.
+// takesOffer receives the provider's offer and applies it. It accepts that it was rolled back, or
+// is not tried again.
 func (w *world) takesOffer() error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		in, err := w.delivered(ctx, a)
@@ -161,7 +161,7 @@ func (w *world) seesDeletion() error {
 	})
 }
 
-// reconciles acts as the service does first after a restart.
+// reconciles acts as the service after a restart.
 func (w *world) reconciles() error {
 	if w.bundle() == "" && !w.has(saved.TransitionFile) {
 		return nil // it waits for a configuration
@@ -175,7 +175,7 @@ func (w *world) reconciles() error {
 	return err
 }
 
-// has reports whether the agent has a record of a name.
+// has reports whether the agent has a record with a name.
 func (w *world) has(record string) bool {
 	_, err := os.Stat(filepath.Join(w.root, saved.StateDir, record))
 	return err == nil
@@ -184,7 +184,7 @@ func (w *world) has(record string) bool {
 // isLeaving reports whether the machine is being given back, or was.
 func (w *world) isLeaving() bool { return w.has(saved.TransitionFile) || w.bundle() == "" }
 
-// saysWhich returns an error unless the machine says that it runs on a version, and does.
+// saysWhich returns an error unless the machine runs a version and reports it.
 func (w *world) saysWhich(version string, pods int) error {
 	says, err := os.ReadFile(w.root + saved.StateDir + "/config-version.txt")
 	if err != nil || string(says) != version+"\n" || maxPods(w.root) != fmt.Sprint(pods) {
@@ -194,7 +194,7 @@ func (w *world) saysWhich(version string, pods int) error {
 	return nil
 }
 
-// keepsSecrets returns an error unless credentials.json has the given ones of the node's secrets.
+// keepsSecrets returns an error unless credentials.json has exactly the given secrets of the node.
 func (w *world) keepsSecrets(want ...string) error {
 	kept, err := os.ReadFile(w.root + saved.StateDir + "/credentials.json")
 	for _, secret := range []string{firstSecret, newSecret} {
@@ -205,9 +205,9 @@ func (w *world) keepsSecrets(want ...string) error {
 	return err
 }
 
-// eitherVersion fails unless a machine on which no change is under way any more is one version or
-// the other, and its records say which; while one is under way, its record says between which.
-// config-version.txt follows when the service runs again.
+// eitherVersion fails unless a machine without a transition has one version or the other, and its
+// records name it; during a transition the record must name both. config-version.txt follows when
+// the service runs again.
 func (w *world) eitherVersion(t *testing.T, when string) {
 	t.Helper()
 	record, err := os.ReadFile(w.root + saved.StateDir + "/transition.json")
@@ -228,8 +228,8 @@ func (w *world) eitherVersion(t *testing.T, when string) {
 	}
 }
 
-// providerGoes is eitherVersion, and has the provider be away from then on where the node is under
-// a change that has begun: it must not need it.
+// providerGoes is eitherVersion; it stops the provider if the node is under a change that has
+// begun, which must not need it.
 func (w *world) providerGoes(t *testing.T, when string) {
 	t.Helper()
 	w.eitherVersion(t, when)
@@ -246,8 +246,8 @@ func (w *world) providerGoes(t *testing.T, when string) {
 	w.provider.set(func() { w.provider.down = found && begun })
 }
 
-// asksOnce is an error unless the provider was asked for one version, and for each once but for the
-// attempt that was killed.
+// asksOnce returns an error unless the provider was asked about one version, once for each attempt
+// except the killed one.
 func (w *world) asksOnce() error {
 	w.provider.mu.Lock()
 	defer w.provider.mu.Unlock()

@@ -26,9 +26,9 @@ type campaign struct {
 	killed func(w *world, t *testing.T, when string)
 }
 
-// A run that is killed leaves a machine that the next run finishes or takes back, wherever it was
-// killed: at each change of the machine, of the store and of the Node object. The long form kills
-// at every point, the short one at every tenth, from another first one for each campaign.
+// A killed run leaves a machine that the next run finishes or rolls back, wherever it was killed:
+// at each change of the machine, of the store and of the Node object. The long form kills at every
+// point, the short one at every tenth, from another first one for each campaign.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	for i, c := range append(campaigns(), followedCampaigns()...) {
@@ -110,8 +110,8 @@ func campaigns() []campaign {
 	}
 }
 
-// killedAt runs the campaign's run, killed at its n-th touch, and what follows. It is false when
-// the run has ended before.
+// killedAt runs the campaign's run, killed at its n-th touch, and the run that follows. It returns
+// false if the run ended before.
 func (c campaign) killedAt(t *testing.T, n int, when string) bool {
 	t.Helper()
 	w, before := c.world(t)
@@ -136,7 +136,7 @@ func (c campaign) killedAt(t *testing.T, n int, when string) bool {
 	return true
 }
 
-// world makes the machine on which the campaign begins, and tells how it was before its join.
+// world returns the machine on which the campaign begins, and its state before the join.
 func (c campaign) world(t *testing.T) (w *world, before string) {
 	t.Helper()
 	w = newWorld(t)
@@ -169,8 +169,8 @@ func (w *world) finish(t *testing.T, when string, c campaign, again bool, before
 	w.sameAs(t, when, before)
 }
 
-// wholly fails unless the machine is one generation and nothing else: no drift, nothing under way,
-// and kubelet runs with the files that are there.
+// wholly fails unless the machine is exactly one generation: no drift, no transition, and a kubelet
+// that runs with the present files.
 func (w *world) wholly(t *testing.T, when string) {
 	t.Helper()
 	if report, err := w.drift(false); err != nil || len(report.Changes) > 0 {
@@ -197,7 +197,7 @@ func (w *world) wholly(t *testing.T, when string) {
 	w.reloaded(t, when+" and run again")
 }
 
-// reloaded fails unless systemd has read all that is on disk.
+// reloaded fails unless systemd has read all unit files on disk.
 func (w *world) reloaded(t *testing.T, when string) {
 	t.Helper()
 	if units := w.systemd.NeedReload(); len(units) > 0 {
@@ -205,7 +205,7 @@ func (w *world) reloaded(t *testing.T, when string) {
 	}
 }
 
-// dangling lists the links into the store of artifacts that lead to nothing.
+// dangling returns the dangling links into the store of artifacts.
 func (w *world) dangling() []string {
 	w.t.Helper()
 	var found []string
@@ -236,7 +236,7 @@ func (w *world) sameAs(t *testing.T, when, before string) {
 	}
 }
 
-// refuseChangedKubelet makes a kubelet with another configuration than the one of now end at its
+// refuseChangedKubelet makes a kubelet with another configuration than the present one exit at its
 // start.
 func (w *world) refuseChangedKubelet() {
 	healthy, start := kubeletConfig(w.root), w.systemd.OnStart
@@ -249,7 +249,7 @@ func (w *world) refuseChangedKubelet() {
 	}
 }
 
-// harm changes what the agent has made, as an owner does who forgets whose it is.
+// harm changes resources of the agent, like an owner who forgets whose they are.
 func (w *world) harm() {
 	w.write("/proc/sys/kernel/panic", "0\n")
 	for _, path := range []string{"/usr/local/bin/kubelet", "/var/lib/kubelet/config.yaml"} {

@@ -50,7 +50,7 @@ func (c *cluster) register(root, unit string, info corev1.NodeSystemInfo) error 
 	return nil
 }
 
-// admit is a kubelet that shows tokens: it tries until it is let in.
+// admit acts as a kubelet that uses tokens: it tries until it is admitted.
 func (c *cluster) admit(root string, kubeconfig []byte, name string, info corev1.NodeSystemInfo) {
 	_, rest, _ := strings.Cut(string(kubeconfig), "command: ")
 	command, _, _ := strings.Cut(rest, "\n")
@@ -78,7 +78,7 @@ func (c *cluster) admit(root string, kubeconfig []byte, name string, info corev1
 	}
 }
 
-// add registers a node, or finds it registered, and reports what runs.
+// add registers a node, or finds it registered, and reports its running versions.
 func (c *cluster) add(root, name string, info corev1.NodeSystemInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +122,7 @@ func nodeName(root, unit string) string {
 	return strings.ToLower(strings.TrimSpace(string(name)))
 }
 
-// delayShutdown acts as kubelet where it ends pods before a shutdown: it tells logind to wait.
+// delayShutdown acts as a kubelet that ends pods before a shutdown: it makes logind wait.
 func delayShutdown(root string) error {
 	if !strings.Contains(kubeletConfig(root), `"shutdownGracePeriod": "45s"`) {
 		return nil
@@ -132,7 +132,7 @@ func delayShutdown(root string) error {
 		[]byte("# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=45\n"), 0o644))
 }
 
-// kubeletConfig returns the configuration that kubelet's arguments name.
+// kubeletConfig returns the configuration in kubelet's arguments.
 func kubeletConfig(root string) string {
 	unit, _ := os.ReadFile(filepath.Join(root, "/etc/systemd/system/kubelet.service"))
 	text, _ := os.ReadFile(filepath.Join(root, flag(string(unit), "--config=")))
@@ -149,14 +149,14 @@ func maxPods(root string) string {
 	return value
 }
 
-// flag finds a kubelet flag in its unit.
+// flag returns a kubelet flag in its unit.
 func flag(unit, name string) string {
 	_, rest, _ := strings.Cut(unit, name)
 	value, _, _ := strings.Cut(rest, " ")
 	return strings.TrimSpace(value)
 }
 
-// certify writes what a kubelet writes once its certificate is issued.
+// certify writes the files of a kubelet once its certificate is issued.
 func (c *cluster) certify(dir, name string) error {
 	cert, private := sign(&x509.Certificate{
 		Subject:   pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},

@@ -8,8 +8,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// Labels change on the Node without a restart of kubelet: those that are gone leave it, those of
-// others remain.
+// Labels change on the Node without a restart of kubelet: removed ones leave it, those of others
+// remain.
 func TestLabelsChangeWithoutRestart(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(nodeSetting("labels",
@@ -47,8 +47,8 @@ func TestLabelsChangeWithoutRestart(t *testing.T) {
 	}
 }
 
-// A node may not change its own taints. That they differ is said with the command that the operator
-// runs, and is no drift.
+// A node may not change its own taints. A difference is reported with the command that the operator
+// must run, and is no drift.
 func TestTaintsOfAJoinedNode(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -73,7 +73,7 @@ func TestTaintsOfAJoinedNode(t *testing.T) {
 	w.steady("with other taints")
 }
 
-// What a plan tells is what bootstrap does, on the Node object too.
+// bootstrap does what a plan shows, also on the Node object.
 func TestPlanOfLabels(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

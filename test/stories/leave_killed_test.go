@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// leavingKilledAt returns a node whose unbootstrap was killed at its n-th touch, unless it had
-// ended before, and the state of the machine before it joined.
+// leavingKilledAt returns a node whose unbootstrap was killed at its n-th touch, unless it ended
+// before, and the state of the machine before its join.
 func leavingKilledAt(t *testing.T, n int) (w *world, before string, killed bool) {
 	t.Helper()
 	w = newWorld(t)
@@ -21,8 +21,8 @@ func leavingKilledAt(t *testing.T, n int) (w *world, before string, killed bool)
 	return w, before, w.killed(t, n, w.unbootstrap)
 }
 
-// An unbootstrap that was killed anywhere is finished by the next one, and a bootstrap instead
-// makes the machine a node again.
+// An unbootstrap that was killed anywhere is finished by the next one; a bootstrap instead makes
+// the machine a node again.
 func TestBackFromLeaving(t *testing.T) {
 	t.Parallel()
 	kills(t, 3, 12, func(n int, when string) bool {
@@ -45,8 +45,7 @@ func TestBackFromLeaving(t *testing.T) {
 	})
 }
 
-// An unbootstrap that was killed is finished by the daemon, which never makes the machine a node
-// again.
+// The daemon finishes an unbootstrap that was killed, and never makes the machine a node again.
 func TestLeavingIsFinished(t *testing.T) {
 	t.Parallel()
 	kills(t, 2, 7, func(n int, when string) bool {
@@ -65,8 +64,8 @@ func TestLeavingIsFinished(t *testing.T) {
 	})
 }
 
-// The agent's own service is disabled last: a machine that is rebooted while it is given back has a
-// service that goes on with it.
+// The agent's own service is disabled last: after a reboot during unbootstrap the service finishes
+// it.
 func TestServiceIsDisabledLast(t *testing.T) {
 	t.Parallel()
 	kills(t, 2, 9, func(n int, when string) bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// leave is unbootstrap with a configuration that was given to it.
+// leave runs unbootstrap with a configuration as its argument.
 func (w *world) leave(given *config.Config) (result change.Result, err error) {
 	err = w.run(func(ctx context.Context, a *change.Agent) error {
 		result, err = change.Unbootstrap(ctx, a, given, change.Leave{})
@@ -24,8 +24,8 @@ func (w *world) leave(given *config.Config) (result change.Result, err error) {
 	return result, err
 }
 
-// A machine that leaves after its cluster has got another CA and address deletes its Node all the
-// same: Azure is asked again, or the configuration that is given.
+// A machine that leaves after its cluster has got another CA and address deletes its Node
+// nevertheless: it asks Azure again, or uses the given configuration.
 func TestLeaveAfterClusterHasChanged(t *testing.T) {
 	change := func(w *world) {
 		w.cluster.newCA("api-1.example", "api-2.example")
@@ -67,7 +67,7 @@ func TestLeaveAfterClusterHasChanged(t *testing.T) {
 	})
 }
 
-// left fails unless the machine is as it was and its Node is gone.
+// left fails unless the machine is restored and its Node is gone.
 func (w *world) left(before string) {
 	w.t.Helper()
 	if w.cluster.has("edge-1") {
@@ -76,8 +76,8 @@ func (w *world) left(before string) {
 	w.same(before)
 }
 
-// The secret that enrolled a machine with Arc is not kept, and has expired long ago when it leaves.
-// The configuration that is given to unbootstrap decides who speaks to Azure.
+// The secret that enrolled a machine with Arc is not kept, and has long expired when it leaves. The
+// configuration given to unbootstrap has the credentials for Azure.
 func TestLeaveArcWithAnotherSecret(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		var off atomic.Bool
@@ -127,8 +127,8 @@ func TestLeaveArcWithAnotherSecret(t *testing.T) {
 	}
 }
 
-// What could not be taken back in Azure does not make the machine a node: it can become one again,
-// and can leave again.
+// A failed removal in Azure does not keep the machine a node: it can become one again, and can
+// leave again.
 func TestArcNotLeft(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()
@@ -159,7 +159,7 @@ func TestArcNotLeft(t *testing.T) {
 	w.same(before)
 }
 
-// Records that cannot be read do not prevent leaving: the ledger is all that it takes.
+// Records that cannot be read do not prevent leaving: the ledger is enough.
 func TestLeavesWithoutRecords(t *testing.T) {
 	for _, name := range []string{
 		"bindings.json", "credentials.json", "rejected.json", "transition.json", "generations",

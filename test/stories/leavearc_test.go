@@ -13,7 +13,7 @@ import (
 )
 
 // A machine that was enrolled with Azure Arc, and whose resource was deleted, leaves Arc with the
-// secret that the provider has kept. Where that cannot be done, the provider hears what is left.
+// secret that the provider has kept. If that fails, the provider is told what is left.
 func TestDeletedArcMachineLeaves(t *testing.T) {
 	for name, x := range map[string]struct {
 		secret string
@@ -46,7 +46,7 @@ func TestDeletedArcMachineLeaves(t *testing.T) {
 	}
 }
 
-// arcOfAProvider returns a machine that a provider has join as an Arc machine. The provider keeps a
+// arcOfAProvider returns a machine that a provider joins as an Arc machine. The provider keeps a
 // secret.
 func arcOfAProvider(t *testing.T, secret string) (*world, *azuresim.Sim) {
 	t.Helper()
@@ -74,7 +74,7 @@ func (w *world) joinArc(t *testing.T, sim *azuresim.Sim) {
 	}
 }
 
-// leaveDeleted gives the machine back, since its resource was deleted.
+// leaveDeleted gives the machine back because its resource was deleted.
 func (w *world) leaveDeleted() error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		_, err := change.Unbootstrap(ctx, a, nil, change.Leave{
@@ -96,8 +96,8 @@ func TestArcMachineLeavesByHand(t *testing.T) {
 	}
 }
 
-// A machine that cannot leave Arc and is killed while it removes its records does not say later
-// that it has left: the list of what is left in Azure would lose it.
+// A machine that cannot leave Arc and is killed while it removes its records does not report later
+// that it has left: it would drop out of the list of resources left in Azure.
 func TestKilledAfterArcIsLeft(t *testing.T) {
 	w, sim := arcOfAProvider(t, "")
 	w.joinArc(t, sim)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The log learns the secrets of a configuration that arrives while the agent runs, before anything
-// is done with it.
+// The log redacts the secrets of a configuration that arrives while the agent runs, before anything
+// else is done with it.
 func TestLogLearnsWhatArrives(t *testing.T) {
 	const late = "zzzzzz.zzzzzzzzzzzzzzzz"
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {

@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// personal makes a machine's onboarding that of a person with a login of the Azure CLI, which is
-// valid for valid; it returns the programs that were run as that person.
+// personal sets up onboarding by a person with a login of the Azure CLI, which is valid while valid
+// is true; it returns the programs that were run as that person.
 func (w *world) personal(t *testing.T, valid *bool) *[]string {
 	t.Helper()
 	onboards := w.config
@@ -54,7 +54,7 @@ func (w *world) bootstrapAs(u *host.User) error {
 	})
 }
 
-// Under sudo the login of who has called it onboards the machine, with az run as that person.
+// Under sudo the login of the invoking user onboards the machine; az runs as that user.
 func TestLoginOfTheInvoker(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // root has no Azure CLI
 	w, sim, _ := arcWorld(t, "token")
@@ -66,7 +66,7 @@ func TestLoginOfTheInvoker(t *testing.T) {
 	asked(t, *ran, "ada", w, sim)
 }
 
-// asked checks that Azure was asked with a user's login, and that the machine is enrolled.
+// asked checks that Azure was called with a user's login, and that the machine is enrolled.
 func asked(t *testing.T, ran []string, name string, w *world, sim *azuresim.Sim) {
 	t.Helper()
 	want := "as " + name + " az account get-access-token --output json --resource "
@@ -80,7 +80,7 @@ func asked(t *testing.T, ran []string, name string, w *world, sim *azuresim.Sim)
 	}
 }
 
-// The service, which has no terminal, uses the login of the user whom the configuration names.
+// The service, which has no terminal, uses the login of the user in the configuration.
 func TestLoginOfTheConfiguredUser(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	w, sim, _ := arcWorld(t, "token")
@@ -102,8 +102,8 @@ func TestLoginOfTheConfiguredUser(t *testing.T) {
 	asked(t, *ran, "nobody", w, sim)
 }
 
-// Without a valid login nothing is touched, and the error says why, and how to make one: for the
-// service, which has no user's terminal, root's.
+// Without a valid login nothing is changed, and the error has the reason and the command to log in:
+// for the service, which has no user's terminal, as root.
 func TestNoLogin(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, tt := range map[string]struct {

@@ -15,9 +15,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// A power cut takes with it what a killed run had not synced yet: names that were made, replaced or
-// removed. What is left is finished or given back, as after any kill. The long form cuts at every
-// point, the short one at every fourteenth.
+// A power cut also loses a killed run's writes that were not synced: names that were created,
+// replaced or removed. The rest is finished or given back, as after any kill. The long form cuts at
+// every point, the short one at every fourteenth.
 func TestLostWritesAnywhere(t *testing.T) {
 	t.Parallel()
 	for i, c := range followedCampaigns() {
@@ -29,7 +29,7 @@ func TestLostWritesAnywhere(t *testing.T) {
 	}
 }
 
-// disk forgets, at a power cut, which names were changed since the last sync.
+// disk undoes, at a power cut, the changes of names since the last sync.
 type disk struct {
 	mu       sync.Mutex
 	unsynced []name
@@ -42,7 +42,7 @@ type name struct {
 	was                bool
 }
 
-// cutMachine is a machine whose disk can be cut off.
+// cutMachine is a machine with such a disk.
 type cutMachine struct {
 	change.Machine
 	root string
@@ -66,8 +66,8 @@ func (m *cutMachine) Set(
 	return err
 }
 
-// before returns what a change of a name replaces; no path where none is changed. Of a directory
-// that is removed with all that is in it, only itself comes back.
+// before returns the content that a change of a name replaces; an empty path if no name changes. Of
+// a directory that is removed with its content, only the directory itself comes back.
 func (m *cutMachine) before(c state.Change) (name, error) {
 	path, ok := strings.CutPrefix(string(c.To.Key()), "path:")
 	if !ok || strings.HasPrefix(path, "/run/") || strings.HasPrefix(path, "/proc/") {
@@ -109,8 +109,8 @@ func (m *cutMachine) Flush() error {
 	return nil
 }
 
-// cut brings names back to what they were before they were changed: all that are not synced, or
-// every second one.
+// cut restores names to their content before they were changed: all that are not synced, or every
+// second one.
 func (d *disk) cut(all bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

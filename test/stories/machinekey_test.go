@@ -24,11 +24,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// enrolmentSecret is in each bundle of a URL.
+// enrolmentSecret is the secret in each bundle of a URL.
 const enrolmentSecret = "once"
 
-// signed answers a request with a machine's key that registers it, or that is refused; nil for
-// every other request.
+// signed answers a request that is signed with a machine's key and registers it, or is refused; nil
+// for other requests.
 func (p *provider) signed(r *http.Request, action string) *http.Response {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	registers := action == "registerKey"
@@ -80,7 +80,7 @@ func (p *provider) signed(r *http.Request, action string) *http.Response {
 	return nil
 }
 
-// register registers a key once, by the secret, or by an identity.
+// register registers a key once, with the secret or an identity.
 func (p *provider) register(r *http.Request, key string, ask api.RegisterKey) *http.Response {
 	if p.registers != nil {
 		p.registers()
@@ -118,15 +118,15 @@ func refusal(r *http.Request, status int, code string) *http.Response {
 	return resp
 }
 
-// keyed is a change of the usual configuration, which joins with a bootstrap token: the node
-// follows its resource at the provider's own listener, and has no identity in Azure.
+// keyed changes the usual configuration, which joins with a bootstrap token: the node follows its
+// resource at the provider's own listener, and has no Azure identity.
 func keyed(c map[string]any) {
 	c["continuousMonitoring"] = true
 	at("provider.example")(c)
 }
 
-// A machine whose kubelet is to have a certificate tells the provider, with its key, which identity
-// requests it; one whose kubelet shows a token tells nothing. No token of Azure is shown.
+// A machine whose kubelet will have a certificate reports to the provider, with its key, the
+// identity that requests it; one whose kubelet uses a token reports none. No Azure token is sent.
 func TestTellsItsIdentity(t *testing.T) {
 	for credential, want := range map[string]string{"certificate": objectID, "token": ""} {
 		t.Run(credential, func(t *testing.T) {
@@ -171,8 +171,8 @@ func (w *world) machineKey() string {
 	return key.Thumbprint()
 }
 
-// A node that has joined with a bootstrap token and has no identity in Azure follows its resource:
-// a change of labels, an upgrade, a rollback and the deletion.
+// A node that has joined with a bootstrap token, without an Azure identity, follows its resource: a
+// change of labels, an upgrade, a rollback and the deletion.
 func TestFollowsWithoutAzureIdentity(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()
@@ -241,8 +241,8 @@ func TestFollowsWithoutAzureIdentity(t *testing.T) {
 	})
 }
 
-// A machine that is killed before it has registered its key, or before it has read the answer, goes
-// on with the same key.
+// A machine that is killed before it has registered its key, or before it has read the answer,
+// continues with the same key.
 func TestKilledWhileRegistering(t *testing.T) {
 	t.Parallel()
 	kept := map[bool]int{} // kills at which a key is on disk, by whether it was registered

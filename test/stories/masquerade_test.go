@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// The plan of a join tells of the rules by which pods leave the cluster's network, though the
-// node's own pod subnet is not known yet.
+// The plan of a join shows the rules by which pods leave the cluster's network, although the node's
+// own pod subnet is not known yet.
 func TestPlanOfMasquerading(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(func(c map[string]any) {
@@ -34,8 +34,8 @@ func TestPlanOfMasquerading(t *testing.T) {
 }
 
 // A machine that asks Azure for its cluster learns the network of its pods, which they reach with
-// their own addresses. It stays as it was at the join, and is not learned by a node that joined
-// without; what the configuration says counts.
+// their own addresses. The network stays as at the join, and a node that joined without it does not
+// learn it; the configuration takes precedence.
 func TestPodNetworkOfAzure(t *testing.T) {
 	t.Parallel()
 	network := []string{"10.244.0.0/16"}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// memory is a network in memory: connections to the one address that the stories' API server has.
-// Under testing/synctest its waits let time pass, which those of real sockets do not.
+// memory is a network in memory: connections to the only address of the stories' API server. Under
+// testing/synctest its waits let time pass, unlike those of real sockets.
 type memory struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -18,7 +18,7 @@ type memory struct {
 	open []*buffered
 }
 
-// address is where the API server of every story is.
+// address is the address of every story's API server.
 const address = "127.0.0.1:6443"
 
 func newMemory() *memory {
@@ -35,8 +35,8 @@ func (m *memory) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. It ends every connection: one that a client was still opening when
-// its request was cancelled would remain open.
+// Close implements net.Listener. It closes every connection: one that a client was still opening
+// when its request was cancelled would otherwise remain open.
 func (m *memory) Close() error {
 	m.once.Do(func() { close(m.closed) })
 	m.mu.Lock()
@@ -47,7 +47,7 @@ func (m *memory) Close() error {
 	return nil
 }
 
-// track notes a connection that is to end with the listener.
+// track records a connection to close with the listener.
 func (m *memory) track(conn *buffered) *buffered {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +58,7 @@ func (m *memory) track(conn *buffered) *buffered {
 // Addr implements net.Listener.
 func (m *memory) Addr() net.Addr { return addr(address) }
 
-// dial connects to the listener, as a net.Dialer does.
+// dial connects to the listener, like a net.Dialer.
 func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 	client, end := net.Pipe()
 	server := m.track(buffer(end))
@@ -75,8 +75,8 @@ func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// buffered is a connection that takes what is written to it at once, as a socket does: a server
-// that is in the middle of its handshake hears that the client does not trust it.
+// buffered is a connection that accepts writes at once, like a socket: a server in the middle of
+// its handshake learns that the client does not trust it.
 type buffered struct {
 	net.Conn
 	// caller opened it, of those that can be killed; nil is any other.
@@ -95,7 +95,7 @@ func buffer(conn net.Conn) *buffered {
 	return b
 }
 
-// send passes on what was written until the connection is closed.
+// send forwards written data until the connection is closed.
 func (b *buffered) send() {
 	defer b.Conn.Close()
 	for {
@@ -130,7 +130,7 @@ func (b *buffered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close implements net.Conn: what was written before is still sent.
+// Close implements net.Conn: earlier writes are still sent.
 func (b *buffered) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

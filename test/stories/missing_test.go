@@ -12,11 +12,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// deleteNode deletes the Node as `kubectl delete node` does.
+// deleteNode deletes the Node like `kubectl delete node`.
 func (s *serviceStory) deleteNode() { s.cluster.set(func() { s.cluster.remove("edge-1") }) }
 
-// back fails unless the Node is registered again within the time in which its pods live on, with
-// the pod subnet and labels that it had.
+// back fails unless the Node is registered again while its pods are alive, with its pod subnet and
+// labels.
 func (s *serviceStory) back(when string) {
 	s.t.Helper()
 	took := s.until(30*time.Second, when+": the Node is registered again", s.registered)
@@ -29,8 +29,8 @@ func (s *serviceStory) back(when string) {
 	})
 }
 
-// A deleted Node is found by the watch and registered again while its pods live on, whenever that
-// happens (R1).
+// The watch finds a deleted Node, at any time, and it is registered again while its pods are alive
+// (R1).
 func TestNodeDeleted(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
@@ -54,7 +54,7 @@ func TestNodeDeleted(t *testing.T) {
 	})
 }
 
-// A Node is registered again three times in an hour; then it is only said to be missing.
+// A Node is registered again three times in an hour; then it is only reported as missing.
 func TestNodeDeletedAgainAndAgain(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
@@ -77,8 +77,8 @@ func TestNodeDeletedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// With the policy report a missing Node is said to be missing, within seconds, and nothing is done
-// about it; nor is the API server asked about it again and again.
+// With the policy report a missing Node is reported within seconds, and nothing else is done; the
+// API server gets few requests about it.
 func TestNodeMissingIsReported(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -106,7 +106,7 @@ func TestNodeMissingIsReported(t *testing.T) {
 	})
 }
 
-// An API server that does not answer is not a missing Node, and nothing is repaired for it.
+// An API server that does not answer is not a missing Node, and causes no repair.
 func TestSilenceIsNoDeletion(t *testing.T) {
 	for name, silence := range map[string]func(s *serviceStory, on bool){
 		"refused":   func(s *serviceStory, on bool) { s.cluster.set(func() { s.cluster.down = on }) },
@@ -136,8 +136,8 @@ func TestSilenceIsNoDeletion(t *testing.T) {
 	}
 }
 
-// An unbootstrap that was killed, wherever that was, is finished by the daemon, which then ends; it
-// needs no configuration for that.
+// The daemon finishes an unbootstrap that was killed anywhere, without a configuration, and then
+// ends.
 func TestKilledUnbootstrap(t *testing.T) {
 	for _, n := range []int{0, 3, 9, 20, 40, 60, 80} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestKilledUnbootstrap(t *testing.T) {
 	}
 }
 
-// After an unbootstrap by hand, a daemon that watches leaves the machine alone.
+// After an unbootstrap by hand, a running daemon leaves the machine alone.
 func TestUnbootstrapUnderTheDaemon(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()
@@ -185,7 +185,7 @@ func TestUnbootstrapUnderTheDaemon(t *testing.T) {
 	})
 }
 
-// A generation that is damaged is no reason to keep the machine.
+// A damaged generation does not prevent unbootstrap.
 func TestDamagedGeneration(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()

@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-// The machine's own identity, as a VM of Azure or a machine of Arc has one.
+// The machine's own identity, as of an Azure VM or an Arc machine.
 const (
 	vmClientID = "cccccccc-0000-0000-0000-000000000001"
 	vmObjectID = "cccccccc-0000-0000-0000-0000000000f1"
@@ -35,7 +35,7 @@ type mode struct {
 	another func(azure map[string]any)
 }
 
-// modes lists them; certificate is the file of an application's certificate.
+// modes returns all modes; certificate is the file of an application's certificate.
 func modes(certificate string) []mode {
 	principal := func(secret, credential string) func(map[string]any) {
 		return func(azure map[string]any) {
@@ -100,8 +100,8 @@ type machine struct {
 	ran        []string
 }
 
-// withMachine gives a world of Azure a metadata service, whose identity may join, and the Arc
-// agent. The tests of one process share the way to the metadata service: they cannot be parallel.
+// withMachine gives a world with Azure a metadata service, whose identity may join, and the Arc
+// agent. The tests of one process share the metadata service's address: they cannot be parallel.
 func withMachine(t *testing.T, w *world, sim *azuresim.Sim, off func() bool) *machine {
 	t.Helper()
 	m := &machine{
@@ -124,7 +124,7 @@ func withMachine(t *testing.T, w *world, sim *azuresim.Sim, off func() bool) *ma
 	return m
 }
 
-// identityKey is the key of every managed identity: it takes long to make.
+// identityKey is the key of every managed identity, since it takes long to create.
 var identityKey = sync.OnceValue(func() *rsa.PrivateKey {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -133,7 +133,7 @@ var identityKey = sync.OnceValue(func() *rsa.PrivateKey {
 	return key
 })
 
-// identity makes a managed identity in Azure.
+// identity creates a managed identity in Azure.
 func (m *machine) identity(
 	t *testing.T, sim *azuresim.Sim, authority string,
 ) azuresim.MachineIdentity {
@@ -150,8 +150,8 @@ func (m *machine) identity(
 		ClientID: vmClientID, Key: string(pem.EncodeToMemory(private))}
 }
 
-// ServeHTTP is the metadata service. The library of Azure goes to that of a VM only at its one
-// address, so it is offered as App Service's, which is asked and answers alike.
+// ServeHTTP serves the metadata service. Azure's library reads a VM's only at a fixed address, so
+// this acts as App Service's, which has the same requests and answers.
 func (m *machine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if m.off() {
 		panic(http.ErrAbortHandler)

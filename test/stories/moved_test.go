@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// When the program that kubelet calls for tokens is gone, as when a package has replaced an
-// installation by hand, the next bootstrap has it call the one that runs. After that there is
-// nothing to do, and the machine is given back.
+// If the program that kubelet runs for tokens is gone, as when a package has replaced an
+// installation by hand, the next bootstrap sets the running one. After that there is nothing to do,
+// and the machine can be given back.
 func TestProgramMoved(t *testing.T) {
 	t.Parallel()
 	w, _ := azureWorld(t)

@@ -39,8 +39,8 @@ func (w *world) steady(when string) {
 	}
 }
 
-// A pod network that its DaemonSet installs while bootstrap waits lets the first join succeed, on a
-// cluster that allocates no pod subnets. What becomes of it later is not drift.
+// A pod network that its DaemonSet installs while bootstrap waits makes the first join succeed, on
+// a cluster that allocates no pod subnets. Its later changes are no drift.
 func TestNetworkComesWithKubelet(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()
@@ -87,8 +87,8 @@ func move(t *testing.T, w *world, from, to string) {
 	}
 }
 
-// A network that is installed into the cluster later wins over ours: nothing fights about it,
-// whether it leaves ours alone, renames it as Cilium does, or goes again.
+// A network that is installed into the cluster later takes precedence over ours: nothing changes it
+// back, whether it leaves ours alone, renames it like Cilium, or is removed again.
 func TestNetworkComesLater(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()
@@ -130,8 +130,8 @@ func TestNetworkComesLater(t *testing.T) {
 	w.same(before)
 }
 
-// A network that comes while the node joins, after ours, and renames it as Cilium does, is not
-// fought: neither by the join, which succeeds, nor by what follows.
+// A network that comes after ours while the node joins, and renames ours like Cilium, is left
+// alone: by the join, which succeeds, and afterwards.
 func TestNetworkReplacesOursWhileJoining(t *testing.T) {
 	for name, replace := range map[string]func(*world){
 		"renames": func(w *world) { move(t, w, ours, ours+".cilium_bak") }, // Cilium
@@ -201,8 +201,8 @@ func TestTwoFamilies(t *testing.T) {
 	w.same(before)
 }
 
-// Pod subnets that the machine cannot have, or that are not those which the configuration counts
-// on, are refused with the cure; once it has been cured, the machine joins.
+// Pod subnets that the machine cannot have, or that differ from those in the configuration, are
+// refused with the cure; after the cure the machine joins.
 func TestPodSubnetsAreRefused(t *testing.T) {
 	const off = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 	for name, tt := range map[string]struct {
@@ -258,8 +258,8 @@ func TestPodSubnetsAreRefused(t *testing.T) {
 	}
 }
 
-// A machine whose kernel has learned its default route from a router listens to it also while it
-// forwards IPv6, after each change of the configuration, and is as before when it has left.
+// A machine whose kernel has learned its default route from a router keeps accepting it while it
+// forwards IPv6, after each change of the configuration, and is restored when it has left.
 func TestMachineKeepsItsRouter(t *testing.T) {
 	t.Parallel()
 	const accepts, forwards = "/proc/sys/net/ipv6/conf/eth0.100/accept_ra",
@@ -303,7 +303,7 @@ func TestMachineKeepsItsRouter(t *testing.T) {
 	w.same(before)
 }
 
-// The pod subnet of the configuration comes and goes with it, forward and back.
+// The pod subnet of the configuration is added and removed with it, forward and back.
 func TestPodSubnetChanges(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -347,8 +347,8 @@ func TestPodSubnetChanges(t *testing.T) {
 	configured("10.244.7.0/24")
 }
 
-// A Node that was registered again has other pod subnets: that is a condition and drift, and
-// repaired by everything that makes the node again what it is to be. No change is refused for it.
+// A Node that was registered again has other pod subnets: that is a condition and drift, which
+// every repair of the node fixes. It does not prevent changes.
 func TestPodSubnetsOfANewNode(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// readyWith has the Node be Ready while kubelet has one of these numbers of pods.
+// readyWith makes the Node Ready while kubelet has one of these numbers of pods.
 func (w *world) readyWith(pods ...string) {
 	ready := w.cluster.ready
 	w.cluster.set(func() {
@@ -35,8 +35,8 @@ func (w *world) underWay() string {
 	return string(text)
 }
 
-// A rollback whose gate cannot be passed, since the machine no longer fits what was applied, gives
-// way to the next configuration, for the daemon and for a person, also where the machine is
+// A rollback whose gate cannot pass, since the machine no longer fits the applied configuration,
+// gives way to the next configuration, by the daemon or by a person, even if the machine is
 // restored only then.
 func TestRollbackGivesWay(t *testing.T) {
 	t.Parallel()
@@ -84,7 +84,7 @@ func TestRollbackGivesWay(t *testing.T) {
 	}
 }
 
-// dieRestoring has the process killed when kubelet is started with the restored configuration.
+// dieRestoring kills the process when kubelet is started with the restored configuration.
 func (w *world) dieRestoring() {
 	start, healthy := w.systemd.OnStart, kubeletConfig(w.root)
 	changed := false
@@ -101,8 +101,8 @@ func (w *world) dieRestoring() {
 	}
 }
 
-// A change that takes the place of one which is half on the machine, and fails before it touches
-// anything, leaves the machine as it was applied, not half-way.
+// A change that replaces a half-applied one, and fails before it touches anything, leaves the
+// machine with the applied configuration.
 func TestSupersededChangeThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -141,8 +141,8 @@ func TestSupersededChangeThatFails(t *testing.T) {
 	w.steady("with the applied configuration")
 }
 
-// interruptChanged runs the daemon's reconciliation and cuts it off once kubelet has started with
-// another configuration, as the daemon does for a new one.
+// interruptChanged runs the daemon's reconciliation and interrupts it once kubelet has started with
+// another configuration, like the daemon does for a new one.
 func (w *world) interruptChanged() {
 	w.t.Helper()
 	start, healthy := w.systemd.OnStart, kubeletConfig(w.root)
@@ -163,7 +163,7 @@ func (w *world) interruptChanged() {
 	}
 }
 
-// A Node that cannot be uncordoned keeps its change under way, until it can.
+// A Node that cannot be uncordoned keeps its change under way until it can.
 func TestUncordonIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -192,7 +192,7 @@ func TestUncordonIsTriedAgain(t *testing.T) {
 	w.steady("with the Node uncordoned")
 }
 
-// uncordons reports whether a patch makes a Node schedulable, which a stuck cluster refuses.
+// uncordons reports whether a patch makes a Node schedulable, and refuses it in a stuck cluster.
 func (c *cluster) uncordons(spec map[string]any, w http.ResponseWriter) bool {
 	cordon, ok := spec["unschedulable"]
 	if !c.stuck || !ok || cordon == true {
@@ -202,8 +202,8 @@ func (c *cluster) uncordons(spec map[string]any, w http.ResponseWriter) bool {
 	return true
 }
 
-// A node whose wanted configuration was rejected, or cannot be read, follows its cluster all the
-// same.
+// A node whose desired configuration was rejected, or cannot be read, follows its cluster
+// nevertheless.
 func TestFollowsClusterWhateverIsWanted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -238,8 +238,8 @@ func TestFollowsClusterWhateverIsWanted(t *testing.T) {
 	}
 }
 
-// The applied configuration that fails for a machine with other facts is not a rejected one: the
-// node is as configured, and follows its cluster.
+// The applied configuration is not rejected when it fails on a machine with other facts: the node
+// is as configured, and follows its cluster.
 func TestFactsThatFail(t *testing.T) {
 	t.Parallel()
 	w, sim := azureWorld(t)

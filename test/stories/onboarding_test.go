@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// asDelivered reads the configuration that a provider has delivered, as every command does.
+// asDelivered reads the provider's delivered configuration, like every command.
 func (w *world) asDelivered() change.Input {
 	w.t.Helper()
 	before, err := inspect.Applied(w.t.Context(), &w.agent().Env)
@@ -37,7 +37,7 @@ func (w *world) asDelivered() change.Input {
 	return change.Input{Config: c, Document: document, Origin: "url", Resource: resource}
 }
 
-// receive takes a delivery, and joins with it or does what it asks for.
+// receive takes a delivery, and joins with it or handles its changes.
 func (w *world) receive(d change.Delivery) error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		return change.Receive(ctx, a, d)
@@ -54,7 +54,7 @@ func (w *world) joinAsDelivered() (result change.Result, err error) {
 }
 
 // The secret that enrols an Arc machine comes with the configuration of a flexNodeConfig, and is
-// erased everywhere once the node is healthy, which is no change of the node. To enrol again, the
+// erased everywhere once the node is healthy, without a change of the node. To enrol again, the
 // configuration URL brings it again; to leave, a file.
 func TestOnboardingSecretIsErased(t *testing.T) {
 	w, sim, _ := arcWorld(t, "token")
@@ -108,8 +108,8 @@ func TestOnboardingSecretIsErased(t *testing.T) {
 	w.same(before)
 }
 
-// A join that was interrupted before the machine was enrolled goes on with the secret that is there
-// then: another one makes no other document.
+// A join that was interrupted before the machine was enrolled continues with the present secret:
+// another one makes no other document.
 func TestOnboardingSecretIsReplaced(t *testing.T) {
 	for n := 20; ; n += 5 {
 		w, sim, _ := arcWorld(t, "token")
@@ -146,7 +146,7 @@ func TestOnboardingSecretIsReplaced(t *testing.T) {
 	}
 }
 
-// Killed while it is erased, the secret is erased by the next run.
+// After a kill during its erasure, the next run erases the secret.
 func TestOnboardingSecretIsErasedAfterAKill(t *testing.T) {
 	world := func() *world {
 		w, _, _ := arcWorld(t, "token")

@@ -10,13 +10,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// What machine-id(5) has on the machine of a story, and on another one.
+// The machine-id(5) of a story's machine, and of another one.
 const (
 	ownID      = "3d1219c7c4c5404aaa1f6d2a48adfda4"
 	anothersID = "ffff19c7c4c5404aaa1f6d2a48adffff"
 )
 
-// registered makes a Node that the kubelet of some machine has registered.
+// registered adds a Node that the kubelet of some machine has registered.
 func (c *cluster) registered(name, machineID string) {
 	c.set(func() {
 		c.nodes[name] = &corev1.Node{
@@ -43,8 +43,8 @@ func (w *world) refuses() {
 	}
 }
 
-// A Node of that name that is another machine's is refused before anything is touched; one that
-// this machine has left behind is taken over.
+// A Node of that name of another machine is refused before any change; one that this machine has
+// left behind is taken over.
 func TestNodeOfAnotherMachine(t *testing.T) {
 	w, _ := azureWorld(t)
 	before, touches := w.tree(), w.touched()
@@ -67,7 +67,7 @@ func TestNodeOfAnotherMachine(t *testing.T) {
 	}
 }
 
-// A machine that has no credential before it is enrolled with Arc looks once it is.
+// A machine without a credential before its enrolment with Arc checks once it has one.
 func TestNodeOfAnotherMachineWithArc(t *testing.T) {
 	for _, credential := range []string{"token", "certificate"} {
 		w, _, _ := arcWorld(t, credential)

@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// A paused machine begins no change and no repair, says so to its owner, and goes on when it is
-// resumed, or by itself when the pause ends.
+// A paused machine begins no change and no repair, reports that to its owner, and continues when it
+// is resumed, or when the pause ends.
 func TestPaused(t *testing.T) {
 	for name, resumes := range map[string]bool{"resumed": true, "ended": false} {
 		t.Run(name, func(t *testing.T) {

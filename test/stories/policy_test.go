@@ -14,12 +14,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// providers is a policy with which the stories' providers do all that they did, and more limits.
+// providers returns a policy that allows everything the stories' providers do, and more limits.
 func providers(more string) string {
 	return `{"allow": {"overrides": true, "paths": true}` + more + `}`
 }
 
-// refusedPaths is why a configuration is refused by the policy, by path.
+// refusedPaths returns the paths in a policy's refusal of a configuration.
 func refusedPaths(t *testing.T, err error) (paths []string) {
 	t.Helper()
 	if _, refused := errors.AsType[*change.PolicyError](err); !refused {
@@ -33,8 +33,8 @@ func refusedPaths(t *testing.T, err error) (paths []string) {
 	return paths
 }
 
-// A machine without a policy takes no configuration with overrides or other directories from a
-// provider, and nothing is written; the same as a file that root wrote is applied.
+// A machine without a policy accepts no configuration with overrides or other directories from a
+// provider, and writes nothing; the same in a file of root is applied.
 func TestPolicyAtTheJoin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -101,8 +101,8 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 	w.same(before)
 }
 
-// A version that is left open is held to the minimum as soon as it is known; a policy that has
-// become stricter holds back what was received before.
+// A version that is left open is checked against the minimum as soon as it is known; a stricter
+// policy holds back an earlier delivery.
 func TestPolicyAtTheChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -136,8 +136,8 @@ func TestPolicyAtTheChange(t *testing.T) {
 	}
 }
 
-// What the policy refuses of an offer is reported, and changes nothing; once it is allowed the same
-// offer is applied.
+// A refusal by the policy is reported, and nothing changes; once allowed, the same offer is
+// applied.
 func TestFollowsWithinThePolicy(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -173,8 +173,8 @@ func TestFollowsWithinThePolicy(t *testing.T) {
 	})
 }
 
-// A deletion waits for a person, or is ignored, as the policy says; a policy that cannot be used
-// has it wait. When the policy lets the provider decide, the machine is given back.
+// A deletion waits for a person, or is ignored, according to the policy; with a policy that cannot
+// be used it waits. If the policy lets the provider decide, the machine is given back.
 func TestFollowsToTheEndOfThePolicy(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, before string) {
 		s.sleep(2 * time.Minute)
@@ -211,8 +211,8 @@ func TestFollowsToTheEndOfThePolicy(t *testing.T) {
 	})
 }
 
-// A provider may not go back from an epoch and a version until a person has them forgotten; then it
-// goes on from the ones that it offers next.
+// A provider may not go back from an epoch and a version until a person resets them; then it
+// continues from those that it offers next.
 func TestFollowsBackWhenAPersonSaysSo(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -245,7 +245,7 @@ func TestFollowsBackWhenAPersonSaysSo(t *testing.T) {
 	})
 }
 
-// A machine without a configuration of a provider has nothing to forget.
+// A machine without a provider's configuration has nothing to reset.
 func TestNothingToForget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// A service principal proves itself with the certificate that is of its key, whatever others are in
-// the file, such as that of an issuer which ends before.
+// A service principal uses the certificate of its key, whatever others are in the file, such as an
+// issuer's that expires earlier.
 func TestPrincipalCertificateBehindItsIssuer(t *testing.T) {
 	p := healthy(t, false)
 	p.principal(90 * 24 * time.Hour)
@@ -33,7 +33,7 @@ func TestPrincipalCertificateBehindItsIssuer(t *testing.T) {
 	}
 }
 
-// A pipe in the place of the certificate is reported, and not waited for.
+// A pipe in place of the certificate is reported, and not waited for.
 func TestPrincipalCertificateIsAPipe(t *testing.T) {
 	p := healthy(t, false)
 	p.principal(90 * 24 * time.Hour)
@@ -65,7 +65,7 @@ func (p *patient) principalCredential() health.Diagnosis {
 	return list[at]
 }
 
-// A secret ends on the day that its owner has given.
+// A secret expires on the day that its owner has set.
 func TestPrincipalSecretEndsSoon(t *testing.T) {
 	p := healthy(t, false)
 	p.principal(90 * 24 * time.Hour)
@@ -83,7 +83,7 @@ func TestPrincipalSecretEndsSoon(t *testing.T) {
 	}
 }
 
-// The status of a node, of which its metrics are made, has when its secret ends.
+// The status of a node, from which its metrics are made, has the expiry of its secret.
 func TestStatusHasTheEndOfASecret(t *testing.T) {
 	w, _ := azureWorld(t)
 	ends := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 5)

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 )
 
-// dies has a version applied that takes 42 pods, after which a host answers no more.
+// dies applies a version with 42 pods, after which a host does not answer any more.
 func (s *serviceStory) dies(host string, change ...func(map[string]any)) {
 	s.t.Helper()
 	s.onKubelet(func() error {
@@ -23,9 +23,9 @@ func (s *serviceStory) dies(host string, change ...func(map[string]any)) {
 	s.until(5*time.Minute, "the version is committed", s.versionIs("8"))
 }
 
-// An endpoint that does not answer any more once it is committed does not cut the node off: after a
-// quarter of an hour the provider is asked in the former way too, with the former secret, also by a
-// service that was restarted meanwhile, and what it offers there is applied.
+// An endpoint that stops answering after its commit does not cut the node off: after a quarter of
+// an hour the agent, even of a service restarted meanwhile, also tries the former endpoint with the
+// former secret, and applies what it offers.
 func TestFormerWayToTheProvider(t *testing.T) {
 	for name, restarts := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestFormerWayToTheProvider(t *testing.T) {
 	}
 }
 
-// An endpoint that answers again after the former way was tried is used alone from then on, and the
+// An endpoint that answers again after the former one was tried is used alone from then on, and the
 // former secret is erased.
 func TestNewWayToTheProviderAnswersLate(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
@@ -82,8 +82,8 @@ func TestNewWayToTheProviderAnswersLate(t *testing.T) {
 	})
 }
 
-// A secret is erased when the provider has answered with the next one, and not earlier; a version
-// that changes nothing about that, and comes before, keeps it.
+// A secret is erased only when the provider has accepted the next one; an earlier version that does
+// not change the endpoint keeps it.
 func TestFormerSecretIsErasedLate(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.dies(usualHost, polledWith(newSecret))
@@ -112,8 +112,8 @@ func (s *serviceStory) lacks(secret string) func() bool {
 	}
 }
 
-// A person may go back to the former way while the provider answers on none: with the secret of
-// then, which is the only one that is kept afterwards.
+// A person may roll back to the former endpoint while the provider answers at none: with the former
+// secret, which is the only one that is kept then.
 func TestRollbackToTheFormerWay(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.dies(usualHost, polledWith(newSecret))

@@ -26,7 +26,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// client returns a client that reaches the provider without a network, whatever the proxy.
+// client returns a client that reaches the provider without a network, with any proxy.
 func (w *world) client(func(*http.Request) (*url.URL, error)) *http.Client {
 	c := follow.NewClient(nil, nil)
 	if c.Transport = w.provider; w.provider == nil {
@@ -35,7 +35,7 @@ func (w *world) client(func(*http.Request) (*url.URL, error)) *http.Client {
 	return c
 }
 
-// identity returns the credential of the node's identity: of the machine's Azure, if it has one.
+// identity returns the credential of the node's identity: from the machine's Azure, if it has one.
 func (w *world) identity(c config.Config) (identity.Credential, error) {
 	if w.cluster.azure != nil {
 		return identity.Node(c.Azure, c.ProxyFunc())
@@ -61,14 +61,14 @@ func (p principal) GetToken(
 	return token, nil
 }
 
-// The secret of the node when it has joined, and hosts at which its provider is asked.
+// The secret of the node at its join, and hosts of its provider.
 const (
 	firstSecret = "s3cret~of.the-node"
 	usualHost   = "management.azure.com"
 	wrongHost   = "wrong.example"
 )
 
-// polledWith is a change of the usual configuration: the identity that polls has another secret.
+// polledWith returns a change to another secret of the polling identity.
 func polledWith(secret string) func(map[string]any) {
 	return func(c map[string]any) {
 		monitored(c)
@@ -77,14 +77,14 @@ func polledWith(secret string) func(map[string]any) {
 	}
 }
 
-// at returns a change of the usual configuration: the provider is asked at another host.
+// at returns a change to another host of the provider.
 func at(host string) func(map[string]any) {
 	return func(c map[string]any) {
 		c["agent"].(map[string]any)["monitoring"] = map[string]any{"endpoint": "https://" + host}
 	}
 }
 
-// answersAt has a host answer in the provider's place; nil leaves that to the provider.
+// answersAt sets the answer of a host; nil leaves it to the provider.
 func (p *provider) answersAt(host string, answer func(*http.Request) (*http.Response, error)) {
 	p.set(func() { p.hosts = map[string]func(*http.Request) (*http.Response, error){host: answer} })
 }
@@ -101,7 +101,7 @@ func (s *serviceStory) onTrial(
 	}
 }
 
-// fails returns an answer of a host that is not reached.
+// fails returns the answer of an unreachable host.
 func fails(err error) func(*http.Request) (*http.Response, error) {
 	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
@@ -111,7 +111,7 @@ func (s *serviceStory) versionIs(version string) func() bool {
 	return func() bool { return s.read(saved.StateDir+"/config-version.txt") == version+"\n" }
 }
 
-// failed reports whether the provider was told that a version has failed, and why.
+// failed reports whether the provider was told that a version has failed, and the reason.
 func (s *serviceStory) failed(version, why string) func() bool {
 	return func() bool {
 		c := s.provider.said().Config
@@ -129,8 +129,8 @@ func (w *world) keeps(secret, gone string) {
 	}
 }
 
-// A wrong secret of the identity that polls is refused, though kubelet does not need it: the node
-// goes on as it is, says why, and takes the corrected version.
+// A wrong secret of the polling identity is refused, although kubelet does not need it: the node
+// continues unchanged, reports the reason, and accepts the corrected version.
 func TestWrongPollingSecret(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		kubelet := s.started()
@@ -150,7 +150,7 @@ func TestWrongPollingSecret(t *testing.T) {
 	})
 }
 
-// Entra ID itself refuses the secret, past the tokens that are kept.
+// Entra ID itself refuses the secret, not a cached token.
 func TestWrongPollingSecretAtEntra(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -178,8 +178,8 @@ func TestWrongPollingSecretAtEntra(t *testing.T) {
 	w.keeps(canary, wrongSecret)
 }
 
-// A version with a way to the provider on which the provider refuses the node, or another server
-// answers, is not applied and is reported; the next version is applied.
+// A version with an endpoint at which the provider refuses the node, or another server answers, is
+// not applied and is reported; the next version is applied.
 func TestRefusedByTheProvider(t *testing.T) {
 	for name, c := range map[string]struct {
 		polls func(*http.Request) (*http.Response, error)
@@ -203,7 +203,7 @@ func TestRefusedByTheProvider(t *testing.T) {
 	}
 }
 
-// otherName fails as TLS does with the certificate of another server.
+// otherName fails like TLS with the certificate of another server.
 func otherName(*http.Request) (*http.Response, error) {
 	cert := &x509.Certificate{DNSNames: []string{"other.example"}}
 	return nil, &tls.CertificateVerificationError{
@@ -211,7 +211,7 @@ func otherName(*http.Request) (*http.Response, error) {
 	}
 }
 
-// unreachable returns the ways in which a provider is not reached.
+// unreachable returns the errors of an unreachable provider.
 func unreachable() map[string]error {
 	return map[string]error{
 		"DNS": &net.DNSError{Err: "no such host", Name: wrongHost, IsNotFound: true},
@@ -222,9 +222,8 @@ func unreachable() map[string]error {
 	}
 }
 
-// A version with an endpoint that cannot be reached, or whose identity has no role yet, waits, and
-// is applied once the endpoint answers: nothing is rejected meanwhile, and the agent polls as
-// before.
+// A version with an unreachable endpoint, or whose identity has no role yet, waits, and is applied
+// once the endpoint answers: nothing is rejected meanwhile, and the agent polls as before.
 func TestUnreachableEndpointWaits(t *testing.T) {
 	ways := map[string]func(*http.Request) (*http.Response, error){
 		"no role": instead(403, "application/json", `{"error":{"code":"AuthorizationFailed"}}`),
@@ -249,8 +248,8 @@ func TestUnreachableEndpointWaits(t *testing.T) {
 	}
 }
 
-// A version whose endpoint cannot be reached is replaced by the next one, which comes by the way
-// that works.
+// A version with an unreachable endpoint is replaced by the next one, which comes from the present
+// endpoint.
 func TestWrongEndpointIsCorrected(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.answersAt(wrongHost, fails(unreachable()["DNS"]))
@@ -262,13 +261,13 @@ func TestWrongEndpointIsCorrected(t *testing.T) {
 	})
 }
 
-// asked returns the host that the provider was asked at last.
+// asked returns the last host of the provider that was asked.
 func (s *serviceStory) asked() (host string) {
 	s.provider.set(func() { host = s.provider.host })
 	return host
 }
 
-// A rolled back version has no part in how the provider is asked, and none of its secret remains.
+// A rolled back version does not affect how the provider is polled, and its secret is erased.
 func TestRolledBackWayToTheProvider(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.onKubelet(func() error {
@@ -288,8 +287,8 @@ func TestRolledBackWayToTheProvider(t *testing.T) {
 	})
 }
 
-// A first join needs no provider, and warns of one that does not answer; an identity that is
-// refused ends it before anything is touched.
+// A first join does not need the provider, and warns if that does not answer; a refused identity
+// ends it before any change.
 func TestJoinWithoutAProvider(t *testing.T) {
 	join := func(t *testing.T, secret string) (*world, string, error) {
 		w := newWorld(t)

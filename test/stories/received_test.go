@@ -51,8 +51,8 @@ func (w *world) bundle() string {
 	return string(data)
 }
 
-// A configuration that was delivered is on disk for root alone before anything is touched, is
-// joined with, and goes with the node.
+// A delivered configuration is on disk, for root alone, before any change; the machine joins with
+// it, and it is removed with the node.
 func TestReceive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -86,7 +86,7 @@ func TestReceive(t *testing.T) {
 	w.same(before)
 }
 
-// A node takes no configuration of another node or cluster, and none twice.
+// A node accepts no configuration of another node or cluster, and none twice.
 func TestReceiveOnANode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -126,7 +126,7 @@ func TestReceiveOnANode(t *testing.T) {
 	}
 }
 
-// Killed anywhere, the machine has the whole bundle or none, and gives everything back.
+// After a kill anywhere, the machine has the whole bundle or none, and gives everything back.
 func TestReceiveKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	points := kills(t, 0, 1, func(at int, when string) bool {
@@ -156,7 +156,7 @@ func TestReceiveKilledAnywhere(t *testing.T) {
 	}
 }
 
-// Who interrupts a delivery on a node that was made by a file keeps that file's configuration. On a
+// An interrupted delivery on a node that was made from a file keeps that file's configuration. On a
 // machine that is no node yet, or that follows already, the delivered one remains.
 func TestWithdraw(t *testing.T) {
 	t.Parallel()

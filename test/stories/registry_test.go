@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// What a registry has refused to kubelet's program is a condition of the node, which stays healthy,
-// until it is old.
+// A refusal of a registry to kubelet's program is a condition of the node, which stays healthy,
+// until the refusal is old.
 func TestRegistryRefuses(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

@@ -10,16 +10,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// other returns a configuration that differs from the usual one in what kubelet does.
+// other returns a configuration that differs from the usual one in kubelet's settings.
 func (w *world) other(pods int) config.Config {
 	return w.configuration(func(c map[string]any) {
 		c["node"].(map[string]any)["maxPods"] = pods
 	})
 }
 
-// A change that was killed half-way is never left half-way by the daemon, whatever the
-// configuration file says by then: what was applied before, something else, something that has
-// failed before, or nothing that can be read.
+// The daemon never leaves a change half-applied after a kill, whatever the configuration file
+// contains by then: the previously applied configuration, another one, a failed one, or one that
+// cannot be read.
 func TestHalfChanged(t *testing.T) {
 	t.Parallel()
 	invalid := config.Problems{{Path: "node", Message: "cannot be read"}}
@@ -71,7 +71,7 @@ func TestHalfChanged(t *testing.T) {
 	}
 }
 
-// rejects has a change fail and be rolled back, and returns its configuration.
+// rejects makes a change fail and roll back, and returns its configuration.
 func (w *world) rejects(pods int) config.Config {
 	w.t.Helper()
 	before, start := w.config, w.systemd.OnStart
@@ -85,8 +85,7 @@ func (w *world) rejects(pods int) config.Config {
 	return failing
 }
 
-// A configuration that was rejected is what is wrong with a node only as long as it is the one that
-// is wanted.
+// A rejected configuration counts as a problem of the node only as long as it is the desired one.
 func TestRejectedLongAgo(t *testing.T) {
 	const rejected, well = "Rejected", "AsExpected"
 	tests := map[string]struct {
