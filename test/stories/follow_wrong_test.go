@@ -46,7 +46,7 @@ func instead(
 	}
 }
 
-// endless is a body without an end; slow is one that never arrives completely.
+// endless is a body without an end; slow is one that sends nothing.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {

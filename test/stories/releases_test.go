@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// releases are the artifacts of these stories: small files in the layout of a mirror, and their
+// releases has the artifacts of these stories, small files in the layout of a mirror, and their
 // digests.
 var releases = sync.OnceValues(func() (map[string][]byte, error) {
 	files := map[string][]byte{}

@@ -20,7 +20,7 @@ func rolledBack(err error) bool {
 	return transition.Of(err).Kind == transition.RolledBack
 }
 
-// azureOff switches Azure off, and its metadata services with it.
+// azureOff switches off Azure and its metadata services.
 func azureOff(sim *azuresim.Sim, off *atomic.Bool) {
 	off.Store(true)
 	sim.Adjust(func(k *azuresim.Knobs) {
@@ -45,7 +45,7 @@ func modeWorld(t *testing.T, n int, off *atomic.Bool) (*world, *azuresim.Sim, mo
 	return w, sim, how
 }
 
-// heard makes the Node Ready only once the kubelet that runs has been let in by the API server.
+// heard makes the Node Ready only once the API server has admitted the running kubelet.
 func (w *world) heard() {
 	var admitted atomic.Bool
 	start, ready := w.systemd.OnStart, w.cluster.ready
@@ -59,8 +59,8 @@ func (w *world) heard() {
 	w.cluster.ready = func(name string) bool { return admitted.Load() && ready(name) }
 }
 
-// A change that fails while Azure is switched off goes back in every mode: what that takes is on
-// the machine. kubelet has its previous token, and nothing is under way.
+// A change that fails while Azure is switched off is rolled back in every mode: everything that it
+// takes is on the machine. kubelet has its previous token, and no transition is left.
 func TestGoesBackWithoutAzure(t *testing.T) {
 	for n, how := range modes("") {
 		t.Run(how.name, func(t *testing.T) {
@@ -114,8 +114,8 @@ func TestGoesBackWithoutAzure(t *testing.T) {
 	}
 }
 
-// A kubelet that shows tokens, has none left and gets none, does not keep the machine from going
-// back: the restored node cannot be proved, and works again as soon as its issuer does.
+// A kubelet that uses tokens, and has none and gets none, does not prevent a rollback: the restored
+// node cannot be proved, and works again as soon as its issuer does.
 func TestGoesBackWithoutToken(t *testing.T) {
 	t.Parallel()
 	w, sim := azureWorld(t)
@@ -153,8 +153,8 @@ func TestGoesBackWithoutToken(t *testing.T) {
 	}
 }
 
-// An identity that is known and may do nothing is found out when kubelet uses it. kubelet is back
-// with its former one before anything waits for it, and Azure is not needed for that.
+// An identity without any role is detected when kubelet uses it. kubelet has its former one back
+// before anything waits for it, without Azure.
 func TestGoesBackFromPowerlessIdentity(t *testing.T) {
 	t.Parallel()
 	w, sim := azureWorld(t)
@@ -180,8 +180,8 @@ func TestGoesBackFromPowerlessIdentity(t *testing.T) {
 	}
 }
 
-// A node that is not healthy after it went back is not taken for one whose API server is silent.
-// The rollback remains under way, and is finished once the node is well.
+// A node that is not healthy after a rollback is distinguished from one whose API server is silent.
+// The rollback stays under way, and finishes once the node is healthy.
 func TestRollbackThatIsNotHealthy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

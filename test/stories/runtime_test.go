@@ -15,8 +15,8 @@ import (
 
 const containerd = "unit:containerd.service"
 
-// served returns the answer of the container runtime: it does not answer as often as w.hung says,
-// nor serve kubelet before it was started as often as w.deaf says.
+// served returns the answer of the container runtime: none for the first w.hung calls, and none for
+// kubelet before it was started w.deaf times.
 func (w *world) served(context.Context) error {
 	switch {
 	case w.hung.Add(-1) >= 0:
@@ -28,7 +28,7 @@ func (w *world) served(context.Context) error {
 	return nil
 }
 
-// restarts counts how often containerd is started from now on.
+// restarts counts the starts of containerd from now on.
 func (w *world) restarts() func() int64 {
 	const many = 1 << 20
 	w.deaf.Add(many)
@@ -36,8 +36,8 @@ func (w *world) restarts() func() int64 {
 	return func() int64 { return before - w.deaf.Load() }
 }
 
-// A containerd that runs without its CRI plugin is found, with the cause, and restarted where drift
-// is repaired.
+// A containerd that runs without its CRI plugin is found, with the cause, and restarted if drift is
+// repaired.
 func TestRuntimeWithoutCRI(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -64,7 +64,7 @@ func TestRuntimeWithoutCRI(t *testing.T) {
 	})
 }
 
-// One that comes back so again and again is not restarted for ever.
+// One that repeatedly comes back without it is not restarted for ever.
 func TestRuntimeStaysWithoutCRI(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
@@ -80,8 +80,8 @@ func TestRuntimeStaysWithoutCRI(t *testing.T) {
 	})
 }
 
-// A join restarts it once, says why it has failed if that does not help, and is finished by the
-// next try.
+// A join restarts it once, reports the cause if that does not help, and is finished by the next
+// run.
 func TestRuntimeOfAJoin(t *testing.T) {
 	w := newWorld(t)
 	w.config.Agent.ReadyTimeout = "5s" // of the next try, too, also on a busy machine
@@ -107,7 +107,7 @@ func TestRuntimeOfAJoin(t *testing.T) {
 	}
 }
 
-// A repair by hand restarts it, and so does bootstrap, but not a repair of something else.
+// A repair of it by hand, and bootstrap, restart it, but not a repair of something else.
 func TestRuntimeByHand(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -141,8 +141,8 @@ func TestRuntimeByHand(t *testing.T) {
 	}
 }
 
-// A containerd that hangs is found when it has not answered twice in a row, and restarted where
-// drift is repaired, but not for ever.
+// A hanging containerd is found when it has not answered twice in a row, and restarted if drift is
+// repaired, but not for ever.
 func TestRuntimeHangs(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))

@@ -62,7 +62,7 @@ type serviceStory struct {
 	outcome transition.Outcome
 }
 
-// story tells what happens to a machine on which the daemon runs. The daemon is stopped at its end.
+// story runs a story of a machine with a daemon, which is stopped at its end.
 func story(t *testing.T, tell func(t *testing.T, s *serviceStory)) {
 	t.Helper()
 	t.Parallel()
@@ -84,7 +84,7 @@ func story(t *testing.T, tell func(t *testing.T, s *serviceStory)) {
 	})
 }
 
-// onKubelet has do called whenever kubelet is started from now on.
+// onKubelet calls do whenever kubelet is started from now on.
 func (s *serviceStory) onKubelet(do func() error) {
 	s.set(func() { s.kubelet = append(s.kubelet, do) })
 }
@@ -101,7 +101,7 @@ func (s *serviceStory) kubeletStarts() error {
 	return nil
 }
 
-// started counts how often kubelet is started from now on.
+// started counts the starts of kubelet from now on.
 func (s *serviceStory) started() func() int {
 	n := 0
 	s.onKubelet(func() error { s.set(func() { n++ }); return nil })
@@ -112,7 +112,7 @@ func (s *serviceStory) started() func() int {
 	}
 }
 
-// edit writes the configuration file as the usual one, changed.
+// edit writes the usual configuration file with changes.
 func (s *serviceStory) edit(change ...func(map[string]any)) []byte {
 	s.t.Helper()
 	slow := func(c map[string]any) { c["agent"].(map[string]any)["readyTimeout"] = "1m" }
@@ -126,14 +126,14 @@ func (s *serviceStory) save(text []byte) {
 	s.set(func() { s.file, s.version = text, s.version+1 })
 }
 
-// set changes what the daemon meets.
+// set changes the daemon's surroundings.
 func (s *serviceStory) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// pods, policy and label are changes of the usual configuration.
+// pods, policy and label return changes of the usual configuration.
 func pods(n int) func(map[string]any) {
 	return func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = n }
 }
@@ -146,7 +146,7 @@ func readyTimeout(d string) func(map[string]any) {
 	return func(c map[string]any) { c["agent"].(map[string]any)["readyTimeout"] = d }
 }
 
-// load reads the configuration file as the daemon does.
+// load reads the configuration file like the daemon.
 func (s *serviceStory) load() (change.Input, error) {
 	s.mu.Lock()
 	text, name, origin := s.file, s.host, "file"
@@ -171,7 +171,7 @@ func (s *serviceStory) load() (change.Input, error) {
 	return change.Input{Config: c, Document: document, Origin: origin, Resource: resource}, err
 }
 
-// process returns the agent of the service, with the pauses that it has in the field.
+// process returns the agent of the service, with its usual pauses.
 func (s *serviceStory) process() *change.Agent {
 	a := s.agent()
 	a.Poll, a.Settling, a.InService = 0, 0, true
@@ -191,7 +191,7 @@ func (s *serviceStory) process() *change.Agent {
 	return a
 }
 
-// costly counts what a machine is asked for that costs something.
+// costly counts costly requests to a machine.
 type costly struct {
 	change.Machine
 	service *serviceStory
@@ -228,7 +228,7 @@ func (c *costly) Run(
 	return c.Machine.Run(ctx, limit, secret, argv...)
 }
 
-// start starts the service, as its program does (cmd/aks-flex-node).
+// start starts the service, like its program (cmd/aks-flex-node).
 func (s *serviceStory) start() {
 	s.t.Helper()
 	a := s.process()
@@ -286,7 +286,7 @@ func (s *serviceStory) end() {
 	}
 }
 
-// left fails unless the daemon ends, as there is nothing more for it to do.
+// left fails unless the daemon ends because its work is done.
 func (s *serviceStory) left() {
 	s.t.Helper()
 	s.until(5*time.Minute, "the daemon ends", func() bool {
@@ -313,8 +313,8 @@ func (s *serviceStory) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// rests lets a long time pass in which nothing is to change: half an hour of it, or with LONG=1
-// all, of which each day is thousands of checks and polls.
+// rests lets a long time pass in which nothing must change: half an hour of it, or with LONG=1 all
+// of it, since each day has thousands of checks and polls.
 func (s *serviceStory) rests(d time.Duration) {
 	if !long() {
 		d = min(d, 30*time.Minute)
@@ -335,8 +335,8 @@ func (s *serviceStory) ends() {
 	})
 }
 
-// until lets time pass until something holds, and tells how long it took; a story in which it does
-// not hold within the time given fails.
+// until lets time pass until a condition holds, and returns how long it took; the story fails if it
+// does not hold within the given time.
 func (s *serviceStory) until(within time.Duration, what string, holds func() bool) time.Duration {
 	s.t.Helper()
 	began := time.Now()
@@ -360,10 +360,10 @@ func (s *serviceStory) join() {
 // isReady reports whether the daemon has found the Node Ready.
 func (s *serviceStory) isReady() bool { return s.is().Ready == "True" }
 
-// reverted reports whether the kernel's setting is what another process has made of it.
+// reverted reports whether the kernel's setting is the one of another process.
 func (s *serviceStory) reverted() bool { return s.read(panicSysctl) == "0\n" }
 
-// takes returns a check that kubelet takes so many pods.
+// takes returns a check that kubelet's max pods is a number.
 func (s *serviceStory) takes(pods string) func() bool {
 	return func() bool { return maxPods(s.root) == pods }
 }
@@ -387,7 +387,7 @@ func (s *serviceStory) raw() string {
 	return string(data)
 }
 
-// is the status that the daemon has written last.
+// is returns the status that the daemon wrote last.
 func (s *serviceStory) is() (status inspect.Status) {
 	s.t.Helper()
 	if text := s.raw(); text != "" {
@@ -398,7 +398,7 @@ func (s *serviceStory) is() (status inspect.Status) {
 	return status
 }
 
-// condition is one of the status.
+// condition returns a condition of the status.
 func (s *serviceStory) condition(name string) health.Condition {
 	s.t.Helper()
 	conditions := s.is().Conditions
@@ -409,7 +409,7 @@ func (s *serviceStory) condition(name string) health.Condition {
 	return conditions[i]
 }
 
-// drifts returns the keys of what drifts.
+// drifts returns the keys of drifted resources.
 func (s *serviceStory) drifts() []string {
 	keys := map[string]bool{}
 	for _, d := range s.is().Drift {
@@ -418,8 +418,8 @@ func (s *serviceStory) drifts() []string {
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// healthy fails unless the machine is a node with so many pods, nothing is under way and nothing
-// drifts.
+// healthy fails unless the machine is a node with so many pods, without a transition and without
+// drift.
 func (s *serviceStory) healthy(pods string) {
 	s.t.Helper()
 	s.sleep(2 * time.Minute)
@@ -433,7 +433,7 @@ func (s *serviceStory) healthy(pods string) {
 	}
 }
 
-// dropGeneration removes the resources of the generation that is applied.
+// dropGeneration removes the resources of the applied generation.
 func (s *serviceStory) dropGeneration() {
 	s.t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.root, saved.StateDir, "generations/*/node.json"))

@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// A node on which nothing makes Services work joins; bootstrap warns, and status says what is
-// missing, until something does. The node is healthy all the same: its pods may need none.
+// A node without a proxy for Services joins; bootstrap warns, and status reports what is missing,
+// until it is there. The node is healthy nevertheless: its pods may need none.
 func TestServicesMissing(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.noServices = true
@@ -50,8 +50,8 @@ func TestServicesMissing(t *testing.T) {
 	}
 }
 
-// What makes Services work comes when the Node is Ready: a join waits for it, and warns of nothing.
-// Where they work it asks once, as a change always does.
+// The proxy for Services comes once the Node is Ready: a join waits for it, and warns of nothing.
+// If it is there, the join checks once, like every change.
 func TestServicesComeLate(t *testing.T) {
 	w := newWorld(t)
 	const late = 6
@@ -79,8 +79,8 @@ func TestServicesComeLate(t *testing.T) {
 	}
 }
 
-// The address of the DNS service is what Azure says, else what the cluster says. Where neither says
-// it a join is refused before anything is touched, with what to set; it is never guessed.
+// The address of the DNS service comes from Azure, else from the cluster. Without either a join is
+// refused before any change, with the setting to add; the address is never guessed.
 func TestDNSAddress(t *testing.T) {
 	const azures, clusters, owners = "10.0.0.99", "10.0.0.10", "10.0.0.66"
 	told := func(w *world) string {

@@ -17,16 +17,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/signing/rootkey"
 )
 
-// installation has the keys that sign what the provider of a story offers.
+// installation has the keys that sign the offers of a story's provider.
 var installation = sync.OnceValue(func() keys { return newKeys(nil) })
 
-// keys are a root key, and one that it has certified.
+// keys holds a root key, and a key that it has certified.
 type keys struct {
 	root             *rootkey.Root
 	key, certificate []byte
 }
 
-// newKeys makes a key under a root; under another one for nil.
+// newKeys creates a key under a root; under a new one for nil.
 func newKeys(root *rootkey.Root) keys {
 	must := func(err error) {
 		if err != nil {
@@ -44,7 +44,7 @@ func newKeys(root *rootkey.Root) keys {
 	return k
 }
 
-// certify has the root certify the key at a time.
+// certify certifies the key with the root at a time.
 func (k *keys) certify(at time.Time) {
 	var err error
 	if k.certificate, err = k.root.Certify(k.key, "key", at); err != nil {
@@ -61,7 +61,7 @@ func (k keys) sign(said signing.Statement) *api.Signature {
 	return &api.Signature{Time: said.Time, Signature: signature, Certificate: k.certificate}
 }
 
-// signs signs a bundle, as it is after an edit; one that cannot be read remains.
+// signs signs a bundle, after an edit; one that cannot be read is unchanged.
 func (k keys) signs(t testing.TB, bundle []byte) []byte {
 	t.Helper()
 	content, from, err := config.Covered(bundle)
@@ -97,7 +97,7 @@ func (k keys) stone(uid string) string {
 	return string(text)
 }
 
-// untrusted reports whether the machine says that it does not trust a version.
+// untrusted reports whether the machine reports that it does not trust a version.
 func (s *serviceStory) untrusted(version string) func() bool {
 	return func() bool {
 		c, r := s.condition("ConfigurationAccepted"), s.provider.said().Config
@@ -111,8 +111,8 @@ func (s *serviceStory) trusting() bool {
 	return s.condition("ConfigurationAccepted").Status == health.True && r != nil && r.Failed == nil
 }
 
-// A revision that was changed in the provider's store is refused, and the node goes on as it is.
-// With the row as it was, and the same ETag, it follows.
+// A revision that was changed in the provider's store is refused, and the node stays unchanged.
+// With the original row, and the same ETag, it follows.
 func TestFollowsNoChangedRow(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -132,7 +132,7 @@ func TestFollowsNoChangedRow(t *testing.T) {
 	})
 }
 
-// An old revision that is offered again is refused, though the installation has signed it.
+// An old revision that is offered again is refused, although the installation has signed it.
 func TestFollowsNoReplay(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
@@ -147,8 +147,8 @@ func TestFollowsNoReplay(t *testing.T) {
 	})
 }
 
-// A machine follows every key that the root of its configuration URL has certified, also one whose
-// certificate has expired, and no other. A new URL brings another root.
+// A machine follows every key that the root of its configuration URL has certified, even with an
+// expired certificate, and no other. A new URL brings another root.
 func TestFollowsTheKeysOfItsRoot(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		signed := func(by keys, version string, n int) change.Delivery {
@@ -182,8 +182,8 @@ func TestFollowsTheKeysOfItsRoot(t *testing.T) {
 	})
 }
 
-// The provider is asked at another address only if a revision says so as it was signed, and the
-// provider has answered there (TestUnreachableEndpointWaits).
+// The provider is polled at another address only if a signed revision has it, and the provider has
+// answered there (TestUnreachableEndpointWaits).
 func TestFollowsNoChangedEndpoint(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)

@@ -10,7 +10,7 @@ import (
 )
 
 // A join that is stopped between two changes - by Ctrl-C, by systemctl stop, by an upgrade of the
-// package - goes on at the next run: a unit's file that it has written is its own.
+// package - continues with the next run: a unit file that it has written is its own.
 func TestStoppedJoin(t *testing.T) {
 	for _, last := range []string{
 		"/sysctl.d/999-aks-flex-node.conf", "/containerd.service", "/kubelet.service",

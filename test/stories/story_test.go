@@ -41,8 +41,7 @@ func TestJoinAndLeave(t *testing.T) {
 	}
 }
 
-// Every file that the agent writes and that holds a secret is for root alone, and no secret is in
-// the log.
+// Every file of the agent that holds a secret is for root alone, and no secret is in the log.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(func(c map[string]any) {
@@ -96,7 +95,7 @@ func TestRelabel(t *testing.T) {
 	}
 }
 
-// A cluster that allocates no pod subnet is named as the cause, with what to do.
+// A cluster that allocates no pod subnet is reported as the cause, with the cure.
 func TestNoPodSubnet(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.noCIDR = true
@@ -107,7 +106,7 @@ func TestNoPodSubnet(t *testing.T) {
 	}
 }
 
-// A second verb says who is at work.
+// A second verb reports the one that is running.
 func TestLocked(t *testing.T) {
 	w := newWorld(t)
 	ready := w.cluster.ready
@@ -127,7 +126,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// A machine that may not delete its Node says who can, gives the machine back all the same, and
+// A machine that may not delete its Node reports who can, gives the machine back nevertheless, and
 // fails.
 func TestNodeStays(t *testing.T) {
 	w := newWorld(t)
@@ -143,7 +142,7 @@ func TestNodeStays(t *testing.T) {
 	w.same(before)
 }
 
-// Without its ledger a machine is not touched; forced, only what is as we made it goes.
+// Without its ledger a machine is not touched; forced, only what is unchanged since is removed.
 func TestLostLedger(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -174,8 +173,8 @@ func TestLostLedger(t *testing.T) {
 	}
 }
 
-// A pod network that another program has configured wins: ours stays away, says so, and theirs is
-// as it was.
+// A pod network that another program has configured takes precedence: ours is not installed, which
+// is reported, and theirs stays unchanged.
 func TestForeignNetworkWins(t *testing.T) {
 	w := newWorld(t)
 	w.write("/etc/cni/net.d/05-cilium.conflist", `{"name": "cilium"}`)
@@ -203,8 +202,8 @@ func TestForeignNetworkWins(t *testing.T) {
 	w.same(before)
 }
 
-// A bootstrap token that has expired since the join is not what is wrong with a node that has its
-// certificate.
+// A bootstrap token that has expired since the join is not reported as a problem of a node that has
+// its certificate.
 func TestOldTokenIsNotBlamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -223,7 +222,7 @@ func TestOldTokenIsNotBlamed(t *testing.T) {
 	}
 }
 
-// A CA that is not laid out as we would do it is used as it is: it is no other one the second time.
+// A CA in another layout than ours is used unchanged, and the second run does not see another CA.
 func TestUntidyCA(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.caPEM = []byte("# of the cluster\n" + strings.TrimSpace(string(w.cluster.caPEM)))

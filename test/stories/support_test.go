@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// A node whose branch of Kubernetes gets no more fixes has a warning, and is healthy.
+// A node whose Kubernetes minor version gets no more fixes has a warning, and is healthy.
 func TestEndOfSupport(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

@@ -30,7 +30,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
-// talkative is a host whose services log whatever they know.
+// talkative is a host whose services log every secret they have.
 type talkative struct {
 	*host.Host
 	lines []string
@@ -38,7 +38,7 @@ type talkative struct {
 
 func (m talkative) Journal(context.Context, string, int) []string { return m.lines }
 
-// bundleOf runs the verb, and returns the files by their names.
+// bundleOf runs the verb, and returns the files by name.
 func (w *world) bundleOf(
 	ctx context.Context, lines []string,
 ) (files map[string]string, m redact.Manifest) {
@@ -76,10 +76,10 @@ func (w *world) bundleOf(
 	}
 }
 
-// bird makes a secret that is nowhere else.
+// bird returns a secret that occurs nowhere else.
 func bird(what string) string { return "Canary/" + what + "+" + strings.ToUpper(what) + "=0x7f" }
 
-// plantSecrets puts another secret into each place that has one, and returns them all.
+// plantSecrets puts another secret into each place for one, and returns them all.
 func (w *world) plantSecrets() []string {
 	const pki = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a private key's bytes ", 6)))
@@ -118,7 +118,7 @@ func (w *world) plantSecrets() []string {
 	}
 }
 
-// No secret of the machine is in a support bundle in any encoding, wherever it was, and though the
+// No secret of the machine is in a support bundle in any encoding, wherever it was, even if
 // services have logged it.
 func TestSupportBundleHasNoSecrets(t *testing.T) {
 	w := newWorld(t)
@@ -187,7 +187,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	}
 }
 
-// encodings returns the ways in which a secret may be written.
+// encodings returns the encodings of a secret.
 func encodings(s string) []string {
 	quoted, _ := json.Marshal(s)
 	return []string{s, base64.StdEncoding.EncodeToString([]byte(s)),
@@ -195,7 +195,7 @@ func encodings(s string) []string {
 		hex.EncodeToString([]byte(s)), strings.Trim(string(quoted), `"`)}
 }
 
-// decodedRuns returns all that a text has in base64, decoded at each of four beginnings.
+// decodedRuns returns all base64 in a text, decoded at each of four offsets.
 func decodedRuns(text string) string {
 	var all strings.Builder
 	other := func(r rune) bool {
@@ -215,7 +215,7 @@ func decodedRuns(text string) string {
 	return all.String()
 }
 
-// A bundle is bounded in size and time, and its manifest says what is not in it.
+// A bundle is limited in size and time, and its manifest lists the omissions.
 func TestSupportBundleIsBounded(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -245,8 +245,8 @@ func TestSupportBundleIsBounded(t *testing.T) {
 	w.same(before)
 }
 
-// What lies in a directory of settings and is no file with settings - a pipe without a writer, a
-// socket, a device - delays nothing: the bundle says that it was left out.
+// An object in a directory of settings that is no file with settings - a pipe without a writer, a
+// socket, a device - delays nothing: the bundle reports that it was left out.
 func TestSupportBundleWaitsForNoPipe(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -327,7 +327,7 @@ func withSecret(t *testing.T, name, text, key, secret string) string {
 	return text + "\n" + key + ": " + secret + "\n"
 }
 
-// What a collected file has under the name of a secret is taken out: of 64 random secrets of all
+// Values under the name of a secret are removed from a collected file: of 64 random secrets of all
 // printable characters in each file no six characters remain.
 func TestSupportBundleOfRandomSecrets(t *testing.T) {
 	w := newWorld(t)

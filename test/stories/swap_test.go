@@ -12,8 +12,8 @@ const swapKey = "swap:all"
 // swapped reports whether swap is on.
 func (w *world) swapped() bool { return strings.Contains(w.read("/proc/swaps"), " file ") }
 
-// Swap that is turned on, on a node, is drift; a repair or bootstrap turns it off. What was on
-// before the node is on again after it.
+// Swap that is turned on, on a node, is drift; a repair or bootstrap turns it off. Swap that was on
+// before the join is on again after it.
 func TestSwapThatComesLater(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()
@@ -46,8 +46,8 @@ func TestSwapThatComesLater(t *testing.T) {
 	w.same(before)
 }
 
-// A change to LimitedSwap gives the machine its swap back, which is no drift then, and a change
-// from it takes it away again.
+// A change to LimitedSwap turns the machine's swap on again, which is no drift then; a change from
+// it turns it off.
 func TestLimitedSwap(t *testing.T) {
 	w := newWorld(t)
 	w.write("/sys/fs/cgroup/system.slice/memory.swap.max", "max\n")
@@ -69,7 +69,7 @@ func TestLimitedSwap(t *testing.T) {
 	w.same(before)
 }
 
-// LimitedSwap is refused before anything is touched where the kernel cannot limit it.
+// LimitedSwap is refused before any change if the kernel cannot limit swap.
 func TestLimitedSwapIsRefused(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()
@@ -80,8 +80,8 @@ func TestLimitedSwapIsRefused(t *testing.T) {
 	w.same(before)
 }
 
-// A change that takes away swap which came since is rolled back without it: kubelet would not
-// start.
+// A change that turns off swap which was added since is rolled back without that swap: kubelet
+// would not start.
 func TestRollbackLeavesSwapOff(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

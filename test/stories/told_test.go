@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/metrics"
 )
 
-// metered has the service offer its metrics.
+// metered returns a change with which the service offers its metrics.
 func metered(listen, textfile string) func(map[string]any) {
 	return func(c map[string]any) {
 		c["agent"].(map[string]any)["metrics"] = map[string]any{
@@ -29,8 +29,8 @@ func metered(listen, textfile string) func(map[string]any) {
 	}
 }
 
-// checked returns what a service knows that has joined, was asked to check twice, and has seen a
-// file drift in between.
+// checked returns the live state of a service that has joined, was asked to check twice, and has
+// seen a file drift in between.
 func (w *world) checked(t *testing.T) (*change.Agent, *service.Live) {
 	t.Helper()
 	a := w.agent()
@@ -51,7 +51,7 @@ func (w *world) checked(t *testing.T) (*change.Agent, *service.Live) {
 	return a, live
 }
 
-// get asks an address, or the socket, for the metrics.
+// get requests the metrics at an address, or at the socket.
 func get(t *testing.T, network, address, path string) (int, string) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{
@@ -83,8 +83,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// The service reports what it does and has found to root at its socket, and to Prometheus where the
-// configuration says so. Leaving takes the file away.
+// The service reports its state and findings to root at its socket, and to Prometheus if the
+// configuration says so. Leaving removes the file.
 func TestTells(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,7 +148,7 @@ func TestTells(t *testing.T) {
 	w.same(before)
 }
 
-// A metrics file that the configuration names no longer goes, also when the service does not run.
+// A metrics file that is not configured any more is removed, even if the service does not run.
 func TestMetricsFileMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -167,7 +167,7 @@ func TestMetricsFileMoves(t *testing.T) {
 	}
 }
 
-// A change is not held up by a previous metrics file that cannot be removed.
+// A previous metrics file that cannot be removed does not delay a change.
 func TestMetricsFileStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -223,7 +223,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// How often a machine is checked is what the configuration in force says.
+// The interval of checks is that of the applied configuration.
 func TestCheckInterval(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		every := func(interval string) func(map[string]any) {
@@ -255,7 +255,7 @@ func TestCheckInterval(t *testing.T) {
 	})
 }
 
-// One kind of things can be repaired and another one not be looked at, whatever is done about the
+// One kind of resource can be repaired, and another one not be checked, whatever the policy for the
 // rest.
 func TestDriftPolicies(t *testing.T) {
 	t.Parallel()

@@ -11,9 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// A bootstrap that runs from a program which others can change is refused, with the command that
-// cures it, before it has changed anything: root and kubelet would go on running that program. Once
-// cured it joins. A change of a node that runs is held to the same rule.
+// A bootstrap from a program which others can change is refused, with the command to cure it,
+// before any change: root and kubelet would continue to run that program. After the cure it joins.
+// The same rule holds for a change of a running node.
 func TestProgramOfOthers(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()

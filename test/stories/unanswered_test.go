@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-// mute is a systemd that accepts questions and answers none of them while on says so.
+// mute is a systemd that accepts requests and answers none of them while on is true.
 type mute struct {
 	host.Systemd
 	on func() bool
@@ -35,8 +35,8 @@ func (m *mute) Fragments(ctx context.Context, names []string) (map[string]string
 	return m.Systemd.Fragments(ctx, names)
 }
 
-// A check ends in its time where neither systemd nor the network answers. It finds what has changed
-// on the machine, and says what it could not find out.
+// A check ends in time even if neither systemd nor the network answers. It finds changes on the
+// machine, and reports what it could not determine.
 func TestCheckWithoutAnswers(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -70,7 +70,7 @@ func TestCheckWithoutAnswers(t *testing.T) {
 	})
 }
 
-// A check that fails is reported, too: the previous status is not repeated as if it were current.
+// A failed check is reported, too: the previous status is not repeated as if it were current.
 func TestFailedCheckIsTold(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()

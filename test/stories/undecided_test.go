@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// A control plane that is ill says nothing of a change: it is not rejected, remains under way, and
-// is finished when the cluster is well.
+// A failing control plane does not decide about a change: it is not rejected, stays under way, and
+// is finished when the cluster is healthy.
 func TestChangeOnAnIllCluster(t *testing.T) {
 	t.Parallel()
 	for name, ill := range map[string]struct {
@@ -66,7 +66,7 @@ func TestChangeOnAnIllCluster(t *testing.T) {
 	}
 }
 
-// A lease that is not renewed while the cluster writes is the change's fault.
+// A lease that is not renewed while the cluster accepts writes is the change's fault.
 func TestLeaseExpiresOnAClusterThatWrites(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

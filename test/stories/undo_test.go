@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What others have changed since the join is not lost when the machine leaves: of files and links a
-// copy is kept and named, what cannot be copied is left as it is and named.
+// Others' changes since the join are not lost when the machine leaves: copies of files and links
+// are kept and named; what cannot be copied is left unchanged and named.
 func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()
@@ -67,7 +67,7 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// What a bootstrap that failed was still to touch is not its own: it is not undone later.
+// Resources that a failed bootstrap had not touched yet are not its own, and are not undone later.
 func TestFailedBootstrapForgetsTheRest(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(func(c map[string]any) {

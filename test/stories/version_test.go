@@ -24,8 +24,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// kubernetes is a configuration with a version of Kubernetes, which the store has; "" leaves it
-// open. offered is what the store has then.
+// kubernetes returns a change to a version of Kubernetes, which is in the store; "" leaves it open.
+// offered is the version in the store then.
 func (w *world) kubernetes(version, offered string) func(map[string]any) {
 	return func(c map[string]any) {
 		c["kubernetes"] = map[string]any{}
@@ -46,7 +46,7 @@ func (w *world) kubernetes(version, offered string) func(map[string]any) {
 	}
 }
 
-// kubeletVersion returns the version of the kubelet that is installed.
+// kubeletVersion returns the version of the installed kubelet.
 func (w *world) kubeletVersion() string {
 	target, _ := os.Readlink(filepath.Join(w.root, "/usr/local/bin/kubelet"))
 	text, _ := os.ReadFile(filepath.Join(w.root, target))
@@ -56,13 +56,13 @@ func (w *world) kubeletVersion() string {
 	return "v1.34.4"
 }
 
-// containerdVersion returns the version of the containerd that runs.
+// containerdVersion returns the version of the running containerd.
 func (w *world) containerdVersion() string {
 	return cmp.Or(w.config.Containerd.Version, w.containerd)
 }
 
-// reads runs bootstrap with a document as it is read on this machine: what it leaves open remains
-// as it was resolved. On a machine that is no node the program's defaults count, which are the
+// reads runs bootstrap with a document as read on this machine: settings that it leaves open stay
+// as they were resolved. On a machine that is no node the program's defaults apply, which are the
 // previous ones, if any.
 func (w *world) reads(
 	document map[string]any, defaults *config.Config,
@@ -94,8 +94,8 @@ func (w *world) reads(
 	return result, err
 }
 
-// A version that is left open is the API server's own where its digest is known, else the newest
-// known one that is not newer.
+// A version that is left open is the API server's own if its digest is known, else the newest known
+// one that is not newer.
 func TestVersionFollowsCluster(t *testing.T) {
 	for _, tt := range []struct{ server, want string }{
 		{"v1.36.3", "1.36.3"},
@@ -119,8 +119,8 @@ func TestVersionFollowsCluster(t *testing.T) {
 	}
 }
 
-// What depends on the version of Kubernetes and is left open too follows it: this node gets what
-// goes with its cluster, and keeps it after that.
+// Versions that depend on Kubernetes' and are left open too follow it: this node gets those that
+// work with its cluster, and keeps them.
 func TestOpenVersionsFollowKubernetes(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.version = "v1.36.3"
@@ -147,7 +147,7 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 	}
 }
 
-// What cannot work with the API server is refused before anything is touched, on a machine that is
+// Versions that cannot work with the API server are refused before any change, on a machine that is
 // no node yet and on one that is.
 func TestVersionsThatDoNotWork(t *testing.T) {
 	for _, tt := range []struct{ name, server, kubelet, want string }{
@@ -201,7 +201,7 @@ func (w *world) fails(method, path string) {
 // works ends what fails has begun.
 func (w *world) works() { w.cluster.set(func() { w.cluster.ill = nil }) }
 
-// Another version of kubelet is refused while the API server does not say its own; other changes
+// Another version of kubelet is refused while the API server does not report its own; other changes
 // are made.
 func TestServerVersionUnknown(t *testing.T) {
 	w := newWorld(t)
@@ -230,8 +230,8 @@ func TestServerVersionUnknown(t *testing.T) {
 	}
 }
 
-// A kubelet that is newer than the API server is not committed, and one that the cluster has left
-// behind is found by status. Then other changes, and the way back, are not held up by it.
+// A kubelet that is newer than the API server is not committed, and status finds one that the
+// cluster has left behind. Other changes, and the rollback, are not delayed by it.
 func TestVersionsOfANode(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -255,7 +255,7 @@ func TestVersionsOfANode(t *testing.T) {
 	}
 }
 
-// The service asks for the API server's version once an hour.
+// The service requests the API server's version once an hour.
 func TestServerVersionIsKept(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -279,8 +279,8 @@ func TestServerVersionIsKept(t *testing.T) {
 	})
 }
 
-// The version that an owner left open remains as it was resolved: when the cluster is upgraded,
-// when the program's defaults change, and when other settings change.
+// The version that an owner left open stays as it was resolved: when the cluster is upgraded, when
+// the program's defaults change, and when other settings change.
 func TestOpenVersionRemains(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.version = "v1.34.4"

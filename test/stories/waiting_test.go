@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// waits reports whether the status has a change that waits, with a reason and a text.
+// waits reports whether the status has a waiting change with a reason and a text.
 func (s *serviceStory) waits(reason, text string) func() bool {
 	return func() bool {
 		c := s.condition(health.NoChangeWaiting)
@@ -22,7 +22,7 @@ func (s *serviceStory) waits(reason, text string) func() bool {
 	}
 }
 
-// nothingWaits reports whether the status has no change that waits.
+// nothingWaits reports whether the status has no waiting change.
 func (s *serviceStory) nothingWaits() bool {
 	return s.condition(health.NoChangeWaiting).Status == health.True
 }
@@ -42,8 +42,8 @@ func (s *serviceStory) minor() []func(map[string]any) {
 	}}
 }
 
-// blocked has the service drain the Node, on which a budget keeps a pod, until the drain runs out
-// of time.
+// blocked makes the service drain the Node, on which a budget keeps a pod, until the drain times
+// out.
 func (s *serviceStory) blocked() {
 	s.t.Helper()
 	s.join()
@@ -56,7 +56,7 @@ func (s *serviceStory) blocked() {
 	})
 }
 
-// A drain that a budget blocks cordons the Node once an hour, and the node says what it waits for.
+// A drain that a budget blocks cordons the Node once an hour, and the node reports the budget.
 func TestDrainBlocked(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.blocked()
@@ -92,7 +92,7 @@ func TestDrainBlocked(t *testing.T) {
 	})
 }
 
-// A change goes on within a minute after its pods may move away.
+// A change continues within a minute once its pods may be evicted.
 func TestDrainUnblocked(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.blocked()
@@ -106,7 +106,7 @@ func TestDrainUnblocked(t *testing.T) {
 	})
 }
 
-// Where a webhook refuses dry runs only the hourly attempt is left.
+// If a webhook refuses dry runs, only the hourly attempt is left.
 func TestDrainUnasked(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.blocked()
@@ -160,7 +160,7 @@ func TestDrainBlockedOvertaken(t *testing.T) {
 	}
 }
 
-// without removes kubelet of a version from the directory that artifacts come from.
+// without removes a version of kubelet from the directory of artifacts.
 func (s *serviceStory) without(version string) func(map[string]any) {
 	return func(map[string]any) {
 		file := filepath.Join(s.store, "dl.k8s.io/v"+version+"/bin/linux/"+runtime.GOARCH+"/kubelet")
@@ -170,7 +170,7 @@ func (s *serviceStory) without(version string) func(map[string]any) {
 	}
 }
 
-// A change whose download fails names it, and is applied once it is there.
+// A change whose download fails names the artifact, and is applied once that is there.
 func TestDownloadFailed(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
@@ -186,7 +186,7 @@ func TestDownloadFailed(t *testing.T) {
 	})
 }
 
-// A join whose download fails names it, not the services that cannot run without it.
+// A join whose download fails names the artifact, not the services that cannot run without it.
 func TestJoinWithoutDownload(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(s.without("1.34.4"))
@@ -224,7 +224,7 @@ func TestBootstrapWithoutDownload(t *testing.T) {
 	}
 }
 
-// A change waits for its maintenance window, and says so, in the report too.
+// A change waits for its maintenance window, and reports that, also to the provider.
 func TestWindowClosed(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		opens := time.Now().UTC().Add(time.Hour).Truncate(time.Minute)
@@ -257,7 +257,7 @@ func TestWindowClosed(t *testing.T) {
 	})
 }
 
-// A change whose proof an API server does not give waits for that.
+// A change whose proof an API server does not give waits for it.
 func TestProofWaits(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.waiting(true)
@@ -271,7 +271,7 @@ func TestProofWaits(t *testing.T) {
 	})
 }
 
-// A drain that takes long says meanwhile which budget blocks it.
+// A long drain reports the budget that blocks it meanwhile.
 func TestDrainBlockedIsTold(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.cluster.run("db")

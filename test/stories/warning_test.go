@@ -11,8 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// service runs the agent as its own service does: unattended, and the log has all that is to be
-// known.
+// service runs the agent as its own service does: unattended, with the log as its only output.
 func (w *world) service(do func(context.Context, *change.Agent) error) error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		a.InService = true
@@ -32,7 +31,7 @@ func (w *world) warned(text string) int {
 	return n
 }
 
-// What a person at a terminal would be warned of, the journal of the service has, and has once.
+// Warnings for a person at a terminal are also in the journal of the service, once.
 func TestWarningsReachTheLog(t *testing.T) {
 	w := newWorld(t)
 	reconcile := func(ctx context.Context,

@@ -1,6 +1,6 @@
-// Package stories tells what happens to a machine, in process and without root: the agent's verbs
-// on a temporary root, with a fake systemd and kernel, a small API server, and a fuse that kills a
-// run at its n-th touch of the machine.
+// Package stories tests the life of a machine, in process and without root: the agent's verbs on a
+// temporary root, with a fake systemd and kernel, a small API server, and a fuse that kills a run
+// at its n-th touch of the machine.
 package stories
 
 import (
@@ -103,7 +103,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// emptyWorld makes a machine without anything, and its cluster.
+// emptyWorld returns an empty machine and its cluster.
 func emptyWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, root: tempDir(t), cluster: newCluster(t),
@@ -123,7 +123,7 @@ func emptyWorld(t testing.TB) *world {
 	return w
 }
 
-// newWorld makes a machine on which others have left things too, and which is to join.
+// newWorld returns a machine with others' files on it, which will join.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := emptyWorld(t)
@@ -160,8 +160,8 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// allow gives the machine a policy, which its owner writes; "" takes it away. The programs of the
-// stories come from a directory of this computer, which a provider may not set without one.
+// allow writes the machine's policy as its owner; "" removes it. The artifacts of the stories come
+// from a directory of this computer, which a provider may not set without a policy.
 func (w *world) allow(policy string) {
 	w.t.Helper()
 	if policy != "" {
@@ -171,8 +171,8 @@ func (w *world) allow(policy string) {
 	}
 }
 
-// tempDir is a directory in memory where there is one: every write is synced, and these tests write
-// a lot.
+// tempDir returns a directory in memory if there is one: every write is synced, and these tests
+// write a lot.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "story")
@@ -192,7 +192,7 @@ func (w *world) write(path, text string) {
 	}
 }
 
-// start acts as services do when they start.
+// start acts as a service that starts.
 func (w *world) start(unit, text string) error {
 	switch unit {
 	case "containerd.service":
@@ -218,14 +218,14 @@ func (w *world) start(unit, text string) error {
 	return nil
 }
 
-// networked reports whether kubelet runs and has a pod network, as kubelet does.
+// networked reports whether kubelet runs and has a pod network, like kubelet.
 func (w *world) networked(string) bool {
 	is, err := w.systemd.Unit(context.Background(), "kubelet.service")
 	found, globErr := filepath.Glob(filepath.Join(w.root, "/etc/cni/net.d/*.conflist"))
 	return err == nil && globErr == nil && is.Active == "active" && len(found) > 0
 }
 
-// kubeletSince is when kubelet was started; the zero time while it does not run.
+// kubeletSince returns the time at which kubelet was started; zero while it does not run.
 func (w *world) kubeletSince() time.Time {
 	is, err := w.systemd.Unit(context.Background(), "kubelet.service")
 	if err != nil || is.Active != "active" {
@@ -234,7 +234,7 @@ func (w *world) kubeletSince() time.Time {
 	return is.Since
 }
 
-// agent returns a new agent on this machine for each run, as a process is.
+// agent returns a new agent on this machine for each run, like a process.
 func (w *world) agent() *change.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	p := w.begin()
@@ -269,7 +269,7 @@ func (w *world) agent() *change.Agent {
 	}
 }
 
-// judge judges the program that root and kubelet run.
+// judge checks the program that root and kubelet run.
 func (w *world) judge(program string) error {
 	if w.trusted == nil {
 		return nil
@@ -304,7 +304,7 @@ func (w *world) run(do func(context.Context, *change.Agent) error) error {
 	}
 }
 
-// unlock lets go of the locks of a process that was killed, as the kernel does.
+// unlock releases the locks of a killed process, like the kernel.
 func (w *world) unlock() {
 	for _, name := range []string{"lock", "daemon.lock", "token.lock"} {
 		os.Remove(filepath.Join(w.root, saved.RunDir, name))
@@ -342,7 +342,7 @@ func (w *world) drift(repair bool) (report inspect.Report, err error) {
 	return report, err
 }
 
-// repair puts one thing right, as the daemon does.
+// repair repairs one resource, like the daemon.
 func (w *world) repair(thing string) error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		_, err := change.Repair(ctx, a, []string{thing})
@@ -350,7 +350,7 @@ func (w *world) repair(thing string) error {
 	})
 }
 
-// configuration returns the configuration that the user writes.
+// configuration returns the user's configuration.
 func (w *world) configuration(change ...func(map[string]any)) config.Config {
 	w.t.Helper()
 	parsed, _, err := config.Parse(w.document(change...),
@@ -417,7 +417,7 @@ func (w *world) document(change ...func(map[string]any)) []byte {
 	return text
 }
 
-// tree describes everything on the machine, and what its kernel and systemd hold.
+// tree describes everything on the machine, and the state of its kernel and systemd.
 func (w *world) tree() string {
 	w.t.Helper()
 	var lines []string
@@ -460,7 +460,7 @@ func (w *world) tree() string {
 	return strings.Join(lines, "\n")
 }
 
-// same fails unless the machine is as it was.
+// same fails unless the machine is unchanged.
 func (w *world) same(before string) {
 	w.t.Helper()
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(w.tree(), "\n")); diff != "" {
