@@ -31,30 +31,30 @@ type behaviour struct {
 	strangers []string
 	// bootstrappers lets every identity ask for a node's certificate, as a ClusterRole does.
 	bootstrappers bool
-	// secretive forbids everybody to read where DNS is.
+	// secretive forbids reading the address of DNS.
 	secretive bool
-	// silent forbids everybody to ask who he is.
+	// silent forbids asking for the caller's identity.
 	silent bool
-	// lapsed is a kubelet that does not renew its lease.
+	// lapsed is set if kubelet does not renew its lease.
 	lapsed bool
-	// heartbeat returns when kubelet was last heard, as the Node and its lease say it; nil is now.
+	// heartbeat returns the time of kubelet's last heartbeat in the Node and its lease; nil is now.
 	heartbeat func() time.Time
 	// ill returns the status that a request fails with, 0 for none; nil fails none.
 	ill func(*http.Request) int
-	// ahead is the time by which its clock is ahead.
+	// ahead is how far its clock is ahead.
 	ahead time.Duration
 	// unlabelled forbids nodes to change their labels.
 	unlabelled bool
 	// reports changes what a kubelet that starts reports.
 	reports func(*corev1.Node)
-	// pods run on the node; a disruption budget does not let those go that are guarded.
+	// pods holds the node's pods; a disruption budget forbids the eviction of guarded ones.
 	pods    []corev1.Pod
 	guarded []string
-	// evicted are the pods that have gone, with what the Node was like then.
+	// evicted lists the evicted pods, with the state of the Node at that time.
 	evicted []string
 	// cordons counts the cordons of the Node.
 	cordons int
-	// undry makes a webhook refuse dry runs.
+	// undry makes a webhook reject dry runs.
 	undry bool
 }
 

@@ -34,42 +34,43 @@ type cluster struct {
 	network *memory
 	caPEM   []byte
 	token   string
-	// uid is that of the Service default/kubernetes.
+	// uid is the UID of the Service default/kubernetes.
 	uid string
 
 	mu    sync.Mutex
 	nodes map[string]*corev1.Node
 	// reads counts how often a Node was read.
 	reads int
-	// dials counts the connections that were tried.
+	// dials counts the connection attempts.
 	dials int
 	// noServices: no program makes Services work on the machine.
 	noServices bool
-	// refusals counts the connections to Services that fail before they work; connections all.
+	// refusals counts the connections to Services that fail before the first success; connections
+	// counts all.
 	refusals, connections int
-	// stuck reports that no Node is uncordoned.
+	// stuck is set if no Node can be uncordoned.
 	stuck bool
 	// ready reports whether the machine behind a node would report itself Ready now.
 	ready func(name string) bool
-	// running tells since when kubelet runs; the zero time when it does not.
+	// running returns when kubelet started; the zero time if it does not run.
 	running func() time.Time
-	// noCIDR makes the cluster allocate no pod subnets, podCIDRs those instead of its own one.
+	// noCIDR makes the cluster allocate no pod subnets, podCIDRs these instead of its own one.
 	noCIDR   bool
 	podCIDRs []string
 	// keep forbids nodes to delete themselves.
 	keep bool
 	// down makes it refuse connections; refused makes it accept no credential.
 	down, refused bool
-	// touched is called for each request that changes something, before it is done, with the
-	// request's context, and again before it is answered; done is called when that has been done.
+	// touched is called for each request that changes something, before the change, with the
+	// request's context; done is called after it, before the answer.
 	touched func(ctx context.Context) (done func())
-	// azure, if there is one, says whose a token is and what they may do.
+	// azure, if set, decides whose a token is and which rights it has.
 	azure  *azuresim.Sim
 	issuer string // the origin of azure
-	// programs are where programs are in truth that kubelet calls by the path of an archived
+	// programs holds the real paths of the programs that kubelet calls by the path of an archived
 	// machine.
 	programs map[string]string
-	// kubelets ends those that still try to get in.
+	// kubelets stops the kubelets that still try to connect.
 	kubelets context.Context
 	// deletions wakes the watches.
 	deletions chan struct{}

@@ -31,8 +31,7 @@ import (
 // patient is a machine with a planted fault.
 type patient struct {
 	*world
-	// facts and examination change what the machine tells of itself, where no file below the root
-	// decides.
+	// facts and examination change the machine's answers that no file below the root determines.
 	facts       func(*host.Facts)
 	examination func(*host.Examination)
 	upkeep      func(*host.Upkeep)

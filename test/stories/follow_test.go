@@ -36,15 +36,15 @@ type provider struct {
 	down    bool
 	// polls and refreshes answer in its place; nil leaves that to it.
 	polls, refreshes func(*http.Request) (*http.Response, error)
-	// hosts answer in its place where they are asked.
+	// hosts holds the servers, by host, that answer in its place.
 	hosts map[string]func(*http.Request) (*http.Response, error)
-	// ahead is by how much its clock is.
+	// ahead is how far its clock is ahead.
 	ahead time.Duration
-	// host is the one that was asked last, shown what it was shown as authorization, and hears is
-	// called with each request, unless it is nil.
+	// host is the host of the last request, shown its authorization, and hears is called with each
+	// request, unless it is nil.
 	host, shown string
 	hears       func()
-	// asked are the configVersions that the node has asked to begin with, holds is the answer to
+	// asked lists the configVersions that the node has asked to begin with, holds is the answer to
 	// each; zero grants an hour.
 	asked []string
 	holds api.ChangeBegun
@@ -55,23 +55,23 @@ type provider struct {
 	key        string
 	registered int
 	registers  func()
-	// principal is the identity in Azure that the machine says it has.
+	// principal is the Azure identity that the machine reports.
 	principal string
-	// boots are those of the tokens that it was shown, in their order, refuses is one that is of
-	// another machine, and second tells the machine that there is another.
+	// boots lists the tokens that it received, in their order, refuses is the token of another
+	// machine, and second makes it report to the machine that there is another.
 	boots   []string
 	refuses string
 	// fresh is an enrolment secret that registers another key, once; "" for none.
 	fresh  string
 	second bool
-	// leaves deletes the Node of a machine that leaves; nil refuses that.
+	// leaves deletes the Node of a machine that leaves; nil rejects the request.
 	leaves func()
-	// question is its question to the machine, until that has answered; diagnosed are the answers.
+	// question is its question to the machine, until it is answered; diagnosed holds the answers.
 	question  string
 	diagnosed []api.Diagnosed
-	// unheard is why an answer does not arrive; nil for none.
+	// unheard is the error with which an answer is lost; nil for none.
 	unheard error
-	// arcSecret is the secret that it gives the machine of a deleted node, arcLeft its report.
+	// arcSecret is the secret that the machine of a deleted node gets, arcLeft that machine's report.
 	arcSecret string
 	arcLeft   *api.ArcLeft
 }

@@ -21,13 +21,13 @@ import (
 // wrongAnswer is an answer of another server, or a wrong one of the provider.
 type wrongAnswer struct {
 	name string
-	// polls and refreshes answer in the place of the provider; nil leaves that to it.
+	// polls and refreshes answer in place of the provider; nil leaves that to it.
 	polls, refreshes func(*http.Request) (*http.Response, error)
-	// offer changes what is on offer; nil offers a version that would work.
+	// offer changes the configuration on offer; nil offers a version that would work.
 	offer func(*change.Delivery)
-	// lasts is for how long; default ten minutes.
+	// lasts is the time for which it is sent; default ten minutes.
 	lasts time.Duration
-	// says is the log's text about it; "" nothing.
+	// says is a text in the log about it; "" for none.
 	says string
 }
 

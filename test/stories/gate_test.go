@@ -16,11 +16,11 @@ import (
 
 // illness describes a fault of a node after a change.
 type illness struct {
-	// condition is the gate's condition that fails, says is part of what is reported.
+	// condition is the gate's condition that fails, says is part of the report.
 	condition, says string
-	// begin makes the node ill; what it returns makes it well again.
+	// begin makes the node ill; end heals it.
 	begin func(*world) (end func())
-	// change is the configuration's, beside another kubelet configuration.
+	// change changes the configuration, besides another kubelet configuration.
 	change func(map[string]any)
 }
 

@@ -22,11 +22,11 @@ type kernel struct {
 	residue map[string]bool
 	// tables counts the rules of the nftables tables that the agent has loaded.
 	tables map[string]int
-	// filters are the chains of the owner's firewall.
+	// filters holds the chains of the owner's firewall.
 	filters []host.Filter
-	// filterErr is why they cannot be read.
+	// filterErr is the error of reading them.
 	filterErr error
-	// unsynchronized says that its clock is not known to be right.
+	// unsynchronized is set if its clock is not synchronized.
 	unsynchronized atomic.Bool
 }
 

@@ -79,7 +79,7 @@ func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 // its handshake learns that the client does not trust it.
 type buffered struct {
 	net.Conn
-	// caller opened it, of those that can be killed; nil is any other.
+	// caller is the process that opened it, if it can be killed; otherwise nil.
 	caller  any
 	mu      sync.Mutex
 	more    *sync.Cond

@@ -29,9 +29,9 @@ const (
 // mode is a way in which a node authenticates.
 type mode struct {
 	name string
-	// azure is that part of the configuration; nil has a bootstrap token.
+	// azure sets the section azure of the configuration; nil for a bootstrap token.
 	azure func(azure map[string]any)
-	// another is the same with another secret or identity, for the change.
+	// another sets the same with another secret or identity, for the change.
 	another func(azure map[string]any)
 }
 

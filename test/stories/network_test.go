@@ -208,7 +208,7 @@ func TestPodSubnetsAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, cure func(*world)
 		want         string
-		// early tells that nothing is touched.
+		// early is set if nothing changes.
 		early bool
 	}{
 		"two families and no IPv6": {

@@ -53,29 +53,29 @@ type world struct {
 	log     journal
 	// program is the path of aks-flex-node, which kubelet calls for tokens.
 	program string
-	// trusted judges the program; nil lets any be.
+	// trusted checks the program; nil accepts any.
 	trusted func(program string) error
-	// refused tells that kubelet was made not to start.
+	// refused is set if kubelet cannot start.
 	refused bool
-	// containerd is the version that runs where the configuration leaves it open.
+	// containerd is the running version if the configuration has none.
 	containerd string
-	// programs runs what others have installed.
+	// programs runs the programs of others.
 	programs host.Programs
-	// disk forgets what was not synced, on request; nil forgets nothing.
+	// disk drops unsynced data on request; nil drops nothing.
 	disk *disk
 	// offer is the answer of a configuration URL, or of the provider.
 	offer change.Delivery
 	// provider is the resource provider that the machine reaches; nil for none.
 	provider *provider
-	// settling is the time for which kubelet must have run as one process; 0 is no time at all.
+	// settling is the time for which kubelet must have run as one process; 0 for none.
 	settling time.Duration
 	// sick makes kubelet's health endpoint fail.
 	sick atomic.Bool
 	// deaf is the number of times that containerd must be started until it serves kubelet.
 	deaf atomic.Int64
-	// hung is the number of questions that containerd does not answer.
+	// hung is the number of requests that containerd does not answer.
 	hung atomic.Int64
-	// mute makes systemd answer no question.
+	// mute makes systemd answer no request.
 	mute atomic.Bool
 	fuse
 }

@@ -159,7 +159,7 @@ func TestNodesWithOnePodSubnet(t *testing.T) {
 			want("c")
 			c.leave("c")
 			c.leave("b")
-			want("c") // whose flexNodeConfig has it
+			want("c") // its flexNodeConfig still exists
 		})
 	}
 }

@@ -451,7 +451,7 @@ func (k *killable) restart() {
 }
 
 // killedAnywhere runs a test in which a replica is killed after its n-th effect, for each n up to
-// the number of its effects, of which there are at least least.
+// the number of its effects, which must be least or more.
 func killedAnywhere(t *testing.T, least int, run func(*testing.T, *killable, *fakeCluster)) {
 	t.Helper()
 	killedAt := func(t *testing.T, n int) (did int) {

@@ -38,11 +38,11 @@ type Refreshed struct {
 
 // Refresh returns the configuration of a node with its secrets, for the node itself: the caller has
 // checked that it has the node's present or a former identity. A node that joins with a bootstrap
-// token gets an unused one: that of its live credential, or a new one, for which Refresh waits until
-// ctx ends; then the error is ErrNotReady. A node that has joined gets an empty one: how it joined
-// determines kubelet's identity. is reports whether the caller has an identity: one that speaks as
-// an Arc machine does not get the secret that enrols the machine. If is is nil, the caller gets no
-// secret, and the error is ErrSecret for a node that joins by one.
+// token gets an unused token: that of the live credential, or a new one, for which Refresh waits
+// until ctx ends; then the error is ErrNotReady. A node that has joined gets an empty one: how it
+// joined determines kubelet's identity. is reports whether the caller has an identity: one that
+// speaks as an Arc machine does not get the secret that enrols the machine. If is is nil, the
+// caller gets no secret, and the error is ErrSecret for a node that joins by one.
 func (s *Service) Refresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 	is func(identity string) bool,

@@ -88,7 +88,7 @@ func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
 	}()
 	t.Cleanup(func() {
 		// Close writes to connections under the lock that they take when they end, and simulated
-		// time stands still for who waits for a lock: let those that are ending end first.
+		// time stops while a goroutine waits for a lock: let the ending ones end first.
 		time.Sleep(headers)
 		_ = server.Close()
 		<-ended

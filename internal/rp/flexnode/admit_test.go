@@ -100,7 +100,7 @@ func TestAdmit(t *testing.T) {
 		before []State
 		edit   func(n []Candidate)
 		want   string // names of the nodes that are moved to the desired revision
-		slots  string // names of those that have a slot for it then, if that is another one
+		slots  string // names of the nodes with a slot for it then, if they differ
 		hold   string // of the change
 	}{
 		"one node":   {nodes: 1, want: "0"},

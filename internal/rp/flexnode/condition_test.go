@@ -42,7 +42,7 @@ func TestDerivedConditions(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		change func(*Evidence)
-		want   row // that differs from good
+		want   row // where it differs from good
 	}{
 		"good": {func(*Evidence) {}, nil},
 		"Node deleted": {

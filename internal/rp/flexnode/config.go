@@ -101,7 +101,7 @@ func overlay(path string, under, over object) object {
 	return result
 }
 
-// replacedWhole lists maps of which the node gets the entries of its owner alone.
+// replacedWhole lists the maps for which the node gets only its owner's entries.
 var replacedWhole = []string{
 	".node.labels", ".node.kubelet.kubeReserved", ".node.kubelet.evictionHard",
 }

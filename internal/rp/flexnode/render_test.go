@@ -261,7 +261,7 @@ func TestTenRevisionsAreSmall(t *testing.T) {
 	for i := range Kept {
 		w.now = w.now.Add(time.Duration(17*i) * time.Hour)
 		d := typical()
-		d.NodeConfig.Labels["release"] = ContentID([]byte{byte(i)}) // what does not pack
+		d.NodeConfig.Labels["release"] = ContentID([]byte{byte(i)}) // does not compress
 		d.NodeConfig.MaxPods += i
 		f := someFacts()
 		f.ServerURL = fmt.Sprintf("https://factory-%d.example:6443", i)

@@ -9,7 +9,7 @@ import (
 
 // Rollback is a request to return a node to one of its revisions.
 type Rollback struct {
-	// To is that revision, Desired the present desired one.
+	// To is the revision to return to, Desired the current desired one.
 	To, Desired *Revision
 	// Parent is the cluster as it is, with the defaults that To was rendered with.
 	Parent     Parent

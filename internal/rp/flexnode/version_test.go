@@ -33,7 +33,7 @@ func TestUnknownVersions(t *testing.T) {
 	if known() {
 		t.Error("nothing is said about it")
 	}
-	want.AllowUnknown = false // what runs may remain
+	want.AllowUnknown = false // running versions may remain
 	w.put(api.Desired{Versions: want, NodeConfig: api.NodeConfig{MaxPods: 20}})
 	want.Containerd = "2.3.98"
 	if _, problems = w.decide(api.Desired{Versions: want}); len(problems) != 1 {

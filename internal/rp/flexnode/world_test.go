@@ -54,8 +54,8 @@ type world struct {
 	version  int64  // of the stored secret
 	now      time.Time
 	uids     int
-	runs     bool  // the node runs and follows: Admit says what it is offered, unless it is Settled
-	reported int64 // that its agent has reported to run
+	runs     bool  // the node runs and follows: Admit decides its offer, unless it is Settled
+	reported int64 // the version that its agent reports to run
 }
 
 // asPrincipal returns a node that follows its resource, with the identity of an application.

@@ -353,7 +353,7 @@ func TestNodeThatFails(t *testing.T) {
 	if again.ConfigVersion <= second || again.Versions.Kubernetes != "1.35.0" {
 		t.Errorf("again: %+v", again)
 	}
-	// The agent still tells of the former failure: that is no news.
+	// The agent reports the old failure again, which changes nothing.
 	w.report("n", first, second)
 	w.admit()
 	if now := w.storedNode("n"); flexnode.ShownVersion(now.Assigned) != again.ConfigVersion {

@@ -295,8 +295,8 @@ func TestClusterWithinAChange(t *testing.T) {
 	}
 }
 
-// The result of regenerateToken is given to callers that may read URLs now, whoever has requested
-// it, and is the requested URL and no other.
+// The result of regenerateToken is given to callers that may read URLs now, also if another one
+// requested it, and is the requested URL and no other.
 func TestResultOfAnOperationIsASecret(t *testing.T) {
 	w := beside(t)
 	result := w.regenerateInVain()

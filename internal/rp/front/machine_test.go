@@ -247,8 +247,7 @@ func TestEnrolmentIsRevoked(t *testing.T) {
 	m.registers(t, 204, w.enrolment(t, "n"))
 }
 
-// joins returns a node that joins with an Azure identity, of which its owner gives only the client
-// id.
+// joins returns a node that joins with an Azure identity, given only by its client id.
 func joins(client string) string {
 	return `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":` +
 		`"managedIdentity","managedIdentity":{"clientId":"` + client + `"}}}}`

@@ -298,7 +298,7 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 	if m.may("p", write) || !m.may("q", write) {
 		t.Error("roles are not as Resource Manager has them when it answers again")
 	}
-	// What it refuses to tell it has not failed to.
+	// A refusal is not an outage.
 	m.breaks(azuresim.Fault{Status: http.StatusForbidden})
 	m.clock.Pass(remembered)
 	if allowed, err := m.ask("q", write); allowed || err == nil {

@@ -62,7 +62,7 @@ func TestExpected(t *testing.T) {
 // in the answer, plus or minus a third; after a failure, after a growing pause.
 type crowd struct {
 	due     map[int64][]int // agents by the second of their next poll
-	held    map[int64][]int // those that wait, by the second of their answer
+	held    map[int64][]int // waiting agents, by the second of their answer
 	waiting int
 	failed  []int // how often each has failed one after the other
 	random  *rand.Rand
@@ -152,7 +152,7 @@ func TestAgentsConverge(t *testing.T) {
 	p = NewPace(target)
 	p.Expect(agents)
 	c.run(1020, 2000, p, 0)
-	_, returned := c.rate(1020, 1080) // those that were pausing after a failure
+	_, returned := c.rate(1020, 1080) // agents that paused after a failure
 	_, herd := c.rate(1080, 1420)
 	t.Logf("%d in the first minute, then %d at most", returned, herd)
 	mean, most = c.rate(1420, 2000)

@@ -188,7 +188,7 @@ func TestNameIsFreeAgain(t *testing.T) {
 	same.joins(t, "c")
 	w.settles(200, "DELETE", nodeURL("n"), "")
 	remade(409, nodeURL("n"))
-	same.post(t, 204, "/leave", "{}") // with what it had as the node before
+	same.post(t, 204, "/leave", "{}") // with the credentials of the old node
 	remade(201, nodeURL("n"))
 
 	w.issued("d", w.enrolment(t, "n"))
@@ -251,7 +251,7 @@ func TestIdentityOfAReplacedMachine(t *testing.T) {
 		}
 	}
 	joins(clientA)
-	joins("") // it says so before kubelet starts
+	joins("") // reported before kubelet starts
 	joins(clientB)
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	if is := w.storedNode("n").Principal; is != "" {

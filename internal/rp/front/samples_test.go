@@ -46,7 +46,7 @@ func includes(sample, answer any, at string) []string {
 			wrong = append(wrong, includes(value, got[i], fmt.Sprintf("%s[%d]", at, i))...)
 		}
 	case string:
-		// What the provider says of itself is the same word; the rest are examples.
+		// The provider's own states are the same word; the rest are examples.
 		got, ok := answer.(string)
 		word := strings.HasSuffix(at, ".provisioningState") || strings.HasSuffix(at, ".status")
 		if !ok || word && got != want {

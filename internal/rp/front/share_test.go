@@ -338,7 +338,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 	w.memory.Pause()
 	ctx, giveUp := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
-	for i := range 300 { // reports, and polls that know no ETag
+	for i := range 300 { // reports, and polls without an ETag
 		method, url := "POST", nodeURL("n", "/reportStatus")
 		if i%3 == 0 {
 			method, url = "GET", nodeURL("n")

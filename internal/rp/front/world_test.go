@@ -56,7 +56,7 @@ type world struct {
 	keys    seal.Ring
 	cluster *fakeCluster
 	clock   *rptest.Clock
-	// front is where requests go to, manager is the API for Resource Manager.
+	// front serves the requests, manager is the API for Resource Manager.
 	front, manager http.Handler
 	handout        *credential.Handout
 	// caller is the sender of the requests.

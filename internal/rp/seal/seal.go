@@ -35,8 +35,8 @@ type Key struct {
 // Ring holds the keys that open boxes. The first also seals them, and signs.
 type Ring struct {
 	Keys []Key `json:"keys"`
-	// Certificates are those of the signing keys, by id, also of dropped keys, whose signatures
-	// remain. Root is that of the root key. All are in DER.
+	// Certificates holds the certificates of the signing keys, by id, also of dropped keys, whose
+	// signatures remain. Root is the root key's certificate. All are in DER.
 	Certificates map[string][]byte `json:"certificates"`
 	Root         []byte            `json:"root"`
 }

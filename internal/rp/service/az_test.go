@@ -53,7 +53,7 @@ type azWorld struct {
 	sim     *azuresim.Sim
 	arm     *httptest.Server // Azure: Entra ID and Resource Manager
 	direct  *httptest.Server // the provider itself
-	who     string           // whose login az uses
+	who     string           // the user whose login az uses
 	store   *store.Store
 }
 

@@ -365,9 +365,9 @@ func (w *azWorld) noProvider(t *testing.T) {
 			_, _ = io.WriteString(rw, "<html></html>")
 		case strings.Contains(at, "/list/"):
 			_, _ = io.WriteString(rw, "[]")
-		case strings.Contains(at, "/empty"): // a proxy, say, that answers all there is
+		case strings.Contains(at, "/empty"): // as a proxy that answers every request
 			_, _ = io.WriteString(rw, "{}")
-		case strings.HasSuffix(at, "/deaf"): // it takes all and keeps nothing
+		case strings.HasSuffix(at, "/deaf"): // it accepts everything and stores nothing
 			_, _ = io.WriteString(rw, `{"properties": {"provisioningState": "Succeeded"}}`)
 		case strings.HasSuffix(at, "/half"):
 			_, _ = io.WriteString(rw, `{"properties": {"provisioningState": "Failed"}}`)

@@ -43,7 +43,7 @@ type load struct {
 	others  atomic.Int64
 	changed atomic.Int64
 	mu      sync.Mutex
-	urls    map[string]string // of nodes that machines are to join
+	urls    map[string]string // configuration URLs of the nodes, for joining machines
 }
 
 const (
@@ -315,7 +315,7 @@ func (f *fleet) drain(i int) {
 	for f.ready[i].Load() && !f.over.Load() {
 		time.Sleep(noticed)
 	}
-	time.Sleep(5 * noticed) // who was sent there before has come
+	time.Sleep(5 * noticed) // requests already routed there have arrived
 }
 
 // start starts a replica like the program, and returns when it is ready.

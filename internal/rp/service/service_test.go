@@ -306,7 +306,7 @@ func TestLyingClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := secured()
-			_, _ = io.WriteString(c, says) // it may be cut off already
+			_, _ = io.WriteString(c, says) // the server may have closed it
 			ended(t, c)
 		})
 	}

@@ -193,7 +193,7 @@ func (s subject) leases(t *testing.T, b Backend) {
 			followUntil(t, b, key, start, func(events []Event, _ int64) bool {
 				return len(events) > 1 && events[len(events)-1].Deleted
 			})
-			if name == "closed" { // who is dead learns nothing
+			if name == "closed" { // Done is not closed for an abandoned lease
 				<-l.Done()
 			}
 			if got := values(t, b, key, key+"/freed"); got[0] != "-" || got[1] != "2" {

@@ -97,7 +97,7 @@ func TestUnknownMembersRemain(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := must(test.value.encode([]byte(test.before)))
-			// What the value has by itself is expected besides what the test names.
+			// The value's own fields are expected besides those that the test names.
 			want := map[string]any{}
 			if plain, _ := json.Marshal(test.value.value); plain[0] == '{' {
 				must(0, json.Unmarshal(plain, &want))

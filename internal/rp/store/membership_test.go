@@ -19,7 +19,7 @@ type replica struct {
 	*Membership
 	m     *storetest.Memory
 	stop  func()
-	wrong atomic.Int64 // what it was told of
+	wrong atomic.Int64 // the number of reported errors
 }
 
 func join(t *testing.T, m *storetest.Memory, name string) *replica {
