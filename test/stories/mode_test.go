@@ -92,9 +92,9 @@ func (w *world) modeConfig(azure func(map[string]any), more ...func(map[string]a
 type machine struct {
 	azuresim.ConnectedMachine
 	vm azuresim.MachineIdentity
-	// off is Azure switched off.
+	// off reports whether Azure is switched off.
 	off func() bool
-	// root is set on a machine to which the Arc agent comes as a package, which repository has.
+	// root is set on a machine that gets the Arc agent as a package from repository.
 	root       string
 	repository func(argv []string) ([]byte, error)
 	ran        []string
