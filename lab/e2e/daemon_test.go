@@ -85,8 +85,8 @@ func within(t *testing.T, limit time.Duration, what string, done func() bool) {
 	}
 }
 
-// A node changes to newer versions of kubelet and containerd while its pods keep running, and keeps
-// its identity.
+// A node changes to newer versions of containerd and, after a drain, of kubelet. It keeps the
+// previous configuration, and unbootstrap restores the machine.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
