@@ -41,7 +41,7 @@ type behaviour struct {
 	heartbeat func() time.Time
 	// ill returns the status that a request fails with, 0 for none; nil fails none.
 	ill func(*http.Request) int
-	// ahead is how far its clock is ahead.
+	// ahead is the time by which its clock is ahead.
 	ahead time.Duration
 	// unlabelled forbids nodes to change their labels.
 	unlabelled bool

@@ -39,8 +39,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// A caller who may read neither the node's records nor its configuration is told that, and not that
-// the machine has no node.
+// A caller who may read neither the node's records nor its configuration gets an error that names
+// that, and not the lack of a node.
 func TestEndpointsWithoutRoot(t *testing.T) {
 	w := newWorld(t)
 	_, err := support.Endpoints(t.Context(), w.agent(), support.Given{Unprivileged: true})

@@ -38,7 +38,7 @@ type provider struct {
 	polls, refreshes func(*http.Request) (*http.Response, error)
 	// hosts holds the servers, by host, that answer in its place.
 	hosts map[string]func(*http.Request) (*http.Response, error)
-	// ahead is how far its clock is ahead.
+	// ahead is the time by which its clock is ahead.
 	ahead time.Duration
 	// host is the host of the last request, shown its authorization, and hears is called with each
 	// request, unless it is nil.

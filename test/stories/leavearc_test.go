@@ -13,7 +13,7 @@ import (
 )
 
 // A machine that was enrolled with Azure Arc, and whose resource was deleted, leaves Arc with the
-// secret that the provider has kept. If that fails, the provider is told what is left.
+// secret that the provider has kept. If that fails, it reports to the provider what is left.
 func TestDeletedArcMachineLeaves(t *testing.T) {
 	for name, x := range map[string]struct {
 		secret string

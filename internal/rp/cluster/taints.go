@@ -90,7 +90,7 @@ func (w *worker) taintsDiffer(
 	return w.taintsPause(key, strings.Join(c.want, ",")), true
 }
 
-// node returns the reduced Node with a name; nil if there is none.
+// node returns the reduced Node with a name; nil if it is not found.
 func (s *session) node(name string) *seenNode {
 	found, _, _ := s.nodes.GetByKey(name) // a store in memory has no errors
 	seen, _ := found.(*seenNode)

@@ -81,7 +81,7 @@ func TestReboots(t *testing.T) {
 	}
 }
 
-// A copied disk has the key too: every replica refuses the newer machine, and both are told.
+// A copied disk has the key too: every replica refuses the newer machine, and both get a warning.
 func TestCopiedDisk(t *testing.T) {
 	w, m := enrolled(t)
 	both := twoReplicas(w)

@@ -76,7 +76,7 @@ func (c *fakeCluster) again(ctx context.Context, do func() error) {
 	}
 }
 
-// step does the next steps of a credential until there is none.
+// step does the next steps of a credential until it needs no more.
 func (c *fakeCluster) step(ctx context.Context, key string) error {
 	next, err := c.credentials.Step(ctx, key, c, store.Condition{})
 	if err != nil || next.IsZero() {

@@ -38,7 +38,7 @@ func (a *API) keptNode(r *request) (kept, error) {
 	return k, err
 }
 
-// offered returns the revision that agents are offered, or the desired one; nil if there is none.
+// offered returns the revision that agents are offered, or the desired one; nil if it has none.
 func (k kept) offered(desired bool) (*flexnode.Revision, error) {
 	version := k.node.Value.Assigned
 	if desired && version != 0 {

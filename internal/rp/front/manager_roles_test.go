@@ -306,7 +306,7 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 	}
 }
 
-// A caller is told that Resource Manager throttles, and Resource Manager gets no more requests.
+// A caller gets an error while Resource Manager throttles, and Resource Manager no more requests.
 func TestManagerThrottles(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, nil)

@@ -54,7 +54,7 @@ func at(burst int, perSecond float64) fair.Rate {
 
 const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"
 
-// A caller with too many requests is told so, with a time to retry; others are answered.
+// A caller with too many requests gets an error with the time to retry; others are answered.
 func TestThrottling(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")

@@ -164,7 +164,7 @@ func TestPreference(t *testing.T) {
 	}
 }
 
-// A waiting poll is told at once that its node was deleted, even if another of its name exists.
+// A waiting poll ends at once when its node is deleted, even if another of its name exists.
 func TestAWaitingNodeIsDeleted(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		_, text := w.must(200, "GET", nodeURL("n"), "")

@@ -124,7 +124,7 @@ type Authentication struct {
 	Issuers []front.Issuer `json:"issuers"`
 	// Audiences lists the ids of the provider's own application in Entra ID. Nodes get the first.
 	Audiences []string `json:"audiences"`
-	// AllowResourceManager allows audiences of Resource Manager. Whoever reads such a token here could
+	// AllowResourceManager allows audiences of Resource Manager. A reader of such a token here could
 	// act for its owner there.
 	AllowResourceManager bool `json:"allowResourceManager,omitempty"`
 }
