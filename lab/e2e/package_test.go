@@ -17,11 +17,11 @@ import (
 // The versions of the agent's packages that the lab publishes.
 const first, second, third = "1.0.0", "1.0.1", "1.0.2"
 
-// A machine joins with a release's packages and scripts, is upgraded, and is unchanged after their
-// removal. Installation starts no service; an upgrade, even in the middle of a join, and a
+// packages joins a machine with a release's packages and scripts and upgrades it; after their
+// removal the machine is unchanged. Installation starts no service; an upgrade, even in the middle of a join, and a
 // downgrade do not restart kubelet; a node's package cannot be removed; and the two ways to install
 // cannot be mixed.
-func TestPackages(t *testing.T) {
+func packages(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "package-1")
 	if err := bench.PublishAgent(t.Context(), agent, first, second, third); err != nil {

@@ -75,24 +75,10 @@ func TestClusterPrepared(t *testing.T) {
 	says(0, "nothing to change", "unprepare")
 }
 
-// The commands of docs/how-to/use-az.md, "From a cluster to a Service", verbatim: a cluster whose
-// kube-proxy does not run on flex nodes is enabled, a machine joins, and another node's pod
-// resolves the name of a Service on it. A node that joins earlier exits with its own code.
-func TestFromClusterToService(t *testing.T) {
-	other := peer(t)
-	if err := bench.CheckServices(t.Context(), other.Name); err != nil {
-		t.Fatal(err)
-	}
-	m, early := bareMachine(t, "edge-1", "azure-cli"), machine(t, "edge-0")
-	operates(t, m)
-	extend(t, m)
-	if err := bench.Install(m, agent); err != nil {
-		t.Fatal(err)
-	}
-	program := file(t, filepath.Dir(agent), "flexnode-rp")
-	if err := bench.Write(m, operatorsHome+"/flexnode-rp", 0o755, program); err != nil {
-		t.Fatal(err)
-	}
+// A node that joins a cluster whose kube-proxy does not run on flex nodes exits with its own code,
+// and has Services as soon as the cluster is prepared. No other test runs at the same time.
+func TestServicesWithoutProxy(t *testing.T) {
+	m := machine(t, "edge-0")
 	out, code := prepares(t, bench.Kubeconfig(), "prepare", "--kube-proxy=no", "--yes")
 	if code != 2 ||
 		!strings.Contains(out, "delete     DaemonSet kube-system/aks-flex-node-kube-proxy") ||
@@ -103,22 +89,48 @@ func TestFromClusterToService(t *testing.T) {
 		out, err := bench.Kubectl(t.Context(), "", "-n", "kube-system", "get", "pods", "-o", "name")
 		return err == nil && !strings.Contains(out, "kube-proxy")
 	})
-	out, code = flex(t, early, "bootstrap")
+	out, code = flex(t, m, "bootstrap")
 	if code != 2 || !strings.Contains(out, "Node edge-0 is Ready") ||
 		!strings.Contains(out, "ServicesReachable is False (ProxyMissing)") {
 		t.Errorf("a join without kube-proxy: exit code %d\n%s", code, out)
 	}
-	transcript(t, m, other)
-	eventually(t, "Services on the node that joined before", func() bool {
-		status := must(t, early, "status", "-o", "json")
+	out, code = prepares(t, bench.Kubeconfig(), "prepare", "--yes")
+	if code != 0 ||
+		!strings.Contains(out, "create     DaemonSet kube-system/aks-flex-node-kube-proxy") {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	}
+	eventually(t, "Services on the node", func() bool {
+		status := must(t, m, "status", "-o", "json")
 		return !strings.Contains(status, "ProxyMissing") && !strings.Contains(status, "NotReachable")
 	})
+	must(t, m, "unbootstrap", "--yes")
+}
+
+// fromClusterToService runs the commands of docs/how-to/use-az.md, "From a cluster to a Service",
+// verbatim: a cluster is enabled, a machine joins, and another node's pod resolves the name of a
+// Service on it.
+func fromClusterToService(t *testing.T) {
+	t.Parallel()
+	other := peer(t)
+	if err := bench.CheckServices(t.Context(), other.Name); err != nil {
+		t.Fatal(err)
+	}
+	m := bareMachine(t, "edge-1", "azure-cli")
+	operates(t, m)
+	extend(t, m)
+	if err := bench.Install(m, agent); err != nil {
+		t.Fatal(err)
+	}
+	program := file(t, filepath.Dir(agent), "flexnode-rp")
+	if err := bench.Write(m, operatorsHome+"/flexnode-rp", 0o755, program); err != nil {
+		t.Fatal(err)
+	}
+	transcript(t, m, other)
 	if out, code := prepares(t, bench.Kubeconfig(), "unprepare", "--dry-run"); code != 2 ||
 		!strings.Contains(out, "delete     DaemonSet kube-system/aks-flex-node-kube-proxy") ||
 		strings.Contains(out, "ConfigMap kube-system/flexnode-revoked") {
 		t.Errorf("what would be removed: exit code %d:\n%s", code, out)
 	}
-	must(t, early, "unbootstrap", "--yes")
 	_, err := bench.Kubectl(t.Context(), "", "delete", "deployment/web", "service/web")
 	if err != nil {
 		t.Error(err)

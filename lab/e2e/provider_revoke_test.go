@@ -11,22 +11,38 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/lab"
-	"github.com/Azure/AKSFlexNode/manifests"
 )
 
-// nodesMayNotDelete removes the kubelets' right to delete Nodes during a test.
-func nodesMayNotDelete(t *testing.T) {
+// stays is a policy that refuses one kubelet the deletion of its Node, as a cluster without
+// rbac-leave.yaml refuses it to all of them.
+const stays = `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy,
+  metadata: {name: NODE-stays}, spec: {failurePolicy: Fail,
+    matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [DELETE],
+      resources: [nodes]}]},
+    validations: [{expression: "request.userInfo.username != 'system:node:NODE'",
+      message: "NODE may not delete itself", reason: Forbidden}]}}
+---
+{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding,
+  metadata: {name: NODE-stays}, spec: {policyName: NODE-stays, validationActions: [Deny]}}
+`
+
+// mayNotDelete refuses a node's kubelet the deletion of its Node until the end of the test.
+func mayNotDelete(t *testing.T, node string) {
 	t.Helper()
-	_, err := bench.Kubectl(t.Context(), "", "delete", "clusterrolebinding", "aks-flex-node:leave")
-	if err != nil {
+	policy := strings.ReplaceAll(stays, "NODE", node)
+	if _, err := bench.Kubectl(t.Context(), policy, "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, err := bench.Kubectl(context.Background(), manifests.Text("rbac-leave.yaml"),
-			"apply", "-f", "-")
+		_, err := bench.Kubectl(context.Background(), policy, "delete", "-f", "-")
 		if err != nil {
 			t.Error(err)
 		}
+	})
+	eventually(t, "the refusal of the deletion", func() bool {
+		_, err := bench.Kubectl(t.Context(), "", "delete", "node", node, "--dry-run=server",
+			"--as=system:node:"+node, "--as-group=system:nodes", "--as-group=system:authenticated")
+		return err != nil && strings.Contains(err.Error(), "may not delete itself")
 	})
 }
 

@@ -208,7 +208,7 @@ func provider(t *testing.T) {
 	url, _ = answer["configUrl"].(string)
 	joinByURL(t, m, url)
 	// The provider deletes the Node of a leaving machine that has no right to do so.
-	nodesMayNotDelete(t)
+	mayNotDelete(t, "rp-1")
 	must(t, m, "unbootstrap", "--yes")
 	out, err = bench.Kubectl(t.Context(), "", "get", "node", "rp-1", "--ignore-not-found")
 	if err != nil || out != "" {
