@@ -18,9 +18,9 @@ import (
 const first, second, third = "1.0.0", "1.0.1", "1.0.2"
 
 // packages joins a machine with a release's packages and scripts and upgrades it; after their
-// removal the machine is unchanged. Installation starts no service; an upgrade, even in the middle of a join, and a
-// downgrade do not restart kubelet; a node's package cannot be removed; and the two ways to install
-// cannot be mixed.
+// removal the machine is unchanged. Installation starts no service; an upgrade, even in the middle
+// of a join, and a downgrade do not restart kubelet; a node's package cannot be removed; and the
+// two ways to install cannot be mixed.
 func packages(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "package-1")
