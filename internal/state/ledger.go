@@ -79,8 +79,8 @@ func (l Ledger) index(key Key) int {
 // Keys returns the keys of all entries in the order first touched.
 func (l Ledger) Keys() []Key { return keys(l.Entries, func(e Entry) Key { return e.Before.Key() }) }
 
-// As returns the entries for which holds is true as wanted, in our state: a plan undoes none of
-// them.
+// As returns the entries for which holds is true as wanted items, in the state that we gave them: a
+// plan undoes none of them.
 func (l Ledger) As(holds func(Entry) bool) Desired {
 	var all Desired
 	for _, e := range l.Entries {
