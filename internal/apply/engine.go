@@ -92,7 +92,7 @@ func (e *Engine) Plan(
 }
 
 // Apply carries out plan and stops at the first error. Applying again continues there. It removes
-// from the ledger what is back in its old state, and what the plan never touched.
+// from the ledger things that are back in their old state, and those never touched.
 func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 	if len(plan) == 0 && len(e.stale) == 0 {
 		return nil

@@ -80,7 +80,7 @@ func (v View) Plan(
 	return state.Diff(now, later, seen, v.Ledger), seen.Unknown(), nil
 }
 
-// BlindError lists things that a host failed to observe. It tells nothing about others.
+// BlindError lists things that a host failed to observe. Others were observed.
 type BlindError struct{ Things []state.Unknown }
 
 func (e *BlindError) Error() string {

@@ -117,12 +117,12 @@ type Arc struct {
 	Location string `json:"location,omitempty" must:"location"`
 	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity, and
 	// token the default of azure.kubeletCredential; otherwise the operator assigns them, and the join
-	// says which are missing.
+	// reports the missing ones.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
 	// Roles are the roles of the Arc identity on the cluster, by name or GUID; default: three with
 	// azure.kubeletCredential token, none with certificate.
 	Roles []string `json:"roles,omitempty" must:"role"`
-	// Package says where the Arc agent's package comes from, on a machine that has none.
+	// Package selects the source of the Arc agent's package, on a machine that has none.
 	Package *ArcPackage `json:"package,omitempty"`
 }
 
@@ -189,14 +189,14 @@ type CNI struct {
 	PodCIDR string `json:"podCIDR,omitempty" must:"pod-cidr"`
 	// NonMasqueradeCIDRs are the networks that pods reach with their own address, such as the
 	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
-	// address on this node only. Default at the join: the cluster's pod network, where Azure is
-	// asked for the cluster and says it (how-to/network.md); [] is none.
+	// address on this node only. Default at the join: the cluster's pod network, if Azure is asked for
+	// the cluster and returns it (how-to/network.md); [] is none.
 	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitzero" must:"network"`
 }
 
 // Network holds the settings of the machine's own network.
 type Network struct {
-	// Firewall says what happens where a firewall of the machine's owner stops a node's traffic:
+	// Firewall is the reaction to a firewall of the machine's owner that stops a node's traffic:
 	// manage opens what is needed and closes it at the end, check shows the commands that open it,
 	// ignore does nothing (how-to/network.md).
 	Firewall string `json:"firewall,omitempty" must:"firewall"`
@@ -255,7 +255,7 @@ type Kubelet struct {
 	// NodeIP is the address that the node announces, for machines with several; one of each family,
 	// separated by a comma, announces both.
 	NodeIP string `json:"nodeIP,omitempty" must:"node-ip"`
-	// SeccompDefault has every container run with the runtime's seccomp profile unless its pod says
+	// SeccompDefault makes every container run with the runtime's seccomp profile unless its pod says
 	// otherwise.
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
 	// PodPidsLimit limits the processes and threads of one pod; -1 is no limit.
@@ -264,8 +264,8 @@ type Kubelet struct {
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty" must:"log-size"`
 	// ContainerLogMaxFiles limits the files kept of a container's log; default kubelet's, 5.
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
-	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
-	// one itself; only for clusters where such requests are approved, as flexnode-rp does for
+	// ServerTLSBootstrap makes kubelet request its serving certificate from the cluster instead of
+	// signing one itself; only for clusters where such requests are approved, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
 	// Swap is off, which turns off all swap of the machine as long as it is a node, or LimitedSwap,
@@ -365,8 +365,8 @@ type Agent struct {
 	LogDir string `json:"logDir" must:"own-dir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
 	NodeName string `json:"nodeName" must:"node-name"`
-	// DriftPolicy says what happens when the host is no longer as configured: drift is reported,
-	// repaired, or not detected.
+	// DriftPolicy is the reaction to drift, when the host is no longer as configured: drift is
+	// reported, repaired, or not detected.
 	DriftPolicy string `json:"driftPolicy" must:"drift"`
 	// DriftPolicies are policies of single kinds of things, by the kind's name, where they differ
 	// from driftPolicy.
@@ -382,7 +382,7 @@ type Agent struct {
 	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
 	// Monitoring describes how an agent follows its resource.
 	Monitoring Monitoring `json:"monitoring,omitzero"`
-	// Metrics is where the service offers its metrics.
+	// Metrics selects where the service offers its metrics.
 	Metrics Metrics `json:"metrics,omitzero"`
 }
 
@@ -398,8 +398,8 @@ type Metrics struct {
 
 // UpgradePolicy controls how a change of the configuration is made on a node.
 type UpgradePolicy struct {
-	// Drain says when the pods move to other nodes before the machine is changed: at a change of the
-	// Kubernetes minor version, at every change, or never.
+	// Drain selects when the pods move to other nodes before the machine is changed: at a change of
+	// the Kubernetes minor version, at every change, or never.
 	Drain string `json:"drain,omitempty" must:"drain"`
 	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time waits, and
 	// nothing was touched.

@@ -19,7 +19,7 @@ type Loaded struct {
 	Config Config
 	// Document is the canonical form of the bytes that Config was parsed from (Canonical).
 	Document []byte
-	Resource *Resource // the flexNodeConfig it belongs to; nil if the file does not tell
+	Resource *Resource // its flexNodeConfig; nil if the file names none
 	Warnings []Warning
 }
 

@@ -17,7 +17,7 @@ type Problem struct {
 	Path string `json:"path"`
 	// Value is the value found, in JSON, shortened; "[redacted]" for a secret, "" if it does not help.
 	Value   string `json:"value,omitempty"`
-	Message string `json:"message"` // says what is allowed or what to do
+	Message string `json:"message"` // what is allowed or what to do
 }
 
 // String returns the problem on one line.

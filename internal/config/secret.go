@@ -13,7 +13,7 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret prints, logs and encodes as "[redacted]", or "" when empty. Reveal gives the value.
+// Secret prints, logs and encodes as "[redacted]", or "" if empty. Reveal returns the value.
 type Secret string
 
 // Reveal returns the secret itself, for the one place that uses it.

@@ -126,8 +126,8 @@ func (r *reply) dead() bool {
 		status != http.StatusTooManyRequests && status != http.StatusTooEarly
 }
 
-// why returns the reason why a URL is dead, as far as its parameter se (of a shared access
-// signature) tells.
+// why returns the reason why a URL is dead, judging by its parameter se (of a shared access
+// signature).
 func (u URL) why(status int) string {
 	at, err := time.Parse(time.RFC3339, u.ends)
 	switch {

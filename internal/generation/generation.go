@@ -97,7 +97,7 @@ const (
 	Previous Pointer = "previous" // the one proved healthy before that
 )
 
-// ErrDamaged tells that a generation on disk does not match its own digest, or is not whole.
+// ErrDamaged reports that a generation on disk does not match its own digest, or is incomplete.
 var ErrDamaged = errors.New("the generation is damaged")
 
 // Files is the part of a machine that Reader needs.

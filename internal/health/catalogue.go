@@ -67,7 +67,7 @@ const (
 	Watch
 
 	caution   // shown before a change, without preventing it
-	explained // the services' logs tell why it is False
+	explained // the services' logs explain why it is False
 	harmless  // may be False on a healthy node, but is shown
 	forRoot   // misleading unless the caller is root and sees the node's own files
 	underived // about a file or a setting, independent of other faults
@@ -193,7 +193,7 @@ func judged(e Evidence, wanted func(entry) bool) []Condition {
 	return conditions
 }
 
-// Explained reports whether the services' logs tell why a condition is False.
+// Explained reports whether the services' logs explain why a condition is False.
 func (c Condition) Explained() bool { return c.Status == False && c.of(explained) }
 
 // Ill reports whether a condition makes its node unhealthy. Unknown ones and advice do not.

@@ -205,7 +205,7 @@ type Examined struct {
 
 // Endpoint is a server that the configuration needs.
 type Endpoint struct {
-	// URL has only scheme, host and port; Purpose tells what it is needed for.
+	// URL has only scheme, host and port; Purpose is what the server is needed for.
 	URL     string `json:"url"`
 	Purpose string `json:"purpose"`
 	// Needed is set if this machine needs it now, and not only for a future change.

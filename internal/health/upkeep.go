@@ -39,7 +39,7 @@ type Polls struct {
 	Last     time.Time `json:"last"`
 	Next     time.Time `json:"next"`
 	Answered time.Time `json:"answered,omitzero"`
-	// Result is unchanged, offered, deleted or failed; Error tells why it failed.
+	// Result is unchanged, offered, deleted or failed; Error is the error of a failed poll.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
 	// Kept is DeletionWaits or RefusedByPolicy if a deletion has no effect, else "".

@@ -173,7 +173,7 @@ type Memory struct {
 	Waits          string // why Received is not applied yet; "" if unknown
 }
 
-// Past lists the generations of a machine, the newest first, and what it has received and is not.
+// Past lists the generations of a machine, the newest first, and a received but unapplied one.
 func (m Memory) Past() []Past {
 	past := append(m.pending(), m.kept()...) // before those rejected in the same second
 	for _, r := range m.Rejected {

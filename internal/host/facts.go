@@ -42,8 +42,8 @@ type Facts struct {
 	NvidiaRuntime string
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
-	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs,
-	// else /etc/resolv.conf; "" when there is neither. Resolvers are its name servers.
+	// ResolvConf is the resolver configuration with real servers: systemd-resolved's if it runs, else
+	// /etc/resolv.conf; "" if neither exists. Resolvers are its name servers.
 	ResolvConf string
 	Resolvers  []string
 	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.

@@ -104,7 +104,7 @@ func (h *Host) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// Observe returns what is at key. It changes nothing.
+// Observe returns the resource at key. It changes nothing.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
 	kind, name, _ := strings.Cut(string(key), ":")
 	switch kind {

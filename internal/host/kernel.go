@@ -190,7 +190,7 @@ func (h *Host) swaps() ([]state.SwapArea, error) {
 
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
 
-// setSwap turns on the given areas, or all swap off if there are none.
+// setSwap turns on the given areas; without any it turns all swap off.
 func (h *Host) setSwap(to state.Swap) error {
 	list, err := h.swaps()
 	if err != nil {

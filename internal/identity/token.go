@@ -199,8 +199,8 @@ func (c Cache) keep(t Token) error {
 
 var errBusy = errors.New("another process has the lock")
 
-// lock makes this the only process that asks the issuer. With try it does not wait. The error tells
-// why there is no lock. The caller must call unlock in any case.
+// lock makes this the only process that asks the issuer. With try it does not wait. If there is no
+// lock, it returns the reason. The caller must call unlock in any case.
 func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 	nothing := func() {}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
@@ -306,7 +306,7 @@ func ClaimsOf(token string) (c Claims) {
 	return c
 }
 
-// lifetime returns the token's whole lifetime; ok is false if the token does not tell.
+// lifetime returns the token's whole lifetime; ok is false if its claims lack the times.
 func (c Claims) lifetime() (life time.Duration, ok bool) {
 	life = time.Duration((c.Expires - c.Issued) * float64(time.Second))
 	return life, c.Issued > 0 && life > 0

@@ -238,7 +238,7 @@ func (c *Client) May(ctx context.Context, a Access) (allowed bool, reason string
 // CSR is a request of kubelet for its client certificate.
 type CSR struct {
 	Name string
-	// State is pending, approved, denied, failed or issued; Reason tells why it was denied or failed.
+	// State is pending, approved, denied, failed or issued; Reason explains a denied or failed one.
 	State, Reason string
 }
 

@@ -33,7 +33,7 @@ type DrainOptions struct {
 // Blocked is a pod that blocks a drain.
 type Blocked struct {
 	Pod string // namespace/name
-	// Message tells why. Nodes cannot list PodDisruptionBudgets: the API server names the budget.
+	// Message is the reason. Nodes cannot list PodDisruptionBudgets: the API server names the budget.
 	Message string
 	err     error // the answer to the eviction
 }

@@ -59,7 +59,7 @@ func (t Target) reach(ctx context.Context, u *url.URL, r *Reached) error {
 	var secure *tls.Config
 	if u.Scheme == "https" {
 		secure = &tls.Config{
-			InsecureSkipVerify: true, // VerifyConnection verifies, but still lets the time be requested
+			InsecureSkipVerify: true, // VerifyConnection verifies, but still allows requesting the time
 			VerifyConnection: func(s tls.ConnectionState) error {
 				leaf := s.PeerCertificates[0]
 				r.Issuer, r.NotAfter = leaf.Issuer.String(), leaf.NotAfter

@@ -142,7 +142,7 @@ func (p *part) kubeletConfiguration() string {
 	return header + indented(settings, "") + "\n"
 }
 
-// optional are the settings that are kubelet's own choice where they are not set.
+// optional returns the settings for which kubelet has its own default.
 func (p *part) optional() object {
 	tuning := p.config.Node.Kubelet
 	settings := object{
@@ -157,9 +157,9 @@ func (p *part) optional() object {
 	if tuning.KeepsSwap() {
 		settings["memorySwap"] = object{"swapBehavior": tuning.Swap}
 	}
-	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an
-	// image that was imported for one that was pulled if another name of it was: imports are for every
-	// pod. Older ones refuse the setting.
+	// From 1.35 on kubelet verifies that a pod may use an image that is already present. It treats an
+	// imported image as pulled if another name of it was pulled, but imports are for every pod. Older
+	// versions refuse the setting.
 	if p.config.Kubernetes.VerifiesImages() {
 		settings["imagePullCredentialsVerificationPolicy"] = "NeverVerify"
 	}

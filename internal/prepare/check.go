@@ -15,7 +15,7 @@ import (
 const (
 	OK      = "ok"
 	Missing = "missing"
-	// Untested means that only a flex node can test it; the message tells how.
+	// Untested means that only a flex node can test it; the message explains how.
 	Untested = "untested"
 )
 

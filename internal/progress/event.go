@@ -22,12 +22,12 @@ type Kind int
 const (
 	StepBegan  Kind = iota // Step begins
 	StepDone               // Step is done; Text summarises it, Took is its time
-	StepFailed             // Step has failed; Text may tell why
+	StepFailed             // Step has failed; Text may be the reason
 	Doing                  // a slow part of Step: Text
 	Change                 // a change to the host, within Step: Text
 	Bytes                  // Done of Total bytes of Name were received (Total 0: unknown)
 	Fetched                // Name of Total bytes was received and verified; Took is its time
-	Retry                  // the download of Name is retried: Text tells why
+	Retry                  // the download of Name is retried: Text is the reason
 	Warning                // the operator should act: Text
 	Note                   // worth knowing: Text
 )
@@ -110,7 +110,7 @@ func Log(log *slog.Logger, e Event) {
 	case Fetched:
 		log.Info("download done", "artifact", e.Name, "bytes", e.Total, "took", e.Took)
 	case StepBegan, Change, Bytes:
-		// too many, and the other events tell their result
+		// There are too many, and the other events show their result.
 	}
 }
 

@@ -146,8 +146,8 @@ func (d *differ) add(c Change) {
 	d.plan = append(d.plan, c)
 }
 
-// Between returns the changes that turn a machine from one node into another. Things that only from
-// wants are reset as on a machine that was never a node.
+// Between returns the changes that turn a machine from one node into another. Things that are only
+// in from are reset as on a machine that was never a node.
 func Between(from, to Desired) Plan {
 	seen, ledger := make(Observed), Ledger{}
 	for _, item := range from {

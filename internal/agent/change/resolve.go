@@ -34,7 +34,7 @@ type Target struct {
 	moved     bool   // the API server has another address or CA than the proved one
 	server    string // the cluster's version, "" if it was not requested
 	standing  bool   // the target is the applied node, whatever document is wanted
-	// Waits tells why the change may not begin yet; nil if it may.
+	// Waits is the reason why the change may not begin yet; nil if it may.
 	Waits  *health.Waiting
 	Daemon bool // no person has asked for it
 }

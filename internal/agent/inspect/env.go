@@ -72,7 +72,7 @@ type Env struct {
 	Today    func() time.Time
 	Poll     time.Duration // first pause of a wait for kubelet or Azure; 0 is each wait's default
 	Patience time.Duration // bounds doctor's wait for one server; 0 is its default
-	// Settling is how long kubelet must run as one process before a commit; 0 is defaultSettling.
+	// Settling is the min time of kubelet as one process before a commit; 0 is defaultSettling.
 	Settling time.Duration
 	// Healthz requests kubelet's health endpoint; nil uses this machine's.
 	Healthz func(context.Context) error

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// defaultSettling is how long kubelet must have run as one process before a change is committed. A
-	// kubelet that crashes does so within a second or two of its start.
+	// defaultSettling is the min time for which kubelet must have run as one process before a change
+	// is committed. A kubelet that crashes does so within a second or two of its start.
 	defaultSettling = 5 * time.Second
 	// AnswerTimeout bounds each request, and each gathering of answers of the cluster.
 	AnswerTimeout = 10 * time.Second

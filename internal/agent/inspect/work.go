@@ -19,7 +19,7 @@ type Work struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// Job is rest, reconcile, check, repair or leave, and Since its start; Doing tells more.
+	// Job is rest, reconcile, check, repair or leave, and Since its start; Doing has more detail.
 	Job     string    `json:"job"`
 	Since   time.Time `json:"since"`
 	Doing   string    `json:"doing,omitempty"`
