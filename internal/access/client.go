@@ -199,8 +199,7 @@ func Validity(m Machine, file string) (health.Validity, error) {
 	return validity(Certificate(m, file))
 }
 
-// KubeletValidity returns the validity of kubelet's client certificate. It fails without kubelet's
-// kubeconfig, as the certificate is unused then.
+// KubeletValidity returns the validity of kubelet's client certificate, if kubelet uses it.
 func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
 	if _, err := m.ReadFile(node.KubeconfigPath(c.Paths.Kubernetes.KubeletDir)); err != nil {
 		return health.Validity{}, fmt.Errorf("cannot read its kubeconfig: %w", err)

@@ -1,7 +1,6 @@
 // Package apply is the engine: it observes a host, lets package state compare, and carries out the
 // resulting plan. All changes of a host go through it. Before a plan's first touch, the ledger on
-// disk records what it will change, so that the next run can finish or undo a run that was killed
-// anywhere.
+// disk records what it will change, so that the next run can finish or undo a killed one.
 package apply
 
 import (
@@ -52,8 +51,7 @@ type Engine struct {
 	Wait func(ctx context.Context, to state.Resource) error
 	Emit func(Event) // receives every event; nil drops them
 
-	// Kept are copies of things that others had changed, Left the things left to them, since the
-	// engine was created.
+	// Kept are copies of things that others had changed, Left those left to them, of all plans.
 	Kept []Kept
 	Left []state.Change
 
@@ -166,8 +164,7 @@ func (e *Engine) mayRun(u state.Unknown) bool {
 	return ok && stops(entry.Before.Resource)
 }
 
-// Resume makes systemd read its unit files if a killed run owes that; its units are stale
-// otherwise.
+// Resume makes systemd read its unit files if a killed run owes that, as they are stale otherwise.
 func (e *Engine) Resume(ctx context.Context) error {
 	if !e.Journal.Ledger().Owes(state.DaemonReload) {
 		return nil

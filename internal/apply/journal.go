@@ -41,8 +41,7 @@ func NewJournal(disk Disk, dir, name string) *Journal {
 	return &Journal{disk: disk, dir: dir, name: name}
 }
 
-// OpenJournal reads a ledger, empty if the file does not exist. The error is ErrDamaged if its
-// digest differs.
+// OpenJournal reads a ledger, empty if its file is missing, ErrDamaged if its digest differs.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
 	j, err := ReadJournal(disk, dir, name)
 	j.disk = disk

@@ -49,8 +49,7 @@ type Record struct {
 // Owes reports whether something in Azure must be undone.
 func (r Record) Owes() bool { return r.Connected || len(r.Assignments) > 0 }
 
-// Deletion returns a line that tells an owner how to delete the machine in Azure; "" for no
-// machine.
+// Deletion returns a line with the command to delete the machine in Azure; "" for no machine.
 func (r Record) Deletion() string {
 	id, err := arm.ParseResourceID(r.MachineID)
 	if err != nil {

@@ -114,8 +114,7 @@ func (d Download) empty(ctx context.Context) error {
 	return d.Make(ctx, state.Dir{Path: d.Dir, Mode: 0o700})
 }
 
-// file returns the package in the directory of artifacts, or "". Only root may be able to change
-// it.
+// file returns the package in the directory of artifacts, or "". It must be trusted.
 func (d Download) file(c config.Config) (string, error) {
 	dir := c.Artifacts.Directory
 	if dir == "" {

@@ -179,8 +179,7 @@ func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string,
 
 type permissions = []*armauthorization.Permission
 
-// permissions returns an identity's permissions at a resource group or cluster; none if it may not
-// even list them.
+// permissions returns an identity's permissions at a scope; none if it may not even list them.
 func (a Arc) permissions(ctx context.Context, scope string) (permissions, error) {
 	id, err := arm.ParseResourceID(scope)
 	if err != nil {

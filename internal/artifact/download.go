@@ -121,8 +121,7 @@ func (d *download) remote(
 	return d.receive(src, c, kept)
 }
 
-// accept checks a response: the offset at which it continues, and the file's length (-1 if
-// unknown).
+// accept checks a response: the offset of its first byte, and the file's length (-1 if unknown).
 func (d *download) accept(
 	resp *http.Response, c candidate, have int64,
 ) (first, total int64, err error) {
@@ -174,8 +173,7 @@ func (d *download) progress(total int64) func(int64) {
 }
 
 // receive verifies the whole file and puts it into the store. A plain binary from a server is the
-// kept file itself; anything else is unpacked into a directory that becomes an entry if its digest
-// is right.
+// kept file itself; anything else is unpacked first, and becomes an entry if its digest is right.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 	sum := newDigest(d.a.ID)
 	if c.zst && d.a.Archive {

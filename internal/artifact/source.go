@@ -61,9 +61,8 @@ func (c candidate) String() string {
 	return Redact(c.url)
 }
 
-// candidates lists the places of an artifact in the order in which they are tried. A mirror's zstd
-// variant comes before its plain file; in a directory, which costs no bandwidth, the plain file
-// comes first.
+// candidates lists the places of an artifact in the order of trying them. A mirror's zstd variant
+// comes before its plain file; in a directory, which costs no bandwidth, the plain file is first.
 func (s Source) candidates(a Artifact) ([]candidate, error) {
 	plain, err := s.places(a.URL)
 	if err != nil {
@@ -130,8 +129,7 @@ func Hosts(arts []Artifact, s Source) []string {
 	return hosts
 }
 
-// Upstream returns the URL at which an artifact is published, as far as it is known without a
-// request.
+// Upstream returns the URL at which an artifact is published, as far as known without a request.
 func Upstream(a Artifact, overrides map[string]config.Override) string {
 	upstream := a.Name.project().upstream(strings.TrimPrefix(a.Version, "v"), a.Arch)
 	return cmp.Or(overrideOf(a, overrides).URL, a.URL, upstream)

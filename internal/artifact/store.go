@@ -370,8 +370,7 @@ func (t tree) writeManifest() error {
 	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
 }
 
-// Unsound reports whether an artifact is missing or damaged. The error is that of ctx. It calls
-// alive as it reads.
+// Unsound reports whether an artifact is missing or damaged, calling alive. The error is ctx's.
 func Unsound(ctx context.Context, store, id string, alive func()) (bool, error) {
 	err := Verify(store, id, func() error {
 		alive()

@@ -69,8 +69,7 @@ func checkArtifacts(c Config, r *report) {
 	}
 }
 
-// isLoopback reports whether s is a loopback address and port: metrics are served without
-// authentication, so not to the network.
+// isLoopback reports whether s is a loopback address and port, as metrics are unauthenticated.
 func isLoopback(s string) bool {
 	at, err := netip.ParseAddrPort(s)
 	return err == nil && at.Addr().IsLoopback() && at.Port() != 0

@@ -31,8 +31,7 @@ var (
 
 func isSecretFile(s string) bool { return isAbs(s) || isCredential(s) }
 
-// isPackageURL reports whether s is an https or http URL; http is allowed as the repository is
-// signed.
+// isPackageURL reports whether s is an https or http URL; http suffices for a signed repository.
 func isPackageURL(s string) bool {
 	return isHTTPS(s) || isHTTPS("https"+strings.TrimPrefix(s, "http"))
 }

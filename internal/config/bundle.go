@@ -187,8 +187,7 @@ func cutSchema(s string) (major, minor int, ok bool) {
 	return major, minor, found && err == nil && failed == nil && major > 0 && minor >= 0
 }
 
-// readResource reads the resource of a bundle; nil if not given. It ignores unknown members, which
-// a newer provider may add.
+// readResource reads the resource of a bundle; nil if unset. Newer providers may add members to it.
 func readResource(origin any, r *report) *Resource {
 	if origin == nil {
 		return nil

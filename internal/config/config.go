@@ -388,8 +388,7 @@ type Agent struct {
 
 // Metrics holds the settings of the service's metrics, in the text format of Prometheus.
 type Metrics struct {
-	// Listen is the address at which metrics are served over HTTP, without authentication; default
-	// nowhere.
+	// Listen is the address that serves metrics over HTTP, without authentication; default none.
 	Listen string `json:"listen,omitempty" must:"loopback"`
 	// Textfile is a file that metrics are written to at each check, for the textfile collector of
 	// node_exporter; its directory must be there, and only root may write to it.

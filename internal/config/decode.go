@@ -265,8 +265,7 @@ func (l leaf) shown() string {
 	return show(l.value.String())
 }
 
-// member returns the path of a member of the object at path: a.b for plain names, a["b.c"] for
-// others.
+// member returns the path of a member of the object at path: a.b for plain names, else a["b.c"].
 func member(path, name string) string {
 	switch {
 	case !plain(name):

@@ -56,8 +56,7 @@ func (c Config) Redacted() (map[string]any, error) {
 	return decodeObject(hidden)
 }
 
-// Differences returns the differences of two documents by path, as node.labels["a.b/c"]. A list is
-// one value.
+// Differences returns the differences of two documents, ordered by path. A list is one value.
 func Differences(from, to map[string]any) []Difference {
 	list := differences(nil, "", from, to)
 	slices.SortFunc(list, func(a, b Difference) int { return strings.Compare(a.Path, b.Path) })

@@ -34,8 +34,7 @@ var evictionSignals = []string{
 	"allocatableMemory.available", "pid.available",
 }
 
-// IsLabel reports whether kubelet and the API server (NodeRestriction) let a node set a label on
-// itself.
+// IsLabel reports whether kubelet and the API server (NodeRestriction) let a node label itself so.
 func IsLabel(key string) bool {
 	if len(validation.IsQualifiedName(key)) > 0 {
 		return false

@@ -12,8 +12,7 @@ import (
 
 // Problem is one error in a configuration.
 type Problem struct {
-	// Path is the setting, as users write it: node.labels["a.b/c"], node.taints[0]; "" is the
-	// document.
+	// Path is the setting, as users write it: node.labels["a.b/c"], node.taints[0]; "": the document.
 	Path string `json:"path"`
 	// Value is the value found, in JSON, shortened; "[redacted]" for a secret, "" if it does not help.
 	Value   string `json:"value,omitempty"`
@@ -126,8 +125,7 @@ func (r *report) err(c Config) error {
 	return nil
 }
 
-// conceal redacts secrets that were pasted into the wrong setting: user and query of URLs,
-// bootstrap tokens.
+// conceal redacts secrets in the wrong setting: user and query of URLs, bootstrap tokens.
 func conceal(s string) string {
 	if strings.Contains(s, "://") {
 		s = userInURL.ReplaceAllString(s, "://"+redacted+"@")

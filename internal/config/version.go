@@ -29,7 +29,7 @@ func isVersion(s string, oldest release.Version) bool {
 	return ok && v.Compare(oldest) >= 0
 }
 
-// VerifiesImages reports whether kubelet verifies by default that a pod may use an image
+// VerifiesImages reports whether kubelet by default verifies that a pod may use an image
 // (KEP-2535).
 func (k Kubernetes) VerifiesImages() bool {
 	v, _ := release.Parse(k.Version)

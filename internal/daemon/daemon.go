@@ -49,8 +49,7 @@ type Daemon struct {
 	// Received signals a new configuration, or that the waiting one may be applied. Deleted signals,
 	// once, that its owner has deleted it. Both may be nil.
 	Received, Deleted <-chan struct{}
-	// Notify sends to systemd (sd_notify(3)); Watchdog is the interval that systemd requires, 0 if
-	// none.
+	// Notify sends to systemd (sd_notify(3)); Watchdog is systemd's watchdog interval, 0 if none.
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget

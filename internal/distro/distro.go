@@ -15,8 +15,7 @@ const (
 	VendorRelease = "/usr/lib/os-release"
 )
 
-// Needrestart is the configuration directory of needrestart, which Debian's family runs after
-// upgrades.
+// Needrestart is the configuration directory of needrestart, which Debian runs after upgrades.
 const Needrestart = "/etc/needrestart"
 
 // Advice is a command for people, or a part of one: a constant, and never untrusted text.

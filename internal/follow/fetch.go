@@ -126,8 +126,7 @@ func (r *reply) dead() bool {
 		status != http.StatusTooManyRequests && status != http.StatusTooEarly
 }
 
-// why returns the reason why a URL is dead, judging by its parameter se (of a shared access
-// signature).
+// why explains why a URL is dead, from its parameter se (of a shared access signature).
 func (u URL) why(status int) string {
 	at, err := time.Parse(time.RFC3339, u.ends)
 	switch {

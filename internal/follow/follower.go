@@ -94,8 +94,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// genuine returns an *UntrustedError unless the resource is deleted, and no restore has undone
-// that.
+// genuine returns an *UntrustedError unless the resource is deleted and was not restored since.
 func (f *Follower) genuine(stone agentapi.Tombstone) error {
 	_, err := verify(f.Root(), stone.Signature, signing.Statement{
 		Kind: signing.Tombstone, UID: stone.UID, Version: stone.ConfigVersion, Epoch: stone.Epoch,

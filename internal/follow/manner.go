@@ -112,8 +112,7 @@ type Ways struct {
 // NewWays returns the ways of a provider that is polled in one manner.
 func NewWays(m Manner) Ways { return Ways{current: m, Asked: m} }
 
-// Settle sets both manners. It reports whether current has been answered, and whether it has
-// changed.
+// Settle sets both manners. It reports whether current was answered, and whether it changed.
 func (w *Ways) Settle(current, former Manner) (answered, changed bool) {
 	w.former = former
 	if current.Same(w.current) {

@@ -60,8 +60,7 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// Poll requests an offer with another ETag than etag; "" accepts any. The provider may wait for
-// one.
+// Poll requests an offer with another ETag; "" accepts any offer. The provider may wait for one.
 func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (Answer, error) {
 	header := http.Header{}
 	if etag != "" {

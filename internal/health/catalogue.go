@@ -62,8 +62,7 @@ const (
 	Network
 	// Advice is shown for a node that has passed the gate; only the cluster's operator can act on it.
 	Advice
-	// Watch conditions are in the status. Only those that Examine alone evaluates, at a caller's
-	// request, are not.
+	// Watch conditions are in the status: all but those that are evaluated only at a caller's request.
 	Watch
 
 	caution   // shown before a change, without preventing it

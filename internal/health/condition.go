@@ -1,7 +1,6 @@
 // Package health describes the health of a node as conditions: small statements such as
 // KubeletRunning, each with a reason, a message for people and the owner of the cure. Each is a
-// pure function of the evidence that the agent gathers once. Their names are an API and do not
-// change.
+// pure function of the evidence that the agent gathers once. Their names are a stable API.
 package health
 
 import (

@@ -52,8 +52,7 @@ func controlGroups(e Evidence) Condition {
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
 }
 
-// refusesCgroupV1 reports whether kubelet refuses cgroup v1: from 1.35 on, or if its version is
-// unset.
+// refusesCgroupV1 reports whether kubelet refuses cgroup v1: from 1.35 on, or any unset version.
 func refusesCgroupV1(e Evidence) bool {
 	if e.Kubelet.OK() && e.Kubelet.Value.Active {
 		return false

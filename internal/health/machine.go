@@ -81,8 +81,7 @@ func programTrusted(e Evidence) Condition {
 	return c
 }
 
-// runtimeOwned fails if the machine has another container runtime or kubelet: they break each
-// other.
+// runtimeOwned fails if there is another container runtime or kubelet: they break each other.
 func runtimeOwned(e Evidence) Condition {
 	var foreign []string
 	for _, u := range e.Machine.Units {
@@ -101,8 +100,7 @@ func directoriesFree(e Evidence) Condition {
 		"move it away or remove it")
 }
 
-// nodeAddressPresent fails if node.kubelet.nodeIP is not on the machine: kubelet announces it
-// anyway, and is not reachable there.
+// nodeAddressPresent fails if the machine lacks node.kubelet.nodeIP, which kubelet announces.
 func nodeAddressPresent(e Evidence) Condition {
 	if e.Wanted.Node.Kubelet.NodeIP == "" {
 		return holds() // kubelet chooses one itself
@@ -215,8 +213,7 @@ type Metadata struct {
 	Reached, Refused bool
 }
 
-// metadataGuarded fails if pods reach the metadata service, which gives them the machine's
-// identity.
+// metadataGuarded fails if pods reach the metadata service, and so the machine's identity.
 func metadataGuarded(e Evidence) Condition {
 	m := e.Metadata
 	switch {
@@ -364,8 +361,7 @@ func swapLimited(e Evidence) Condition {
 	return holds()
 }
 
-// nodeObserved fails if the machine could not be observed. Conditions that depend on it are
-// Unknown, which does not make a node unhealthy.
+// nodeObserved fails if observing failed. Conditions that depend on it are Unknown, not unhealthy.
 func nodeObserved(e Evidence) Condition {
 	return tried(e.Observed, OwnerMachine, "NotObserved", "cannot find out all of how this machine "+
 		"is: %s", "see whether `systemctl status` answers, and `dmesg` for errors of a disk")

@@ -197,8 +197,7 @@ func taintsApplied(e Evidence) Condition {
 		"--overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
 }
 
-// nodeOwned fails if another machine has the name: both overwrite the Node and take each other's
-// pods.
+// nodeOwned fails if another machine has the name: both write the Node and take each other's pods.
 func nodeOwned(e Evidence) Condition {
 	switch {
 	case kube.NodeMissing(e.Node.Err):
@@ -283,8 +282,7 @@ func bound(pod corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// podSubnetsAgree fails if a Node that registered again got other subnets: another node may get the
-// old ones.
+// podSubnetsAgree fails if the Node got other subnets: another node may get the old ones.
 func podSubnetsAgree(e Evidence) Condition {
 	if e.Wanted.CNI.PodCIDR != "" || len(e.Machine.PodCIDRs) == 0 {
 		return holds()

@@ -125,8 +125,7 @@ func clusterUpgradable(e Evidence) Condition {
 			"1.%d.z before that", kubelet, release.MaxSkew, server, v.Minor))
 }
 
-// certificateIssued checks the node's certificate: if its credential is not accepted, by kubelet's
-// latest certificate request.
+// certificateIssued checks the node's credential, or else kubelet's latest certificate request.
 func certificateIssued(e Evidence) Condition {
 	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
 		return holds()
@@ -168,8 +167,7 @@ const (
 
 const servicesGuide = "docs/how-to/prepare-a-cluster.md says what the cluster needs"
 
-// servicesReachable checks Services, without which pods resolve no names. A Ready Node does not
-// prove them.
+// servicesReachable checks Services: without them pods resolve no names on a Node that is Ready.
 func servicesReachable(e Evidence) Condition {
 	if !e.Services.OK() {
 		return e.Services.missing()
@@ -235,8 +233,7 @@ type Arc struct {
 	Lost              bool   // only a new enrolment helps
 }
 
-// arcConnected checks the Arc registration: a machine that Azure has removed gets no tokens, and
-// its identity can lose roles.
+// arcConnected checks that Azure still accepts the Arc machine, and that it still has its roles.
 func arcConnected(e Evidence) Condition {
 	if e.Wanted.Azure.AuthMode() != config.AuthArc {
 		return holds()
@@ -333,8 +330,7 @@ func pathMTU(e Evidence) Condition {
 // maxAhead is the max difference of two clocks. Entra ID and certificates tolerate five minutes.
 const maxAhead = time.Minute
 
-// clockAccurate compares this clock with those of servers. If servers differ, this one is not
-// wrong.
+// clockAccurate compares the clock with servers'. If those differ, this machine's is not wrong.
 func clockAccurate(e Evidence) Condition {
 	var differ []string
 	dated := 0

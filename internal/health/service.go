@@ -70,8 +70,7 @@ const maxFactor = 30 // bounds the settling time of a kubelet with many restarts
 func (w Wanted) settling() time.Duration { return cmp.Or(w.Settling, 10*time.Second) }
 
 // kubeletStable fails for a kubelet that crashes repeatedly, though it posts Ready each time. The
-// time for which it must run grows with every restart by systemd, so that it is not healthy in
-// between.
+// min time of its process grows with every restart, so that it is not healthy in between.
 func kubeletStable(e Evidence) Condition {
 	s := e.Kubelet.Value
 	running := s.Active && s.PID != 0
@@ -200,8 +199,7 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 
 const longestLine = 240 // limits the quoted part of a line of a log, in bytes
 
-// klogError matches the start of an error in kubelet's log: severity, date, time, thread, source
-// line.
+// klogError matches the start of an error in kubelet's log: severity, date, time, thread, line.
 var klogError = regexp.MustCompile(`^[EF][0-9]{4} [0-9:.]+ +[0-9]+ [^ ]+\] `)
 
 // lastWords quotes the last error in a log, or else its last line.

@@ -104,8 +104,7 @@ func rebootNotPending(e Evidence) Condition {
 		"waits for a reboot ("+e.distro().Reboot+")", "drain the node, and run `reboot`")
 }
 
-// hostNameStable checks the host name: a kubelet without a configured node name takes it at each
-// start.
+// hostNameStable checks the host name, which a kubelet without a node name takes at each start.
 func hostNameStable(e Evidence) Condition {
 	wanted := e.Wanted.Agent.NodeName
 	if wanted == "localhost" || strings.HasPrefix(wanted, "localhost.") {
@@ -126,8 +125,7 @@ func hostNameStable(e Evidence) Condition {
 
 const settled = 10 * time.Minute // the time that synchronisation may take after a boot
 
-// timeSynchronized fails if nothing corrects the clock: it drifts until certificates and tokens are
-// refused.
+// timeSynchronized fails if nothing corrects the clock: it drifts until certificates are refused.
 func timeSynchronized(e Evidence) Condition {
 	if e.Upkeep.Clock == nil {
 		return notAsked()
@@ -208,8 +206,7 @@ func within(left time.Duration) string {
 	return fmt.Sprintf("in %d hours", int(left/time.Hour))
 }
 
-// kubeletCertificate checks kubelet's certificate. kubelet renews it when 10 to 30 % of its life is
-// left.
+// kubeletCertificate checks the certificate, which kubelet renews with 10 to 30 % of its life left.
 func kubeletCertificate(e Evidence) Condition {
 	return renewal{
 		what: "kubelet's client certificate", owner: OwnerCluster,
@@ -241,8 +238,7 @@ func principalCredential(e Evidence) Condition {
 	}.judge(e, e.Upkeep.Principal)
 }
 
-// The provider's answers about another machine with the same key, or one that wants to be the same
-// node.
+// The provider's answers about another machine with the same key or for the same node.
 const (
 	SecondRefused = "refused" // this machine is refused, as the other one is the node
 	SecondSeen    = "seen"    // the other one is refused

@@ -38,8 +38,7 @@ func (list List) Last(id string) (Proved, bool) {
 	return first(list, func(p Proved) bool { return p.Generation == id })
 }
 
-// Next returns the history after a change of generations, from one that ran a resource to a proved
-// one. Each is in it once.
+// Next returns the history after a change from a generation, which ran a resource, to a proved one.
 func (list List) Next(from, to string, ran config.Resource, at time.Time) List {
 	if len(list) > 0 && list[len(list)-1].Generation == to {
 		return list

@@ -25,8 +25,7 @@ type Firewall struct {
 
 // backend is one kind of firewall.
 type backend interface {
-	// observe reports whether a rule accepts the packets of r, and if none does, whether they are
-	// dropped.
+	// observe reports whether a rule accepts the packets of r, and if not, whether they are dropped.
 	observe(r rule) (open, drops bool, err error)
 	// opening returns the commands that add our rule, closing those that remove it and nothing else.
 	opening(r rule) [][]string

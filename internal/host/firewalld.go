@@ -119,8 +119,7 @@ func (f firewalld) opening(r rule) [][]string {
 	}
 }
 
-// closing changes the file last, for the same reason. It leaves a wider range, which is the
-// owner's.
+// closing changes the file last, for the same reason. It leaves a wider range of the owner's.
 func (f firewalld) closing(r rule) ([][]string, error) {
 	zone, option := f.setting(r)
 	is, err := f.host.firewalldZone(zone)

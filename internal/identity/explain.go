@@ -57,8 +57,7 @@ var objections = map[int]struct{ problem, remedy string }{
 	50173:  {"the login has been revoked", "log in again: az login"},
 }
 
-// Explain adds in plain words why Azure was not reached, or refused, and advice. It wraps the
-// cause.
+// Explain wraps an error of Azure with a plain explanation and advice; nil remains nil.
 func Explain(err error, need Need) error {
 	if err == nil {
 		return nil

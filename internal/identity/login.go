@@ -19,8 +19,7 @@ import (
 // loginLimit bounds a person's login: a device code expires after 15 minutes.
 const loginLimit = 20 * time.Minute
 
-// Login provides the credential for Resource Manager: a service principal, or the Azure CLI's
-// login.
+// Login provides the credential for Resource Manager: a service principal or an Azure CLI login.
 type Login struct {
 	Name string // the user whose login the service uses; "" for root, and at a terminal
 	// User runs a program as the user whose Azure CLI login is preferred: that of Name, or the one who

@@ -129,8 +129,7 @@ func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 	return c.patch(ctx, name, patch, verb)
 }
 
-// touched is the annotation with the time at which a node last tested that the cluster accepts
-// writes.
+// touched is the annotation with the time at which a node last tested writes to the cluster.
 const touched = "aks-flex-node/touched"
 
 // TouchNode changes an annotation of the Node. It writes, as kubelet does with its lease: a no-op

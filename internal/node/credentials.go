@@ -79,8 +79,7 @@ func KubeconfigPath(dir string) string { return path.Join(dir, "kubeconfig") }
 // Kubernetes' configuration.
 func AdminKubeconfigPath(configDir string) string { return path.Join(configDir, "admin.conf") }
 
-// ClientCertificatePath returns the client certificate and key of a kubelet with root directory
-// dir.
+// ClientCertificatePath returns the client certificate and key of a kubelet with root dir.
 func ClientCertificatePath(dir string) string {
 	return path.Join(certDir(dir), "kubelet-client-current.pem")
 }

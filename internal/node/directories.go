@@ -50,8 +50,7 @@ func directories(p *part) {
 	)
 }
 
-// owned returns a directory whose contents are ours alone. Our services may mount at mounts below
-// it.
+// owned returns a directory whose contents are ours alone. Our services may mount below it.
 func owned(path string, mode fs.FileMode, mounts ...string) state.Dir {
 	return state.Dir{Path: path, Mode: mode, Purge: true, Mounts: mounts}
 }

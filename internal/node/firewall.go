@@ -8,8 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Firewall is a firewall of the machine's owner that stops packets that no rule accepts
-// (host.Firewall).
+// Firewall is an owner's firewall that stops packets that no rule accepts (host.Firewall).
 type Firewall struct {
 	Name string `json:"name"`
 	// Hook is input, forward or output; "" is all of them.

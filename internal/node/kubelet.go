@@ -85,9 +85,8 @@ var defaultEviction = map[string]string{
 	"imagefs.inodesFree": "5%",
 }
 
-// cipherSuites are kubelet's cipher suites for TLS 1.2: forward secrecy and authenticated
-// encryption only, spelled as in the CIS Kubernetes Benchmark (4.2.12), whose scanners compare the
-// names.
+// cipherSuites are the cipher suites for TLS 1.2: forward secrecy and authenticated encryption
+// only, spelled as in the CIS Kubernetes Benchmark (4.2.12), whose scanners compare the names.
 var cipherSuites = []string{
 	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
 	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",

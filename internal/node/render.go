@@ -56,8 +56,7 @@ func (f Facts) Renames(nodeName string) bool {
 const (
 	// Credential is met if kubelet has a credential of its own.
 	Credential state.Need = "credential"
-	// Network is met if the node's pod subnets are known, or another program configures the pod
-	// network.
+	// Network is met if pod subnets are known, or another program configures the pod network.
 	Network state.Need = "network"
 	// Ready is met if the Node is Ready.
 	Ready state.Need = "ready"

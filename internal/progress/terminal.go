@@ -185,8 +185,7 @@ func (t *transfers) sum() (done, total int64) {
 	return done, total
 }
 
-// columns counts a terminal's columns in any locale: wide characters take two, combining marks
-// none.
+// columns counts a terminal's columns in any locale: wide characters take two, combining ones 0.
 var columns = &runewidth.Condition{StrictEmojiNeutral: true}
 
 // wrap breaks text at spaces into lines of at most limit columns, and longer words into pieces.

@@ -42,8 +42,7 @@ func Tree(dir *os.File, name string, touch Touch) error {
 	return unlink(dir, name, unix.AT_REMOVEDIR, touch)
 }
 
-// Contents removes everything but the given names from an open directory. It continues after
-// errors.
+// Contents removes all but the given names from an open directory. It continues after errors.
 func Contents(dir *os.File, touch Touch, except ...string) error {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {

@@ -2,12 +2,10 @@ package state
 
 import "encoding/json"
 
-// Need names a fact that is learned only while a machine becomes a node. The renderer has the
-// names.
+// Need names a fact that is learned only while a machine joins. The renderer has the names.
 type Need string
 
-// Only is the condition for an item to be part of the node; "" is always. The renderer drops
-// others.
+// Only is the condition for an item to be part of the node; "" is always. Bind drops others.
 type Only string
 
 // Item is a wanted resource, its step, and the units that must restart when it changes.

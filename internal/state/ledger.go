@@ -33,8 +33,7 @@ func (e Entry) undone(seen Resource) bool {
 	return !ok || !ours.needsUndo(e.Before.Resource, seen)
 }
 
-// isOurs reports whether a thing is in its state before us, or in one that we gave or are giving
-// it.
+// isOurs reports whether a thing is in its state before us, or in one that we gave it or began to.
 func (e Entry) isOurs(seen Resource) bool {
 	before, ours, prior := e.Before.Resource, e.Ours.Resource, e.Prior.Resource
 	unit, isUnit := seen.(Unit)
@@ -79,8 +78,7 @@ func (l Ledger) index(key Key) int {
 // Keys returns the keys of all entries in the order first touched.
 func (l Ledger) Keys() []Key { return keys(l.Entries, func(e Entry) Key { return e.Before.Key() }) }
 
-// As returns the entries for which holds is true as wanted items, in the state that we gave them: a
-// plan undoes none of them.
+// As returns the entries for which holds is true as wanted items: a plan undoes none of them.
 func (l Ledger) As(holds func(Entry) bool) Desired {
 	var all Desired
 	for _, e := range l.Entries {

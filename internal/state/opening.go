@@ -4,8 +4,7 @@ import "strings"
 
 // Opening is our rule for a node's traffic in a firewall of the machine's owner.
 type Opening struct {
-	// Firewall is the firewall of the rule, and Rule the accepted traffic, in the words of package
-	// host.
+	// Firewall is the firewall, and Rule the accepted traffic, in the words of package host.
 	Firewall string `json:"firewall"`
 	Rule     string `json:"rule"`
 	Open     bool   `json:"open"`

@@ -89,8 +89,7 @@ func (r Unknown) describe(Change) string { return "observe " + r.Of.Name() }
 
 func (r Unknown) show() string { return "unknown: " + r.Why }
 
-// Line is one change. For drift, Expected is the state in the applied configuration, Found the
-// actual.
+// Line is one change. For drift, Expected is the applied configuration's state, Found the actual.
 type Line struct {
 	Step     Step   `json:"step"`
 	Key      Key    `json:"key"`

@@ -19,8 +19,7 @@ const (
 	acceptRA    = ".accept_ra"
 )
 
-// AcceptRA returns the parameter that makes the kernel accept router advertisements at an
-// interface.
+// AcceptRA returns the parameter for accepting router advertisements at an interface.
 func AcceptRA(name string) string {
 	return ofInterface + strings.ReplaceAll(name, ".", "/") + acceptRA
 }

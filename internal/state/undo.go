@@ -1,7 +1,6 @@
 package state
 
-// claims reports whether the ledger records a resource even if it needs no change: its undo removes
-// later additions.
+// claims reports whether the ledger records even an unchanged resource, to undo later additions.
 func claims(r Resource) bool {
 	dir, isDir := r.(Dir)
 	_, isResidue := r.(Residue)

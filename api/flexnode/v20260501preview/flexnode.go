@@ -128,8 +128,7 @@ type AzureAuth struct {
 	ServicePrincipal *ServicePrincipalAuth `json:"servicePrincipal,omitempty"`
 	ManagedIdentity  *ManagedIdentityAuth  `json:"managedIdentity,omitempty"`
 	Arc              *ArcAuth              `json:"arc,omitempty"`
-	// Registries are the registries from which kubelet pulls images with that identity, as hosts or
-	// *.DOMAIN.
+	// Registries are the registries for pulling images with that identity, as hosts or *.DOMAIN.
 	Registries []string `json:"registries,omitempty"`
 }
 

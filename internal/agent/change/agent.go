@@ -1,7 +1,6 @@
 // Package change changes a machine: it joins, reconfigures, repairs, rolls back and gives back.
 // Each verb makes a transition, whose phases (package transition) are methods of work or of
-// leaving. Work that is no resource - mirrors, Azure, the waits for kubelet - is ordinary code in
-// them.
+// leaving. Work on no resource - mirrors, Azure, the waits for kubelet - is ordinary code in them.
 package change
 
 import (
@@ -147,8 +146,7 @@ func askAzure(h *Home) *access.Azure {
 // NewLocator returns a verb's Locator of the API server.
 func NewLocator(h *Home) *access.Locator { return &access.Locator{Azure: askAzure(h)} }
 
-// OpenLocked opens the records for a verb that writes: it takes the lock and removes leftovers of a
-// killed run.
+// OpenLocked opens the records for a verb that writes: it takes the lock and removes leftovers.
 func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
 	l, err := Acquire(a, saved.LockFile, verb)
 	if err != nil {

@@ -136,8 +136,7 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 	return w.Store.KeepBundle(ctx, without, w.config)
 }
 
-// leaveMetrics removes the metrics from their former file, as the service may not run, or only
-// warns.
+// leaveMetrics removes the metrics from their former file: the service may not run, or only warn.
 func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind != transition.Change {
 		return nil

@@ -129,8 +129,7 @@ func keepJoining(ctx context.Context, h *Home, d Delivery, given config.Joining)
 	return h.Store.KeepBundle(ctx, bundle, d.Loaded.Config)
 }
 
-// EnableService makes the agent's service start at boot; false if it is not installed. Leaving
-// disables it.
+// EnableService makes the agent's service start at boot; false if not installed.
 func EnableService(ctx context.Context, a *Agent) (installed bool, err error) {
 	err = setService(ctx, a, func(to *state.Unit) {
 		if installed = to.Enabled != state.NoUnit && to.Enabled != state.Masked; installed {
@@ -180,8 +179,7 @@ func permitted(h *Home, c config.Config) error {
 	return nil
 }
 
-// Forget makes the node forget the versions from which a provider may not go back, and returns
-// them.
+// Forget makes the node forget the versions that a provider may not go back from.
 func Forget(ctx context.Context, a *Agent) ([]config.Resource, error) {
 	h, err := OpenLocked(ctx, a, "follow reset")
 	if err != nil {

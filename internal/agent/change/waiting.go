@@ -106,8 +106,7 @@ func reasonOf(err error) health.Waiting {
 	return w
 }
 
-// Closed returns a Waiting while the maintenance window for a provider's changes is closed, else
-// nil.
+// Closed returns a Waiting while the maintenance window of a provider's changes is closed.
 func Closed(t *Target) *health.Waiting {
 	window := t.Input.Config.Agent.UpgradePolicy.MaintenanceWindow
 	if window == nil || t.Input.Resource == nil {

@@ -89,8 +89,7 @@ func findings(list []health.Diagnosis) []agentapi.Finding {
 	return all
 }
 
-// bundleFor returns a support bundle, encrypted to a key, with journals as long as the provider
-// accepts.
+// bundleFor returns a support bundle, encrypted to a key, with journals up to the provider's limit.
 func bundleFor(
 	ctx context.Context, a *change.Agent, given support.Given, key string,
 ) ([]byte, error) {

@@ -51,8 +51,7 @@ type Status struct {
 	Units       []Running              `json:"units"`
 	// ConfigVersion is the version of the running flexNodeConfig, "" for none.
 	ConfigVersion string `json:"configVersion,omitempty"`
-	// Certificates holds the expiry of kubelet's certificates and of the service principal's
-	// credential.
+	// Certificates holds the expiry of kubelet's certificates and the service principal's credential.
 	Certificates map[string]time.Time `json:"certificates,omitempty"`
 	// Service describes the work of the running service; nil if none runs.
 	Service   *Work     `json:"service,omitempty"`

@@ -199,8 +199,7 @@ type Policy = policy.Policy
 // PolicyFile is the file with the policy, which the agent never writes.
 const PolicyFile = policy.File
 
-// ReadPolicy reads the policy; trusted returns an error unless only root can change the file at
-// path.
+// ReadPolicy reads the policy; trusted returns an error if others than root can change the file.
 func ReadPolicy(files apply.Files, path string, trusted func(path string) error) (Policy, error) {
 	// Checked before opening: if only root can change it now, only root can change it until then.
 	untrusted := trusted(path)

@@ -48,8 +48,7 @@ type Following struct {
 	again    context.CancelFunc // restarts polling, in the way of ways
 }
 
-// settle polls the provider as the node is now configured, and forgets the former way once the new
-// one works.
+// settle polls as the node is now configured, and forgets the former way once that works.
 func (f *Following) settle(ctx context.Context, h *change.Home) {
 	answered := f.change(follow.MannerOf(f.configOf(h)), change.FormerManner(h))
 	if !answered || h.Saved.Bindings.Answered == "" {
@@ -60,8 +59,7 @@ func (f *Following) settle(ctx context.Context, h *change.Home) {
 	}
 }
 
-// change sets the manners of polling, and reports whether the provider has answered in the current
-// one.
+// change sets the manners of polling, and reports whether the current one has been answered.
 func (f *Following) change(current, former follow.Manner) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,8 +73,7 @@ func (f *Following) change(current, former follow.Manner) bool {
 	return false
 }
 
-// forgetFormer forgets the former way to the provider and its secret. If busy, the next check does
-// so.
+// forgetFormer forgets the former way to the provider and its secret, unless the lock is taken.
 func (f *Following) forgetFormer(ctx context.Context) error {
 	h, err := change.OpenLocked(ctx, f.agent, "agent")
 	if change.Verdict(err).Kind == transition.Busy {
@@ -99,8 +96,7 @@ func (f *Following) forgetFormer(ctx context.Context) error {
 	return h.Store.SaveBindings(ctx)
 }
 
-// begin returns the follower for the next way to poll, and within, which ends it; nil if none
-// polls.
+// begin returns the follower for the next way, if it polls, and within, which ends it.
 func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,8 +239,7 @@ func (f *Following) Unusable(version string, why error) {
 	f.unusable, f.judged = failed, judged
 }
 
-// refused returns the offer that this machine refuses by its policy or does not trust; nil for
-// none.
+// refused returns the offer that this machine's policy refuses or that is untrusted; nil if none.
 func refused(f *Following) *health.Rejection {
 	if f == nil {
 		return nil

@@ -30,8 +30,7 @@ type Live struct {
 	status *inspect.Status
 	// counts are the counters since the start of the service, by the name of their metric.
 	counts map[string][]metrics.Sample
-	// address is the address at which server serves the metrics, file the last written file of
-	// metrics. Only the worker uses them.
+	// address is the address of server, file the last metrics file. Only the worker uses them.
 	address, file string
 	server        *http.Server
 }

@@ -43,8 +43,7 @@ type Watcher struct {
 	exhausted   []string // the things no longer repaired, as of the last check
 }
 
-// Reconcile implements daemon.Node. It also finishes an unfinished transition without a
-// configuration.
+// Reconcile implements daemon.Node. Without a configuration it finishes an unfinished transition.
 func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	o := change.Verdict(w.reconcile(ctx))
 	switch {
@@ -126,8 +125,7 @@ func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) e
 	return err
 }
 
-// resting reports whether a node with this target needs no change, without the lock, and the
-// result.
+// resting reports whether a node at this target needs no change, without the lock, and the result.
 func (w *Watcher) resting(ctx context.Context, h *change.Home, t *change.Target) (bool, error) {
 	s, err := change.Situation(h, t)
 	if err != nil || transition.Next(s).Move != transition.Rest {

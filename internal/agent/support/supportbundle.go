@@ -28,9 +28,8 @@ import (
 // JournalLines is the default number of lines of each service's journal in a support bundle.
 const JournalLines = 2000
 
-// SupportBundle writes an archive for support: the state of the machine, without secrets, with the
-// given number of lines of each journal. The manifest lists what could not be collected before ctx
-// ended.
+// SupportBundle writes an archive for support: the state of the machine, without secrets, with a
+// number of lines of each journal. The manifest lists what was not collected before ctx ended.
 func SupportBundle(
 	ctx context.Context, a *change.Agent, given Given, lines int, out io.Writer,
 ) (redact.Manifest, error) {

@@ -110,8 +110,7 @@ func keyOf(header map[string]any) (key any, thumbprint string, err error) {
 	return key, public.Thumbprint(), err
 }
 
-// pointOf returns the key if it is encoded exactly as in RFC 7518, so that a key has one
-// thumbprint.
+// pointOf returns the key if encoded exactly as in RFC 7518, so that it has only one thumbprint.
 func pointOf(p machinekey.PublicKey) (*ecdsa.PublicKey, error) {
 	x, errX := base64.RawURLEncoding.Strict().DecodeString(p.X)
 	y, errY := base64.RawURLEncoding.Strict().DecodeString(p.Y)

@@ -17,9 +17,8 @@ import (
 
 type object = map[string]any
 
-// Server implements the part of an API server that a plan needs: objects by path, server-side apply
-// with dry runs and conflicts, lists by label, and deletion. Tests change its fields between
-// requests.
+// Server implements what a plan needs of an API server: objects by path, server-side apply with dry
+// runs and conflicts, lists by label, and deletion. Tests change its fields between requests.
 type Server struct {
 	Version string
 	Objects map[string]map[string]any // by path
@@ -76,8 +75,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isCollection reports whether a path is a collection: it has an odd number of elements after the
-// version and the namespace.
+// isCollection reports whether a path has an odd number of elements after version and namespace.
 func isCollection(path string) bool {
 	elems := strings.Split(strings.Trim(path, "/"), "/")
 	rest := elems[2:]
