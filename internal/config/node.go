@@ -98,8 +98,8 @@ func checkShutdown(k Kubelet, r *report) {
 	}
 }
 
-// isLogSize: kubelet rotates no log of a size of 0 or less, and does not start with 1.5Mi
-// (Quantity.AsInt64).
+// isLogSize reports whether s is a log size: kubelet rotates no logs with 0 or less, and does not
+// start with 1.5Mi (Quantity.AsInt64).
 func isLogSize(s string) bool {
 	if !isQuantity(s) {
 		return false
@@ -109,10 +109,10 @@ func isLogSize(s string) bool {
 	return whole && bytes >= 1<<10
 }
 
-// isPidsLimit: fewer than some dozens of processes end every pod.
+// isPidsLimit reports whether s is a usable limit: every pod needs some dozens of processes.
 func isPidsLimit(s string) bool { return s == "-1" || isWhole(s, 64, 4<<20) }
 
-// isShutdown: kubelet refuses periods of less than a second (validation.go of its configuration).
+// isShutdown reports whether s is 0 or a period that kubelet accepts, up to an hour.
 func isShutdown(s string) bool {
 	d, err := time.ParseDuration(s)
 	return err == nil && (d == 0 || time.Second <= d && d <= time.Hour)

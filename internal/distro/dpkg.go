@@ -17,7 +17,7 @@ type Manager struct {
 	Fetch, Finish, Hold, Unhold Advice
 }
 
-// dpkg is Debian's package manager (dpkg(1), dpkg-query(1), dpkg's frontend locking protocol).
+// dpkg returns Debian's package manager (dpkg(1), dpkg-query(1), dpkg's frontend locking protocol).
 func dpkg() Manager {
 	return Manager{
 		Name: "dpkg", Front: "apt", Upgrader: "unattended-upgrades",

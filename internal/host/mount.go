@@ -145,8 +145,8 @@ func (linux) findMounts(_ context.Context, prefix string) ([]string, error) {
 	return append(found, matches...), err
 }
 
-// clearMounts unmounts the given mount points and removes the empty files below the mounts. A
-// network namespace that has a process is not ours and stays.
+// clearMounts unmounts the given mount points and removes the empty files at them. A network
+// namespace that has a process is not ours and stays.
 func (linux) clearMounts(_ context.Context, _ string, points []string) error {
 	var errs []error
 	lived, err := inhabited()

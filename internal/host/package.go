@@ -27,7 +27,7 @@ func (h *Host) distro() distro.Distro {
 	return d
 }
 
-// Rivals are the units of other container runtimes and kubelets, which break a node.
+// Rivals returns the units of other container runtimes and kubelets, which break a node.
 func (h *Host) Rivals() []string { return h.distro().Rivals }
 
 // observePackage asks the package manager. A program of the package's name also counts as the

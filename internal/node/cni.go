@@ -13,8 +13,8 @@ import (
 // bridge is the interface to which pods are attached.
 const bridge = "cni0"
 
-// ConflistName is our network configuration. They are read in the order of their names: a network
-// that the cluster gets later (05-cilium.conflist, 10-...) takes precedence over ours.
+// ConflistName is our network configuration. Runtimes read configurations in the order of names: a
+// network that the cluster gets later (05-cilium.conflist, 10-...) takes precedence over ours.
 const ConflistName = "99-aks-flex-node.conflist"
 
 // plugins are the reference CNI plugins, as released (containernetworking/plugins).

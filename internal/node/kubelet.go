@@ -173,5 +173,5 @@ func (p *part) optional() object {
 	return settings
 }
 
-// KubeletPorts are the ports that kubelet listens on (KubeletConfiguration, port and healthzPort).
+// KubeletPorts returns kubelet's listening ports (KubeletConfiguration, port and healthzPort).
 func KubeletPorts() []int { return []int{10250, 10248} }

@@ -61,7 +61,7 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 // errNodeDiffers ends a wait, since only the lock's holder changes the Node object and its ledger.
 var errNodeDiffers = errors.New("the Node object is not what it is to be")
 
-// untilHealthy changes nothing. It returns errNodeDiffers, unless tried is set.
+// untilHealthy changes nothing. It may return errNodeDiffers, but if tried not at the first check.
 func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool) error {
 	first := w.Every(gatePause)
 	for pause := first; ; tried = false {
