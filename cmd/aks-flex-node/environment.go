@@ -27,7 +27,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
-// agent builds the agent for a verb, with a configuration, or nil if there is none yet. A read-only
+// agent builds the agent for a verb, with a configuration, or nil if none exists yet. A read-only
 // verb writes no log. The returned function ends the progress and closes everything; it may be
 // called twice.
 func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
@@ -125,7 +125,7 @@ type journal struct {
 	err     io.Writer // standard error of the service, else nil
 }
 
-// newJournal returns the log for a configuration; nil if there is none yet.
+// newJournal returns the log for a configuration; nil if none exists yet.
 func (o *options) newJournal(c *config.Config) *journal {
 	dir := config.DefaultLogDir
 	if c != nil {

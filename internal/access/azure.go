@@ -82,7 +82,7 @@ func (a *Azure) login(c config.Azure) identity.Login {
 	return l
 }
 
-// loggedIn returns the operator's credential. If there is none, the error names doing.
+// loggedIn returns the operator's credential. If none is valid, the error names doing.
 func (a *Azure) loggedIn(
 	ctx context.Context, c config.Config, doing string,
 ) (azcore.TokenCredential, error) {

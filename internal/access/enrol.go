@@ -196,7 +196,7 @@ type Records interface {
 	Load(name string, v any) (bool, error)
 }
 
-// Record reads the record of the enrolment with Arc; zero if there is none.
+// Record reads the record of the enrolment with Arc; zero if none.
 func Record(r Records) (record arc.Record, err error) {
 	_, err = r.Load(RecordFile, &record)
 	return record, err

@@ -26,7 +26,7 @@ type Contents = func(sha256 string) (io.ReadCloser, error)
 // Disk is the machine that holds the ledger.
 type Disk interface {
 	Host
-	// Flush waits until all changes of Set are on disk.
+	// Flush syncs all changes of Set to disk.
 	Flush() error
 	// Reload makes systemd read its unit files again.
 	Reload(ctx context.Context) error

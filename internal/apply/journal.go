@@ -24,7 +24,7 @@ type Journal struct {
 	disk      Disk
 	dir, name string
 	ledger    state.Ledger
-	written   string // the ledger's encoding on disk; "" if there is none
+	written   string // the ledger's encoding on disk; "" if none
 }
 
 type page struct {

@@ -130,7 +130,7 @@ func (s Reader) pointer(p Pointer) string   { return path.Join(s.Dir, string(p))
 func (s Reader) head(id string) string      { return path.Join(s.path(id), "generation.json") }
 func (s Reader) resources(id string) string { return path.Join(s.path(id), "node.json") }
 
-// Save stores a generation durably. It also replaces a damaged one on disk.
+// Save stores a generation. It leaves an intact one alone: this release may not know all in it.
 func (s Store) Save(ctx context.Context, g Generation) error {
 	if _, err := s.Load(g.ID); err == nil {
 		return s.Disk.Flush()

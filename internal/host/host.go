@@ -170,8 +170,8 @@ func (h *Host) Reload(ctx context.Context) error {
 	return h.change("reload systemd", func() error { return h.Systemd.Reload(ctx) })
 }
 
-// Flush waits until every directory entry that Set has changed is on disk. Directories that cannot
-// be synced are left to the next Flush.
+// Flush syncs every directory entry that Set has changed to disk. Directories that cannot be synced
+// are left to the next Flush.
 func (h *Host) Flush() error {
 	h.flushing.Lock()
 	defer h.flushing.Unlock()

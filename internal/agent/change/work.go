@@ -283,7 +283,7 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 }
 
 // chosen returns the changes that a transition makes: a repair of given things makes only theirs,
-// and restarts. It keeps no copies, which would pile up, as it was asked for.
+// and restarts. It was asked for, so it keeps no copies, which would pile up.
 func chosen(plan state.Plan, t *transition.Transition) state.Plan {
 	if !t.Ungated {
 		return plan

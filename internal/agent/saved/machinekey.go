@@ -17,7 +17,7 @@ import (
 // in no bundle, backup or log.
 const MachineKeyFile = "machine-key.pem"
 
-// MachineKey reads the key of the machine; nil if there is none.
+// MachineKey reads the key of the machine; nil if none.
 func (r Records) MachineKey() (*machinekey.Key, error) {
 	text, err := r.Read(MachineKeyFile)
 	if err != nil || text == nil {
@@ -67,7 +67,7 @@ func (k Keys) SignAsKubelet(
 	return machinekey.SignAsKubelet(pair, statement)
 }
 
-// EnrolmentSecret returns the secret in the bundle; "" if there is none.
+// EnrolmentSecret returns the secret in the bundle; "" if none.
 func (k Keys) EnrolmentSecret() (string, error) {
 	joining, err := k.Writer.Records().Joining()
 	return joining.EnrolmentSecret, err

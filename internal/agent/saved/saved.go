@@ -45,7 +45,7 @@ type State struct {
 	Live, Applied *generation.Generation
 	Bindings      Bindings
 	Secrets       Secrets
-	// Transition is the change under way; nil if there is none.
+	// Transition is the change under way; nil if none.
 	Transition *transition.Transition
 	Rejected   history.Rejections
 }
@@ -115,7 +115,7 @@ func (s *State) Read(ctx context.Context) error {
 	return err
 }
 
-// AppliedID returns the id of the applied generation; "" if there is none.
+// AppliedID returns the id of the applied generation; "" if none.
 func (s *State) AppliedID() string {
 	if s.Applied == nil {
 		return ""

@@ -97,10 +97,10 @@ func (w Writer) Forget(ctx context.Context) ([]config.Resource, error) {
 	return from.Forgotten, w.Save(ctx, SourceFile, from)
 }
 
-// Bundle reads the delivered configuration; nil if there is none.
+// Bundle reads the delivered configuration; nil if none.
 func (r Records) Bundle() ([]byte, error) { return r.Read(path.Base(BundleFile)) }
 
-// BundleDigest returns the digest of the delivered document; "" if there is none.
+// BundleDigest returns the digest of the delivered document; "" if none.
 func (r Records) BundleDigest() (string, error) {
 	data, err := r.Bundle()
 	if err != nil || data == nil {
