@@ -226,10 +226,10 @@ func (c entry) judge(e Evidence) Condition {
 	return c.check(e)
 }
 
-// Clip returns a text as one line of at most most bytes.
+// Clip returns a text as one line; most is its max length in bytes.
 func Clip(text string, most int) string { return cut(untrusted.Line(text), most) }
 
-// ClipLines returns untrusted lines as a text of at most most bytes.
+// ClipLines returns untrusted lines as a text; most is its max length in bytes.
 func ClipLines(lines []string, most int) string {
 	clean := make([]string, len(lines))
 	for i, line := range lines {
