@@ -62,7 +62,7 @@ func JoinClient(
 	return kube.FromToken(at.Server, []byte(at.CA), token, m.Options(c))
 }
 
-// JoinToken returns the token with which kubelet requests its first certificate or each request.
+// JoinToken returns kubelet's token for its first certificate request, or for every request.
 func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) {
 	if t := c.Azure.BootstrapToken; t != nil {
 		return t.Token.Reveal(), nil
