@@ -89,7 +89,7 @@ func runAgent(ctx context.Context, o *options) error {
 		return err
 	}
 	c := read.Config
-	if err != nil { // a node goes on as it is; the daemon says what is wrong with its configuration
+	if err != nil { // an existing node keeps running; the daemon reports the error
 		c = *before
 	}
 	a, done, err := o.agent(&c)
@@ -162,7 +162,7 @@ func runAgent(ctx context.Context, o *options) error {
 	return ended.Err
 }
 
-// changed reports whether configuration file, policy or pause are others than at the last call.
+// changed reports whether configuration file, policy or pause have changed since the last call.
 func (o *options) changed() func() bool {
 	stamps := func() [3][4]int64 {
 		return [...][4]int64{fileStamp(o.config), fileStamp(policy.File),
@@ -177,8 +177,8 @@ func (o *options) changed() func() bool {
 	}
 }
 
-// fileStamp identifies a file with its content, owner and mode, without reading it: another one has
-// another number, and any change of this one another time of change (stat(2)).
+// fileStamp identifies a file with its content, owner and mode, without reading it: another file
+// has another inode number, and any change of this one another time of change (stat(2)).
 func fileStamp(path string) [4]int64 {
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
@@ -188,14 +188,14 @@ func fileStamp(path string) [4]int64 {
 }
 
 // formerFile is set in the environment of a service that waits for another configuration: the stamp
-// of the file that was there when the machine was given back, which is no new one.
+// of the file that existed when the machine was given back, and that is not a new one.
 const formerFile = "AKS_FLEX_NODE_FORMER_FILE"
 
-const waitPause = 5 * time.Second // the interval at which the service looks for a configuration
+const waitPause = 5 * time.Second // the interval at which the service checks for a configuration
 
-// awaitConfiguration has a service without any configuration wait for one: that the provider
-// delivers (`agent --config-url`), or a file in the usual place. One that was ended while it gave
-// the machine back does not wait: that is to be finished.
+// awaitConfiguration makes a service without a configuration wait for one: from the provider
+// (`agent --config-url`), or in the default file. A service that was killed while it gave the
+// machine back does not wait, but finishes that.
 func (o *options) awaitConfiguration(ctx context.Context) error {
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" || o.config != defaultConfig {
 		return nil
@@ -211,7 +211,7 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 			return nil
 		}
 		if leaving() {
-			o.config = saved.BundleFile // which the leave has removed
+			o.config = saved.BundleFile // the leave has removed it
 			return nil
 		}
 		if !idle("waiting for a configuration: aks-flex-node agent --config-url-file FILE, or " +
@@ -221,8 +221,8 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 	}
 }
 
-// readValid reads the configuration of the agent. A service of a machine that is not a node yet
-// waits until a file with problems is changed.
+// readValid reads the configuration of the agent. On a machine that is not a node yet, the service
+// waits until an invalid file has changed.
 func (o *options) readValid(ctx context.Context, before *config.Config) (config.Loaded, error) {
 	idle := o.idle(ctx)
 	for {
@@ -240,8 +240,8 @@ func (o *options) readValid(ctx context.Context, before *config.Config) (config.
 	}
 }
 
-// idle is a pause of a service that waits for something, which systemd and the journal show.
-// It reports whether to go on.
+// idle returns a pause for a waiting service, whose reason systemd and the journal show. It reports
+// whether to continue.
 func (o *options) idle(ctx context.Context) func(what string) bool {
 	told := ""
 	return func(what string) bool {
@@ -265,8 +265,8 @@ func leaving() bool {
 	return err == nil && json.Unmarshal(data, &t) == nil && t.Kind == transition.Leave
 }
 
-// beginAgain runs when the machine was given back for its owner. A service becomes a new process,
-// which waits for another configuration; any other command has nothing more to do.
+// beginAgain runs after the machine was given back for its owner. A service becomes a new process,
+// which waits for another configuration; any other command ends.
 func (o *options) beginAgain(done func()) error {
 	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine given back")
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {

@@ -26,22 +26,22 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-const fetchFor = 5 * time.Minute // bounds the attempts to fetch the configuration
+const fetchFor = 5 * time.Minute // bounds the time of fetching the configuration
 
-const maxURL = 8 << 10 // bounds a configuration URL, in bytes
+const maxURL = 8 << 10 // max length of a configuration URL
 
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
 
-// delivery is where a configuration URL is, through which proxy it is fetched, by which CAs and pin
-// its server is known, and whether the join is left to the service.
+// delivery holds the options for a configuration URL: its source, the proxy, the CAs and pin of its
+// server, and whether the join is left to the service.
 type delivery struct {
 	url, file, proxy, caFile, caPin string
 	noWait                          bool
 }
 
-// trust returns the trust in the server of the URL: beside the CAs of the command line, or those
-// that an earlier join has kept.
+// trust returns the trust in the server of the URL, with the CAs of the command line, or those kept
+// from an earlier join.
 func (d delivery) trust(kept []byte) (*follow.Trust, error) {
 	if d.caFile != "" {
 		own, err := regular.ReadFile(d.caFile)
@@ -53,7 +53,7 @@ func (d delivery) trust(kept []byte) (*follow.Trust, error) {
 	return &follow.Trust{CA: kept, Pin: d.caPin}, nil
 }
 
-// distrust is a hint for a server whose certificate is of no CA that is trusted; "" for none.
+// distrust returns a hint if the server's certificate is from an untrusted CA, else "".
 func (d delivery) distrust(err error) string {
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
 		return ""
@@ -61,7 +61,7 @@ func (d delivery) distrust(err error) string {
 	return "; if the provider has a CA of its own, name it with --ca-file or --ca-pin"
 }
 
-// route returns the proxy of the first contact: the configuration is not there yet.
+// route returns the proxy for the first contact, as there is no configuration yet.
 func (d delivery) route() (func(*http.Request) (*url.URL, error), error) {
 	if d.proxy == "" {
 		return http.ProxyFromEnvironment, nil
@@ -73,7 +73,7 @@ func (d delivery) route() (func(*http.Request) (*url.URL, error), error) {
 	return http.ProxyURL(proxy), nil
 }
 
-// withoutProxy is a hint for a fetch that fails where sudo may have dropped the proxy; "" for none.
+// withoutProxy returns a hint for a failed fetch if sudo may have dropped the proxy, else "".
 func (d delivery) withoutProxy(getenv func(string) string) string {
 	if d.proxy != "" || getenv("SUDO_UID") == "" || getenv("HTTPS_PROXY")+getenv("https_proxy") != "" {
 		return ""
@@ -81,7 +81,7 @@ func (d delivery) withoutProxy(getenv func(string) string) string {
 	return "; no proxy is used: sudo does not pass on HTTPS_PROXY, --proxy URL names one"
 }
 
-// deliver fetches the configuration behind a URL, and goes on without it.
+// deliver fetches the configuration of a URL, and continues in a process without the URL.
 func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 	if cmd.Flags().Changed("config-url") && cmd.Flags().Changed("config-url-file") {
 		return usageError("cannot use both --config-url and --config-url-file")
@@ -89,7 +89,7 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 	if cmd.Flags().Changed("config") {
 		return usageError("cannot use both --config and a configuration URL")
 	}
-	for _, name := range []string{"ca-file", "ca-pin"} { // such as a variable that is not set
+	for _, name := range []string{"ca-file", "ca-pin"} { // e.g. from an unset variable
 		if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return usageError("cannot know the provider: --%s is empty", name)
 		}
@@ -102,7 +102,7 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 	if service {
 		environment = append(environment, handOver+"=1")
 	}
-	// Another process takes the place of this one, so that the URL leaves the list of processes.
+	// Replace this process by another one, so that the URL leaves the list of processes.
 	return replaceProcess([]string{os.Args[0], "agent", "--output", o.output}, environment)
 }
 
@@ -137,8 +137,8 @@ func (d delivery) read(warn io.Writer) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// receive fetches the configuration behind a URL and makes it the one of this machine. It reports
-// whether there is a service that can take over.
+// receive fetches the configuration of a URL and makes it that of this machine. It reports whether
+// there is a service that can take over.
 func (o *options) receive(ctx context.Context, from delivery) (service bool, err error) {
 	text, err := from.read(o.err)
 	if err != nil {
@@ -225,7 +225,7 @@ func (o *options) fetch(
 	return nil
 }
 
-// withCA puts the CAs that the provider is known by into a bundle that has none.
+// withCA adds the provider's CAs to a bundle that has none.
 func withCA(bundle, ca []byte) ([]byte, error) {
 	joining := config.JoiningOf(bundle)
 	if len(ca) == 0 || joining.ProviderCA != nil {
@@ -235,12 +235,12 @@ func withCA(bundle, ca []byte) ([]byte, error) {
 	return config.WithJoining(bundle, joining)
 }
 
-// errWithdrawn tells that a delivery was interrupted on a machine that has another configuration.
+// errWithdrawn reports the interruption of a delivery to a machine with another configuration.
 var errWithdrawn = errors.New("interrupted: the configuration of the URL is taken back, and the " +
 	"machine keeps the one of its file; ask for another URL to try again")
 
 // joinAndHandOver joins with progress on the terminal, and leaves the rest to the service, which
-// goes on also where this has failed or the terminal is gone.
+// continues even if this fails or the terminal is gone.
 func (o *options) joinAndHandOver(ctx context.Context) error {
 	signal.Ignore(syscall.SIGHUP)
 	if err := os.Unsetenv(handOver); err != nil {
@@ -260,7 +260,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if err == nil && joins {
 		result.Conditions, err = change.Unserved(ctx, a)
 	}
-	if ctx.Err() == nil { // an interrupt means that it is not to go on by itself
+	if ctx.Err() == nil { // an interrupt means that it must not continue by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
 	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {
 		done()
@@ -271,8 +271,8 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 		"Node %s is Ready (%s, %.1f s); "+change.Service+" keeps it so\n")
 }
 
-// joinAfterService joins. While the service does that, it shows what the service does: then the
-// machine is the node already, or this finds out why it is not.
+// joinAfterService joins. If the service is already joining, it shows the service's progress:
+// afterwards the machine is the node, or this finds out why not.
 func (o *options) joinAfterService(
 	ctx context.Context, a *change.Agent, in change.Input,
 ) (change.Result, error) {
@@ -292,7 +292,7 @@ func (o *options) joinAfterService(
 	}
 }
 
-// delivered reports whether this machine has its configuration from a resource provider.
+// delivered reports whether this machine's configuration is from a resource provider.
 func delivered() bool {
 	_, err := os.Stat(saved.BundleFile)
 	return err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission)

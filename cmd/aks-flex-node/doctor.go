@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
-// now is the machine's configuration, as far as its user may read it.
+// now returns the machine's configuration, as far as its user may read it.
 func (o *options) now(cmd *cobra.Command) support.Given {
 	g := support.Given{Unprivileged: os.Geteuid() != 0}
 	read, err := config.Load(o.config, o.applied(cmd.Context()))
@@ -37,8 +37,8 @@ func (o *options) now(cmd *cobra.Command) support.Given {
 	return g
 }
 
-// examines is a command that lists what it finds about the machine, also without root. It exits
-// with exitFound where something is wrong.
+// examines returns a RunE for a command that lists findings about the machine, also without root.
+// It exits with exitFound if one is wrong.
 func examines[T any](
 	o *options, look func(context.Context, *change.Agent, support.Given) ([]T, error),
 	text func(io.Writer, []T), wrong func(T) bool,
@@ -91,7 +91,7 @@ not find out.`,
 	for _, flag := range []string{"only", "skip"} {
 		complete := cobra.FixedCompletions(health.Names(), cobra.ShellCompDirectiveNoFileComp)
 		if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-			panic(err) // a flag that is not there
+			panic(err) // the flag does not exist
 		}
 	}
 	return cmd
@@ -232,7 +232,7 @@ is there, what is not and why. Names and addresses are in it.`,
 	return cmd
 }
 
-// bundle writes a bundle to a new file, or to standard output, and tells what is in it.
+// bundle writes a bundle to a new file, or to standard output, and reports its contents.
 func (o *options) bundle(name string, write func(io.Writer) (redact.Manifest, error)) error {
 	if name == "-" {
 		_, err := write(o.stdout)

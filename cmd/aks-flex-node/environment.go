@@ -27,9 +27,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
-// agent puts together what a verb works with, on a machine with a configuration, or with none yet.
-// A verb that only looks writes no log. The function that it returns ends the progress and closes
-// everything; it may be called twice.
+// agent builds the agent for a verb, with a configuration, or nil if none exists yet. A read-only
+// verb writes no log. The returned function ends the progress and closes everything; it may be
+// called twice.
 func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
 	program, err := os.Executable()
@@ -53,7 +53,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 	}
 	a.Person.Terminal = !service && width(os.Stdin) >= 0 && width(o.stderr) >= 0
 	machine.Beat = func() {
-		if a.Beat != nil { // the service's, which comes later
+		if a.Beat != nil { // the service sets it later
 			a.Beat()
 		}
 	}
@@ -86,7 +86,7 @@ func (o *options) reread() *config.Config {
 	return &read.Config
 }
 
-// width returns how many columns a terminal has; -1 for another file.
+// width returns the number of columns of a terminal; -1 for any other file.
 func width(f *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -95,8 +95,8 @@ func width(f *os.File) int {
 	return int(size.Col)
 }
 
-// view chooses how progress is shown beside the log: drawn on a terminal, not at all in a service,
-// else as lines; end takes away what is drawn.
+// view chooses the view of progress beside the log: drawn on a terminal, none in a service, else
+// lines; end removes what is drawn.
 func (o *options) view(service bool) (show func(progress.Event), end func()) {
 	switch {
 	case service:
@@ -117,15 +117,15 @@ func (o *options) view(service bool) (show func(progress.Event), end func()) {
 // The log is rotated at 10 MB and five old files are kept, so that it cannot fill the disk.
 const logSize, logFiles = 10, 5
 
-// journal is the log of a machine: a file, which is made when the first command begins that changes
-// something and which stays when the machine is given back, and, of the service, systemd's journal.
+// journal is the log of a machine: a file, created by the first command that changes something and
+// kept when the machine is given back, and, for the service, systemd's journal.
 type journal struct {
 	secrets *redact.Redactor
 	file    *lumberjack.Logger
-	err     io.Writer // of the service; nil else
+	err     io.Writer // standard error of the service, else nil
 }
 
-// newJournal makes the log of a configuration; nil is none yet.
+// newJournal returns the log for a configuration; nil if none exists yet.
 func (o *options) newJournal(c *config.Config) *journal {
 	dir := config.DefaultLogDir
 	if c != nil {
@@ -145,7 +145,7 @@ func (o *options) newJournal(c *config.Config) *journal {
 }
 
 // rotatesAt returns the size, in MB, at which a process rotates the log. Only one may do so
-// (lumberjack): the service, while it runs, and else the command that changes the machine.
+// (lumberjack): the service, if it runs, or else the command that changes the machine.
 func rotatesAt(service, running bool) int {
 	if running && !service {
 		return math.MaxInt32
@@ -156,8 +156,8 @@ func rotatesAt(service, running bool) int {
 func (j *journal) logger(c *config.Config) *slog.Logger {
 	var level slog.LevelVar // info
 	if c != nil {
-		// What the configuration calls warning is warn for slog; the other names are the same.
-		// Load has checked it.
+		// "warning" in the configuration is slog's "warn"; the other names are the same. Load has checked
+		// it.
 		_ = level.UnmarshalText([]byte(strings.TrimSuffix(c.Agent.LogLevel, "ing")))
 	}
 	options := &slog.HandlerOptions{Level: &level}
@@ -167,14 +167,14 @@ func (j *journal) logger(c *config.Config) *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, options))
 }
 
-// failed writes down why a command has failed. systemd's journal has that from standard error.
+// failed logs the error of a command to the file. systemd's journal gets it from standard error.
 func (j *journal) failed(err error) {
 	only := &journal{secrets: j.secrets, file: j.file}
 	only.logger(nil).Error("the command has failed", "error", err)
 }
 
-// logFailure writes down why a command that changes the machine has failed, also where it has not
-// come far enough to read a configuration.
+// logFailure logs the error of a command that changes the machine, even if it has not yet read a
+// configuration.
 func (o *options) logFailure(err error) {
 	e, _ := errors.AsType[exitError](err)
 	if e.code == exitConfig || !o.changes || asRoot() != nil {
@@ -187,7 +187,7 @@ func (o *options) logFailure(err error) {
 	o.journal.file.Close()
 }
 
-// Write implements io.Writer. A file that cannot be written keeps nothing from the journal.
+// Write implements io.Writer. An unwritable file does not affect the journal.
 func (j *journal) Write(p []byte) (int, error) {
 	text := []byte(j.secrets.RedactProse(string(p)))
 	if j.err != nil {

@@ -98,7 +98,7 @@ the applied one; with one argument, that one with the applied one. Secrets are r
 Exits with 2 when there is a difference.`,
 		Args: cobra.MaximumNArgs(2), ValidArgsFunction: o.completeGenerations,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, args []string) error {
-			args = append(args, "", "") // for those that are not given
+			args = append(args, "", "") // in place of missing ones
 			c, err := inspect.Compare(ctx, &a.Env, args[0], args[1])
 			if err != nil {
 				return err
@@ -190,7 +190,7 @@ func confirmed(ctx context.Context, out io.Writer, in io.Reader, question string
 	fmt.Fprint(out, question, " [y/N] ")
 	typed := make(chan string, 1)
 	go func() { // an interrupt ends the process, which may read until then
-		line, _ := bufio.NewReader(in).ReadString('\n') // an end of the input says no
+		line, _ := bufio.NewReader(in).ReadString('\n') // end of input means no
 		typed <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {

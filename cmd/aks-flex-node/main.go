@@ -1,5 +1,5 @@
 // Command aks-flex-node makes a Linux machine a worker node of an AKS cluster, keeps it as
-// configured, and gives it back as it was.
+// configured, and gives it back in its old state.
 package main
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// Exit codes of all commands. They are part of the interface: docs/reference/cli.md.
+// Exit codes of all commands. They are part of the CLI: docs/reference/cli.md.
 const (
 	exitDone   = 0
-	exitFailed = 1 // could not be done, or could not be told
-	exitFound  = 2 // something differs or is wrong, also when a node has joined
-	exitConfig = 3 // the configuration or the command line is wrong; trying again will not help
+	exitFailed = 1 // the command failed, or its result could not be written
+	exitFound  = 2 // there are differences or faults, also after a node has joined
+	exitConfig = 3 // the configuration or the command line is invalid; retrying will not help
 	exitNoNode = 4 // this machine is not a node
 )
 
-// exitError ends the program with an exit code of its own; one without err prints nothing.
+// exitError exits with a code of its own; without err it prints nothing.
 type exitError struct {
 	code int
 	err  error
@@ -34,7 +34,7 @@ type exitError struct {
 func (e exitError) Error() string { return fmt.Sprint(e.err) }
 func (e exitError) Unwrap() error { return e.err }
 
-// errFound makes a command exit with exitFound; what was found is printed already.
+// errFound makes a command exit with exitFound, after it has printed what it found.
 var errFound error = exitError{code: exitFound}
 
 func usageError(format string, args ...any) error {
@@ -75,8 +75,8 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	return exitCode(err)
 }
 
-// results writes what a command prints, and keeps the first error: a result that is lost, as on a
-// full disk, is none.
+// results writes a command's output, and keeps the first error: a command whose output is lost, as
+// on a full disk, has failed.
 type results struct {
 	io.Writer
 	err error
@@ -90,8 +90,8 @@ func (r *results) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// interrupted returns the error of a command that was interrupted. Only a command that changes the
-// machine has something to go on with.
+// interrupted returns the error of an interrupted command. Only a command that changes the machine
+// can continue.
 func (o *options) interrupted(err error) error {
 	switch {
 	case errors.Is(err, errWithdrawn), errors.Is(err, errNotConfirmed):

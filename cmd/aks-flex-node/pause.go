@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 )
 
-// longestPause limits a pause: a machine that no one resumes gets its changes again.
+// longestPause bounds a pause: a machine that is never resumed must get its changes again.
 const longestPause = 30 * 24 * time.Hour
 
 func pauseCommand(o *options) *cobra.Command {

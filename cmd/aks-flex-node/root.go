@@ -32,20 +32,20 @@ var (
 
 const defaultConfig = "/etc/aks-flex-node/config.json"
 
-// options are the flags that every command has.
+// options holds the flags of all commands.
 type options struct {
 	// Results go to out, progress and errors to err: stdout and stderr without control characters.
 	out, err       io.Writer
 	stdout, stderr *os.File
 	config, output string
 	begun          bool
-	changes        bool // the command is one that changes the machine, and so writes a log
-	// journal is the log, once it is known where that is; secrets are what must not be in it.
+	changes        bool // the command changes the machine, and so writes a log
+	// journal is the log, once its path is known; secrets are kept out of it.
 	journal *journal
 	secrets redact.Redactor
 }
 
-// input reads the configuration as it is now. What it leaves open remains as resolved before.
+// input reads the current configuration. Settings that it leaves open keep their resolved values.
 func (o *options) input(ctx context.Context) (change.Input, error) {
 	read, err := o.read(o.applied(ctx))
 	return o.inputOf(read), err
@@ -59,7 +59,7 @@ func (o *options) inputOf(read config.Loaded) change.Input {
 	return in
 }
 
-// applied is the configuration of this machine's node; nil for none, or if unreadable.
+// applied returns the configuration of this machine's node; nil if none, or if it is unreadable.
 func (o *options) applied(ctx context.Context) *config.Config {
 	c, err := inspect.Applied(ctx, onlyReads())
 	if err != nil {
@@ -68,7 +68,7 @@ func (o *options) applied(ctx context.Context) *config.Config {
 	return c
 }
 
-// onlyReads is the machine for those who neither log nor change anything.
+// onlyReads returns access to the machine that neither logs nor changes anything.
 func onlyReads() *inspect.Env {
 	return &inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
 }
@@ -80,7 +80,7 @@ func asRoot() error {
 	return nil
 }
 
-// read reads the configuration as its user, and warns of what is doubtful.
+// read reads the configuration with the user's rights, and shows its warnings.
 func (o *options) read(before *config.Config) (config.Loaded, error) {
 	read, err := config.Load(o.config, before)
 	o.warn(read)
@@ -94,7 +94,7 @@ func (o *options) warn(read config.Loaded) {
 	}
 }
 
-// print writes a result: as text by text, or as JSON.
+// print writes a result: with text, or as JSON.
 func (o *options) print(v any, text func(io.Writer)) error {
 	if o.output != "json" {
 		text(o.out)
@@ -110,7 +110,7 @@ func newRoot(o *options) *cobra.Command {
 		agentCommand(o), bootstrapCommand(o), rollbackCommand(o), unbootstrapCommand(o),
 		pauseCommand(o), resumeCommand(o),
 	}
-	looking := []*cobra.Command{ // as root, too
+	looking := []*cobra.Command{ // commands that only read, also as root
 		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),
 		tokenCommand(o), imageCredentialCommand(o), supportBundleCommand(o),
 	}
@@ -170,7 +170,7 @@ Exit codes of all commands:
 	return root
 }
 
-// spellings are the other names that flags have in the documents.
+// spellings accepts the other documented names of flags.
 func spellings[Flags any, Name ~string](_ Flags, name string) Name {
 	if name == "config-file" {
 		name = "config"
@@ -207,14 +207,14 @@ Exits with 2 when it has joined and its pods reach no Services (docs/how-to/prep
 	}
 }
 
-// joins reports whether this machine is not the node yet, also where another run has begun to join.
+// joins reports whether this machine is not the node yet, even if another run has begun to join.
 func joins(ctx context.Context) bool {
 	joined, err := inspect.HasJoined(ctx, onlyReads())
 	return err == nil && !joined
 }
 
-// printResult prints how a command has changed the node, unless it has failed, and returns errFound
-// where a node has joined and lacks something.
+// printResult prints how a command has changed the node, unless it has failed. It returns errFound
+// if a joined node has failed conditions.
 func (o *options) printResult(r change.Result, err error, format string) error {
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (o *options) printResult(r change.Result, err error, format string) error {
 	}), len(r.Conditions) > 0)
 }
 
-// found returns errFound where there is something, unless that could not be told.
+// found returns errFound if something is set, unless printing it has failed.
 func found(err error, something bool) error {
 	if err == nil && something {
 		return errFound
@@ -263,7 +263,7 @@ nothing to do and with 2 when there is.`,
 	}
 }
 
-// reads is a command that works with the agent and changes nothing.
+// reads returns a RunE for a command that uses the agent and changes nothing.
 func (o *options) reads(
 	run func(ctx context.Context, a *change.Agent, args []string) error,
 ) func(*cobra.Command, []string) error {

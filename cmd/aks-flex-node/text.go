@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// writePlan writes a plan for people: its changes by step, then what is downloaded.
+// writePlan writes a plan for people: its changes by step, then its downloads.
 func writePlan(w io.Writer, r inspect.Report) {
 	if r.Drains {
 		fmt.Fprintln(w, "drain        the pods move to other nodes first")
@@ -49,7 +49,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
 
-// moment is a time as people read it: here, with the zone.
+// moment formats a time for people: local, with the zone.
 func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 
 func writeStatus(w io.Writer, s inspect.Status) {

@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// given is the configuration that decides who speaks to Azure. One that was named and cannot be
-// read is an error; without the usual one the node's own serves.
+// given returns the configuration that determines the access to Azure. If one was named, it must be
+// readable; without the default one, the node's own is used.
 func (o *options) given(cmd *cobra.Command) (*config.Config, error) {
 	read, err := o.read(o.applied(cmd.Context()))
 	if err == nil {

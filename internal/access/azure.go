@@ -19,28 +19,28 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Changer changes a machine for the sake of Azure.
+// Changer changes a machine to access Azure.
 type Changer interface {
 	RestartUnit(ctx context.Context, name string) error
-	// RunAs runs a program as a user, for limit at longest.
+	// RunAs runs a program as a user, for at most limit.
 	RunAs(ctx context.Context, limit time.Duration, u host.User, argv ...string) ([]byte, error)
-	// RunOnTerminal runs a program that talks to the person at the terminal; u nil is root.
+	// RunOnTerminal runs a program that talks to the user at the terminal; a nil u is root.
 	RunOnTerminal(ctx context.Context, limit time.Duration, u *host.User, argv ...string) error
 }
 
 // Person describes the user who runs the agent.
 type Person struct {
-	Terminal bool // the person can be asked
-	// Invoker called sudo; that user's login of the Azure CLI is used; nil for root itself.
+	Terminal bool // the user can be asked
+	// Invoker called sudo, and has the Azure CLI login to use; nil for root itself.
 	Invoker *host.User
 }
 
-// Azure is Azure as one machine asks it.
+// Azure is a machine's access to Azure.
 type Azure struct {
 	Node interface {
 		Machine
 		Note(format string, args ...any)
-		// Every returns the pause of a wait, which is usually the given one.
+		// Every returns the pause of a wait, usually the given one.
 		Every(usual time.Duration) time.Duration
 		TrustedFile(file string) error
 	}
@@ -48,17 +48,16 @@ type Azure struct {
 	Records Records
 	Store   apply.Writer
 	Person  Person
-	// Proved returns the configuration of the node that this machine is, nil for none, and where its
-	// API server was proved to be.
+	// Proved returns the configuration of the running node, nil for none, and its proved API server.
 	Proved func() (*config.Config, transition.Cluster)
-	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
-	// cannot be read. A nil function reads none.
+	// Given reads the owner's configuration, for credentials that are not stored; nil if it cannot be
+	// read. May be nil.
 	Given func() *config.Config
 }
 
-// login returns the login that this machine's operator uses for Resource Manager: that of the user
-// who called sudo at the terminal, else of the configured user. User and Terminal are nil where
-// there is no user or terminal.
+// login returns the login of this machine's operator for Resource Manager: that of the user who
+// called sudo at the terminal, else of the configured user. User and Terminal are nil if there is
+// no user or terminal.
 func (a *Azure) login(c config.Azure) identity.Login {
 	l := identity.Login{Note: a.Node.Note}
 	as := func() (*host.User, error) { return a.Person.Invoker, nil }
@@ -83,7 +82,7 @@ func (a *Azure) login(c config.Azure) identity.Login {
 	return l
 }
 
-// loggedIn returns the operator's credential. If it is missing, the error names doing.
+// loggedIn returns the operator's credential. If none is valid, the error names doing.
 func (a *Azure) loggedIn(
 	ctx context.Context, c config.Config, doing string,
 ) (azcore.TokenCredential, error) {
@@ -94,8 +93,8 @@ func (a *Azure) loggedIn(
 	return login.Manager(c.Azure, c.ProxyFunc())
 }
 
-// managers returns the credentials that may ask Azure about the cluster, in the order in which they
-// are tried: an Arc machine that is not onboarded by a service principal asks with its own first.
+// managers returns the credentials that may ask Azure about the cluster, in the order to try them:
+// an Arc machine that was not onboarded by a service principal tries its own first.
 func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCredential, error) {
 	other, err := a.login(c.Azure).Manager(c.Azure, c.ProxyFunc())
 	if err != nil {
@@ -108,7 +107,7 @@ func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCr
 	return []azcore.TokenCredential{own, other}, err
 }
 
-// ask asks Azure with each credential that may, and returns the first answer.
+// ask asks Azure with each credential in turn, and returns the first answer.
 func ask[T any](
 	ctx context.Context, a *Azure, c config.Config,
 	question func(aks.Client, context.Context) (T, error),
@@ -132,20 +131,20 @@ func ask[T any](
 	return none, errors.Join(errs...)
 }
 
-// AdminKubeconfig is the administrator's, as Azure gives it to a configuration's identity.
+// AdminKubeconfig returns the administrator's kubeconfig that Azure gives to this identity.
 func (a *Azure) AdminKubeconfig(ctx context.Context, c config.Config) (config.Secret, error) {
 	return ask(ctx, a, c, aks.Client.AdminKubeconfig)
 }
 
-// Locator finds out where the API server is. Azure is asked at most once in a run.
+// Locator finds the API server. It asks Azure at most once in a run.
 type Locator struct {
 	Azure *Azure
-	Asked *aks.Cluster // holds Azure's answer; nil when it was not asked
-	// Again asks Azure although there is a proved address, because that one no longer works.
+	Asked *aks.Cluster // Azure's answer; nil if it was not asked
+	// Again asks Azure even if there is a proved address, which no longer works.
 	Again bool
 }
 
-// Locate returns the address: as the configuration says, else as it was proved, else as Azure says.
+// Locate returns the configured address, else the proved one, else Azure's.
 func (l *Locator) Locate(ctx context.Context, c config.Config) (transition.Cluster, error) {
 	given := transition.Cluster{Server: c.Node.Kubelet.ServerURL}
 	if text := c.Node.Kubelet.CACertData; text != "" {
@@ -171,7 +170,7 @@ func (l *Locator) Locate(ctx context.Context, c config.Config) (transition.Clust
 	}, nil
 }
 
-// Proved returns where the API server was when this machine last became a node of the same cluster.
+// Proved returns the API server with which this machine last became a node of the same cluster.
 func (l *Locator) Proved(c config.Config) (transition.Cluster, bool) {
 	live, at := l.Azure.Proved()
 	if live == nil || at.Server == "" || at.CA == "" {
@@ -181,7 +180,7 @@ func (l *Locator) Proved(c config.Config) (transition.Cluster, bool) {
 	return at, strings.EqualFold(was, is)
 }
 
-// Ask returns what Azure says about the cluster.
+// Ask returns Azure's data about the cluster.
 func (l *Locator) Ask(ctx context.Context, c config.Config) (*aks.Cluster, error) {
 	if l.Asked == nil {
 		said, err := ask(ctx, l.Azure, c, aks.Client.Cluster)

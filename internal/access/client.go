@@ -1,7 +1,7 @@
-// Package access is how a machine gets at its cluster: where the API server is, with which
-// certificate or token kubelet shows who it is, and, for a machine that Azure does not know yet,
-// the enrolment with Azure Arc whose identity the cluster authorises. Packages aks, arc, identity
-// and kube know the protocols; the caller hands in what the machine remembers.
+// Package access gives a machine access to its cluster: it finds the API server, the certificate or
+// token with which kubelet authenticates, and, for a machine that Azure does not know yet, enrols
+// it with Azure Arc, whose identity the cluster authorises. Packages aks, arc, identity and kube
+// implement the protocols; the caller provides the machine's records.
 package access
 
 import (
@@ -22,18 +22,18 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Machine is the machine that gets at a cluster, as this process reaches it.
+// Machine is the part of the machine that access needs, as this process reaches it.
 type Machine interface {
 	arc.Machine
 	ReadFile(path string) ([]byte, error)
-	// Path returns the path of a file as this process reaches it.
+	// Path returns the path of a file for this process.
 	Path(p string) string
-	// Options returns how the API server is reached.
+	// Options returns the connection options for the API server.
 	Options(c config.Config) kube.Options
 	Warn(format string, args ...any)
 }
 
-// Client returns a client with the credential that kubelet has on this machine.
+// Client returns a client with kubelet's credential on this machine.
 func Client(
 	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
 ) (*kube.Client, error) {
@@ -48,7 +48,7 @@ func Client(
 	return kube.FromToken(at.Server, []byte(at.CA), token.Value, m.Options(c))
 }
 
-// JoinClient returns a client with kubelet's credential, else with what it joins with.
+// JoinClient returns a client with kubelet's credential, or, if it has none, its join credential.
 func JoinClient(
 	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
 ) (*kube.Client, error) {
@@ -62,7 +62,7 @@ func JoinClient(
 	return kube.FromToken(at.Server, []byte(at.CA), token, m.Options(c))
 }
 
-// JoinToken returns the token that kubelet requests its first certificate with, or shows each time.
+// JoinToken returns kubelet's token for its first certificate request, or for every request.
 func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) {
 	if t := c.Azure.BootstrapToken; t != nil {
 		return t.Token.Reveal(), nil
@@ -71,8 +71,8 @@ func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) 
 	return token.Value, err
 }
 
-// Shown returns the token that kubelet presents, or requests its certificate with. A kubelet that
-// presents tokens has a cache of them, so that a check requests no other one from the issuer.
+// Shown returns the token with which kubelet authenticates or requests its certificate. It uses
+// kubelet's token cache, if kubelet has one, so that a check does not request another token.
 func Shown(ctx context.Context, m Machine, c config.Config) (string, error) {
 	if !c.Azure.ShowsToken() || !Held(m, c) {
 		return JoinToken(ctx, m, c)
@@ -81,7 +81,7 @@ func Shown(ctx context.Context, m Machine, c config.Config) (string, error) {
 	return token.Value, err
 }
 
-// Authorised reports whether the cluster lets the identity of a token do what kubelet must.
+// Authorised reports whether the cluster allows a token's identity to do what kubelet must do.
 func Authorised(
 	ctx context.Context, m Machine, c config.Config, at transition.Cluster, token string,
 ) (bool, error) {
@@ -95,7 +95,7 @@ func Authorised(
 	return ok, err
 }
 
-// Required returns the access that kubelet's identity needs, and the role that grants it.
+// Required returns the access that kubelet's identity needs, and a role that grants it.
 func Required(c config.Config) (kube.Access, string) {
 	if c.Azure.ShowsToken() {
 		role := fmt.Sprintf("the role %q on %s",
@@ -108,7 +108,7 @@ func Required(c config.Config) (kube.Access, string) {
 			"applies it), or azure.credential token with roles of Azure"
 }
 
-// Token shows the API server who kubelet is.
+// Token authenticates kubelet to the API server.
 type Token = identity.Token
 
 // Cached returns a configuration's token for kubelet from the cache, else from the issuer.
@@ -120,7 +120,7 @@ func Cached(ctx context.Context, m Machine, c config.Config) (Token, error) {
 	return cache.Token(ctx)
 }
 
-// Cache returns the cache of the tokens that kubelet shows.
+// Cache returns the cache of kubelet's tokens.
 func Cache(m Machine, c config.Config) (identity.Cache, error) {
 	key, err := identity.Key(c.Azure)
 	if err != nil {
@@ -134,20 +134,20 @@ func Cache(m Machine, c config.Config) (identity.Cache, error) {
 	}, nil
 }
 
-// Images answers kubelet's requests for credentials of images.
+// Images answers kubelet's requests for image credentials.
 type Images = identity.Images
 
-// ImagesOf answers them with a configuration's identity.
+// ImagesOf returns an Images with a configuration's identity.
 func ImagesOf(m Machine, c config.Config) Images {
 	return Images{Dir: m.Path(config.RunDir), Azure: c.Azure, Proxy: c.ProxyFunc()}
 }
 
-// ImageFailures are why registries have given nothing lately.
+// ImageFailures returns the recent errors of registries.
 func ImageFailures(m Machine, now time.Time) []string {
 	return identity.Failures(m.Path(config.RunDir), now)
 }
 
-// Fresh gets a token for kubelet from its issuer, past every cache.
+// Fresh gets a token for kubelet from its issuer, bypassing caches if possible.
 func Fresh(ctx context.Context, c config.Config) (Token, error) {
 	const scope = identity.AKSServer + "/.default"
 	return identity.Fresh(ctx, credential(c), scope, identity.TokenFor("kubelet", c.Azure))
@@ -157,17 +157,17 @@ func credential(c config.Config) func() (identity.Credential, error) {
 	return func() (identity.Credential, error) { return identity.Kubelet(c.Azure, c.ProxyFunc()) }
 }
 
-// ClientCertificate is the file in which kubelet keeps its client certificate and key.
+// ClientCertificate returns the file with kubelet's client certificate and key.
 func ClientCertificate(c config.Config) string {
 	return node.ClientCertificatePath(c.Paths.Kubernetes.KubeletDir)
 }
 
-// ServingCertificate is the file in which kubelet keeps its serving certificate and key.
+// ServingCertificate returns the file with kubelet's serving certificate and key.
 func ServingCertificate(c config.Config) string {
 	return path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-server-current.pem")
 }
 
-// Certificate returns the first one in a file of the machine.
+// Certificate returns the first certificate in a file of the machine.
 func Certificate(m Machine, file string) (*x509.Certificate, error) {
 	data, err := m.ReadFile(file)
 	if err != nil {
@@ -194,12 +194,12 @@ func Held(m Machine, c config.Config) bool {
 		has.Subject.CommonName == "system:node:"+c.Agent.NodeName
 }
 
-// Validity returns from when to when the certificate in a file of the machine is valid.
+// Validity returns the validity of the certificate in a file of the machine.
 func Validity(m Machine, file string) (health.Validity, error) {
 	return validity(Certificate(m, file))
 }
 
-// KubeletValidity is that of kubelet's client certificate, unused without its kubeconfig.
+// KubeletValidity returns the validity of kubelet's client certificate, if kubelet uses it.
 func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
 	if _, err := m.ReadFile(node.KubeconfigPath(c.Paths.Kubernetes.KubeletDir)); err != nil {
 		return health.Validity{}, fmt.Errorf("cannot read its kubeconfig: %w", err)
@@ -207,7 +207,7 @@ func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
 	return validity(Certificate(m, ClientCertificate(c)))
 }
 
-// PrincipalValidity is that of a service principal's certificate, else of its secret, if known.
+// PrincipalValidity returns the validity of a service principal's certificate, or of its secret.
 func PrincipalValidity(sp config.ServicePrincipal) (health.Validity, error) {
 	if sp.CertificateFile == "" {
 		to, err := time.Parse(time.DateOnly, sp.SecretExpires)

@@ -20,9 +20,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-const rolesTimeout = 30 * time.Minute // limits the time until role assignments have an effect
+const rolesTimeout = 30 * time.Minute // bounds the time until role assignments take effect
 
-// arc returns the conversation with Azure Arc. say shows what is being waited for.
+// arc returns the client of Azure Arc. say reports what is being waited for.
 func (a *Azure) arc(c config.Config, say func(string, ...any)) arc.Arc {
 	conversation := agent(a.Node, c)
 	conversation.Restart, conversation.Say = a.Machine.RestartUnit, say
@@ -44,15 +44,15 @@ func (a *Azure) enrolledBefore() bool {
 	return err == nil && record.MachineID != "" && live != nil
 }
 
-// Enrolment is an Arc machine whose identity the cluster is to authorise.
+// Enrolment is an Arc machine whose identity the cluster should authorise.
 type Enrolment struct {
-	// Principal is the object id of its identity; assigned is when its newest role was.
+	// Principal is the object id of its identity; assigned is the time of its newest role assignment.
 	Principal string
 	assigned  time.Time
 }
 
 // Enrol makes the machine an Arc machine, unless it is one that the cluster at the given address
-// authorises or that an owner is to authorise. doing shows what goes on.
+// authorises or that an owner should authorise. doing reports progress.
 func (a *Azure) Enrol(
 	ctx context.Context, c config.Config, at transition.Cluster, doing func(text string),
 ) (e Enrolment, err error) {
@@ -76,7 +76,7 @@ func (a *Azure) Enrol(
 }
 
 // withGiven returns a configuration with the secret of the service principal that enrols the
-// machine, as its owner still has it: it is not kept on the machine.
+// machine, from the owner's configuration: it is not stored on the machine.
 func (a *Azure) withGiven(c config.Config) config.Config {
 	if c.Azure.AuthMode() != config.AuthArc || c.Azure.ServicePrincipal == nil ||
 		c.Azure.Onboards() || a.Given == nil {
@@ -92,7 +92,7 @@ func (a *Azure) withGiven(c config.Config) config.Config {
 	return c.WithCredentials(credentials)
 }
 
-// admitted reports whether this is an Arc machine already whose identity the cluster authorises.
+// admitted reports whether this is already an Arc machine whose identity the cluster authorises.
 func (a *Azure) admitted(ctx context.Context, c config.Config, at transition.Cluster) bool {
 	if MachineID(ctx, a.Node, c) == "" {
 		return false
@@ -105,9 +105,9 @@ func (a *Azure) admitted(ctx context.Context, c config.Config, at transition.Clu
 	return err == nil && ok
 }
 
-// WaitAuthorised waits until the cluster lets the Arc identity do what kubelet must. Where an owner
-// has to give it its roles, it says which. The machine's metadata service keeps tokens: one that is
-// older than the newest role assignment is dropped, once, by restarting that service.
+// WaitAuthorised waits until the cluster allows the Arc identity to do what kubelet must do. If an
+// owner has to assign its roles, it names them. The machine's metadata service caches tokens: if
+// one is older than the newest role assignment, that service is restarted, once.
 func (a *Azure) WaitAuthorised(
 	ctx context.Context, c config.Config, at transition.Cluster, e Enrolment, doing func(string),
 ) error {
@@ -120,7 +120,7 @@ func (a *Azure) WaitAuthorised(
 		if err != nil {
 			return err
 		}
-		issued := time.Unix(int64(identity.ClaimsOf(token).Issued), 0) // in whole seconds
+		issued := time.Unix(int64(identity.ClaimsOf(token).Issued), 0) // whole seconds
 		if !restarted && issued.Before(e.assigned.Truncate(time.Second)) {
 			restarted = true
 			doing("restarting the Arc agent's metadata service, whose token is older than the role " +
@@ -165,8 +165,8 @@ func lacking(c config.Config, principal string) string {
 		strings.Join(commands, "\n"))
 }
 
-// Leave takes back what the agent did in Azure Arc, as the identity of a configuration; nil when
-// none is known. What another did before remains.
+// Leave undoes the agent's changes in Azure Arc, as the identity of a configuration, which may be
+// nil. Changes by others remain.
 func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
 	record, err := Record(a.Records)
 	if err != nil || !record.Owes() {
@@ -188,21 +188,21 @@ func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// RecordFile is the record of an enrolment with Azure Arc.
+// RecordFile is the file with the record of an enrolment with Azure Arc.
 const RecordFile = "arc.json"
 
-// Records holds the memory of the machine.
+// Records reads the records of the machine.
 type Records interface {
 	Load(name string, v any) (bool, error)
 }
 
-// Record reads what was recorded of the enrolment with Arc; zero where nothing was.
+// Record reads the record of the enrolment with Arc; zero if none.
 func Record(r Records) (record arc.Record, err error) {
 	_, err = r.Load(RecordFile, &record)
 	return record, err
 }
 
-// Standing returns the status of the Arc agent, compared with the record.
+// Standing returns the registration according to the Arc agent, compared with the record.
 func Standing(ctx context.Context, m Machine, r Records, c config.Config) (health.Arc, error) {
 	record, err := Record(r)
 	if err != nil {
@@ -225,7 +225,7 @@ func Standing(ctx context.Context, m Machine, r Records, c config.Config) (healt
 	return a, nil
 }
 
-// MachineID is the ARM id of the Arc machine that this one is; "" for none, or if not accepted.
+// MachineID returns the ARM id of this Arc machine; "" if it is none or is no longer accepted.
 func MachineID(ctx context.Context, m Machine, c config.Config) string {
 	if c.Azure.AuthMode() != config.AuthArc {
 		return ""
@@ -244,10 +244,10 @@ func agent(m Machine, c config.Config) arc.Arc {
 	}
 }
 
-// PackageDir is where the Arc agent's package is downloaded to and installed from.
+// PackageDir is the directory in which the Arc agent's package is downloaded and installed.
 const PackageDir = config.StateDir + "/packages"
 
-// Package downloads the Arc agent's package into PackageDir. doing shows what goes on.
+// Package returns a download of the Arc agent's package to PackageDir. doing reports progress.
 func (a *Azure) Package(seen host.Facts, doing func(string)) arc.Download {
 	return arc.Download{
 		Machine: a.Node, Arch: seen.Arch, ID: seen.OSID, Version: seen.OSVersion,
@@ -259,8 +259,8 @@ func (a *Azure) Package(seen host.Facts, doing func(string)) arc.Download {
 	}
 }
 
-// Ready makes sure, before anything is touched, that Azure knows the identity that a configuration
-// names, that the Arc agent is installed or can be, and that the cluster takes such a node.
+// Ready checks, before any change, that Azure knows the identity of a configuration, that the Arc
+// agent is installed or can be, and that the cluster accepts such a node.
 func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) error {
 	a := l.Azure
 	mode := c.Azure.AuthMode()
@@ -290,7 +290,7 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	return takes(*l.Asked, c)
 }
 
-// takes is an error when a cluster does not authenticate or authorise as configured.
+// takes returns an error if a cluster does not authenticate or authorise as configured.
 func takes(cluster aks.Cluster, c config.Config) error {
 	name := c.Azure.TargetCluster.ResourceID
 	switch {
@@ -305,11 +305,11 @@ func takes(cluster aks.Cluster, c config.Config) error {
 	return nil
 }
 
-// onboardable makes sure that there is a login that may make the machine an Arc machine and
-// authorise it, and warns when it cannot take that back. Nothing has been touched yet.
+// onboardable checks that there is a login that may enrol the machine with Arc and authorise it,
+// and warns if it cannot undo that. It changes nothing.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
 	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !arc.Assigns(c.Azure) {
-		return nil // the latter waits until an owner gives it what it lacks
+		return nil // the latter waits until an owner authorises it
 	}
 	conversation := a.arc(c, nil)
 	var err error
@@ -335,8 +335,8 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 	return nil
 }
 
-// Prove makes sure that a changed credential works before anything relies on it: one fresh token
-// from the issuer, past every cache, and one call of the API server with it. A forbidden caller has
+// Prove checks that a changed credential works before anything relies on it: with one fresh token
+// from the issuer, bypassing caches, and one API server request with it. A forbidden caller has
 // been recognised.
 func Prove(ctx context.Context, m Machine, c config.Config, at transition.Cluster) error {
 	if c.Azure.BootstrapToken != nil {

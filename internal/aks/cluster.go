@@ -1,5 +1,5 @@
-// Package aks asks Azure Resource Manager about the managed cluster: where its API server is, how
-// it is verified, and whether Azure's role assignments authorise in it.
+// Package aks asks Azure Resource Manager about the managed cluster: the address and CA of its API
+// server, and whether Azure's role assignments authorise in it.
 package aks
 
 import (
@@ -19,29 +19,29 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// Cluster holds the properties of a cluster that its nodes must know.
+// Cluster holds the properties of a cluster that its nodes need.
 type Cluster struct {
-	// Server is the API server's URL and CA the PEM certificates that it is verified with.
+	// Server is the API server's URL and CA the PEM certificates that verify it.
 	Server, CA string
 	Version    string // the control plane's, such as 1.34.4
 	// Entra reports whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role
 	// assignments authorise there.
 	Entra, AzureRBAC bool
-	// PodCIDRs are the networks of the cluster's pods, at most one of each family; none where pods
-	// have addresses of Azure's virtual network.
+	// PodCIDRs are the cluster's pod networks, at most one per family; none if pods have addresses of
+	// Azure's virtual network.
 	PodCIDRs     []string
-	DNSServiceIP string // the address of the cluster's DNS service; "" when Azure does not say it
+	DNSServiceIP string // the address of the cluster's DNS service; "" if unknown to Azure
 }
 
-// Client asks about one cluster.
+// Client reads one cluster.
 type Client struct {
 	Target     config.TargetCluster
 	Credential azcore.TokenCredential
 	Options    *arm.ClientOptions
 }
 
-// Cluster reads the cluster. The API server's address and CA come from a kubeconfig; everything
-// else in that is dropped unread and never written.
+// Cluster reads the cluster. The API server's address and CA come from a kubeconfig, whose other
+// contents are dropped unread and never written.
 func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 	_, group, name := c.Target.ID()
 	clusters, err := c.clusters()
@@ -61,7 +61,7 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 		cluster.PodCIDRs, cluster.DNSServiceIP = podNetworks(network), value(network.DNSServiceIP)
 	}
 	user, err := clusters.ListClusterUserCredentials(ctx, group, name, nil)
-	if err != nil { // an identity that may only have the administrator's
+	if err != nil { // for an identity that may only read the administrator's
 		admin, adminErr := clusters.ListClusterAdminCredentials(ctx, group, name, nil)
 		if adminErr == nil {
 			user.CredentialResults, err = admin.CredentialResults, nil
@@ -75,7 +75,7 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 	return cluster, cluster.address(kubeconfig)
 }
 
-// AdminKubeconfig is the kubeconfig of the cluster's administrator.
+// AdminKubeconfig returns the kubeconfig of the cluster's administrator.
 func (c Client) AdminKubeconfig(ctx context.Context) (config.Secret, error) {
 	_, group, name := c.Target.ID()
 	clusters, err := c.clusters()
@@ -109,7 +109,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// first is the first kubeconfig of an answer. Some API versions encode them twice.
+// first returns the first kubeconfig of an answer. Some API versions encode them twice.
 func (c Client) first(
 	answer armcontainerservice.CredentialResults, err error, doing, role string,
 ) ([]byte, error) {
@@ -129,7 +129,7 @@ func (c Client) first(
 }
 
 func podNetworks(p armcontainerservice.NetworkProfile) []string {
-	listed := p.PodCidrs // of dual stack too, and then podCidr is its first
+	listed := p.PodCidrs // in dual stack, podCidr is the first of them
 	if len(listed) == 0 {
 		listed = []*string{p.PodCidr}
 	}

@@ -1,6 +1,6 @@
 // Package apply is the engine: it observes a host, lets package state compare, and carries out the
-// resulting plan. Nothing else has a host changed. Before a plan's first touch, what it will change
-// is in the ledger on disk; so a run that is killed anywhere can be finished or undone by the next.
+// resulting plan. All changes of a host go through it. Before a plan's first touch, the ledger on
+// disk records what it will change, so that the next run can finish or undo a killed one.
 package apply
 
 import (
@@ -13,28 +13,28 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Host is observed and changed by an engine: a machine, or the Node object of one.
+// Host is observed and changed by an engine: a machine, or its Node object.
 type Host interface {
 	Observer
-	// Set makes the thing be c.To. A file's content that is not in c.To is read by its digest.
+	// Set changes a thing to c.To. A file's content that is not in c.To is read by its digest.
 	Set(ctx context.Context, c state.Change, content Contents) error
 }
 
 // Contents opens the content of a file by its digest.
 type Contents = func(sha256 string) (io.ReadCloser, error)
 
-// Disk is the machine that keeps the ledger.
+// Disk is the machine that holds the ledger.
 type Disk interface {
 	Host
-	// Flush returns when all that Set has changed is on disk.
+	// Flush syncs all changes of Set to disk.
 	Flush() error
 	// Reload makes systemd read its unit files again.
 	Reload(ctx context.Context) error
 	// Backup copies the content of a file to dir, named by its digest.
 	Backup(ctx context.Context, file state.File, dir string) error
-	// Keep copies a file or link to a free name beside it, and returns that.
+	// Keep copies a file or link to a free name beside it, and returns that name.
 	Keep(ctx context.Context, from state.Resource) (kept string, err error)
-	// Sweep removes temporary files that a killed run has left beside the given things.
+	// Sweep removes temporary files of a killed run beside the given things.
 	Sweep(keys []state.Key) error
 	// ReadFile and Open read a file.
 	ReadFile(path string) ([]byte, error)
@@ -44,25 +44,25 @@ type Disk interface {
 // Engine applies plans to one host. It is used by one goroutine at a time.
 type Engine struct {
 	Host Host
-	// Disk is where files, units and the ledger are; the same as Host unless Host is a Node object.
+	// Disk holds the files, units and the ledger; the same as Host unless Host is a Node object.
 	Disk    Disk
 	Journal *Journal
-	// Wait blocks until what the resource refers to is there (a link's artifact); nil does not.
+	// Wait blocks until the target of a resource exists (a link's artifact); may be nil.
 	Wait func(ctx context.Context, to state.Resource) error
 	Emit func(Event) // receives every event; nil drops them
 
-	// Kept are copies of what others had changed, Left what was left to them, in the engine's life.
+	// Kept are copies of things that others had changed, Left those left to them, of all plans.
 	Kept []Kept
 	Left []state.Change
 
-	// stale lists the ledger's entries that the last Plan found undone already.
+	// stale lists the ledger entries that the last Plan found already undone.
 	stale []state.Key
 }
 
 // Kept is a copy of a thing that was changed or undone although another process had changed it.
 type Kept struct{ Path, Copy string }
 
-// Error is a change that could not be made.
+// Error reports a change that could not be made.
 type Error struct {
 	Change state.Change
 	Err    error
@@ -71,12 +71,12 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("step %s: %v", e.Change.Step, e.Err) }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Observe returns what is there of all that now names or the ledger remembers.
+// Observe observes everything in now, later and the ledger.
 func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
 	return View{Host: e.Host, Ledger: e.Journal.Ledger()}.Observe(ctx, now, later)
 }
 
-// Plan is View.Plan; the next Apply forgets what the ledger need not remember.
+// Plan is View.Plan; the next Apply removes stale entries from the ledger.
 func (e *Engine) Plan(
 	ctx context.Context, now, later state.Desired,
 ) (state.Plan, []state.Unknown, error) {
@@ -89,8 +89,8 @@ func (e *Engine) Plan(
 	return state.Diff(now, later, seen, ledger), seen.Unknown(), nil
 }
 
-// Apply carries out plan and stops at the first error. Applying again continues there. The ledger
-// forgets what is as it was before, and what the plan never touched.
+// Apply carries out plan and stops at the first error. Applying again continues there. It removes
+// from the ledger things that are back in their old state, and those never touched.
 func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 	if len(plan) == 0 && len(e.stale) == 0 {
 		return nil
@@ -110,8 +110,8 @@ func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 	return e.finish(ctx, plan)
 }
 
-// Revert undoes everything in the ledger, latest first. It goes on after an error, except when a
-// service does not stop or its state is unknown. What is left remains in the ledger for the next.
+// Revert undoes everything in the ledger, latest first. It continues after an error, unless a
+// service does not stop or its state is unknown. Remaining entries stay in the ledger.
 func (e *Engine) Revert(ctx context.Context) error {
 	if err := e.Resume(ctx); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (e *Engine) Revert(ctx context.Context) error {
 
 var errUnchanged = errors.New("what was left is unchanged; run unbootstrap again")
 
-// stops reports whether nothing else is undone when this fails: a service may run, or be installed.
+// stops reports whether a failure of this ends the undo: a service may still run, or be installed.
 func stops(r state.Resource) bool {
 	switch r.(type) {
 	case state.Unit, state.Package:
@@ -158,13 +158,13 @@ func stops(r state.Resource) bool {
 	return false
 }
 
-// mayRun reports whether something unknown is a service or package that may be in use.
+// mayRun reports whether an unknown resource is a service or package that may be in use.
 func (e *Engine) mayRun(u state.Unknown) bool {
 	entry, ok := e.Journal.Ledger().Entry(u.Of)
 	return ok && stops(entry.Before.Resource)
 }
 
-// Resume has systemd read its unit files, where a killed run owes that, as units are old else.
+// Resume makes systemd read its unit files if a killed run owes that, as they are stale otherwise.
 func (e *Engine) Resume(ctx context.Context) error {
 	if !e.Journal.Ledger().Owes(state.DaemonReload) {
 		return nil
@@ -175,12 +175,12 @@ func (e *Engine) Resume(ctx context.Context) error {
 	return e.pay(ctx, state.DaemonReload)
 }
 
-// Owe writes down that units must restart, because of a change on another host.
+// Owe records that units must restart because of a change on another host.
 func (e *Engine) Owe(ctx context.Context, units ...string) error {
 	return e.Journal.Save(ctx, e.Journal.Ledger().Owe(units...))
 }
 
-// remember puts on disk what the plan's undo needs: contents first, then the ledger. It returns the
+// remember stores what the undo of the plan needs: contents first, then the ledger. It returns the
 // plan with the residues that it has found.
 func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, error) {
 	plan = slices.Clone(plan)
@@ -199,7 +199,7 @@ func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, err
 	return plan, e.Journal.Save(ctx, e.Journal.Ledger().Record(plan))
 }
 
-// backup puts contents on disk before the ledger that counts on them.
+// backup stores contents before the ledger that refers to them.
 func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 	kept := false
 	for _, c := range plan {
@@ -218,7 +218,7 @@ func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 	return e.Disk.Flush()
 }
 
-// isBefore reports whether an observed file has the content that it had before it was touched.
+// isBefore reports whether an observed file has its content from before it was touched.
 func (e *Engine) isBefore(seen state.File) bool {
 	entry, known := e.Journal.Ledger().Entry(seen.Key())
 	before, ok := entry.Before.Resource.(state.File)
@@ -251,12 +251,12 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 		}
 	}
 	unit, isUnit := c.To.(state.Unit)
-	if isUnit && unit.Active { // what a service reads must be on disk before it starts
+	if isUnit && unit.Active { // a service's files must be on disk before it starts
 		if err := errors.Join(e.Disk.Flush(), e.Resume(ctx)); err != nil {
 			return err
 		}
 	}
-	// A start before this change may have paid the reload that was owed for both.
+	// A start before this change may have done the reload that was owed for both.
 	if slices.Contains(c.Owes, state.DaemonReload) {
 		if err := e.Owe(ctx, state.DaemonReload); err != nil {
 			return err
@@ -298,12 +298,12 @@ func (e *Engine) check(ctx context.Context, to state.Resource) error {
 	return nil
 }
 
-// pay forgets that a unit had to restart. A ledger that stays as it is is not written again.
+// pay records that a unit has restarted. It does not write an unchanged ledger.
 func (e *Engine) pay(ctx context.Context, unit string) error {
 	return e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit))
 }
 
-// finish ends a run: all is on disk, the reload is paid, and what was undone is forgotten.
+// finish ends a run: it flushes, does the owed reload, and removes undone entries.
 func (e *Engine) finish(ctx context.Context, done state.Plan) error {
 	if err := errors.Join(e.Disk.Flush(), e.Resume(ctx)); err != nil {
 		return err
@@ -322,11 +322,11 @@ func (e *Engine) emit(event Event) {
 	}
 }
 
-// Event is one thing that the engine did.
+// Event is one action of the engine.
 type Event struct {
 	Change state.Change
-	// Done tells that the change is made, or has failed with Err; before, it begins.
+	// Done is set when the change is made, or has failed with Err; before, it begins.
 	Done bool
 	Err  error
-	Kept string // the path of the copy that was made of what another process had put there
+	Kept string // the path of the copy of another process's version
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// ErrDamaged tells that the ledger on disk cannot be trusted.
+// ErrDamaged reports that the ledger on disk cannot be trusted.
 var ErrDamaged = errors.New("the ledger is damaged")
 
 // Journal keeps a ledger and the contents of replaced files on disk, below one directory of mode
@@ -24,24 +24,24 @@ type Journal struct {
 	disk      Disk
 	dir, name string
 	ledger    state.Ledger
-	written   string // the ledger's form on disk; "" without one
+	written   string // the ledger's encoding on disk; "" if none
 }
 
 type page struct {
-	// Version is the form's own.
+	// Version is the version of this encoding.
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`
 	Ledger  json.RawMessage `json:"ledger"`
 }
 
-const pageVersion = 1 // the version of the pages that this program writes and reads
+const pageVersion = 1 // the version that this program writes and reads
 
-// NewJournal is an empty journal in dir, whatever is there; the first Save replaces the file name.
+// NewJournal returns an empty journal in dir; the first Save replaces an existing file called name.
 func NewJournal(disk Disk, dir, name string) *Journal {
 	return &Journal{disk: disk, dir: dir, name: name}
 }
 
-// OpenJournal reads a ledger, empty without its file, or ErrDamaged by its digest.
+// OpenJournal reads a ledger, empty if its file is missing, ErrDamaged if its digest differs.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
 	j, err := ReadJournal(disk, dir, name)
 	j.disk = disk
@@ -74,13 +74,13 @@ func (j *Journal) decode(data []byte) error {
 	return nil
 }
 
-// Ledger returns the ledger as it is on disk.
+// Ledger returns the ledger that is on disk.
 func (j *Journal) Ledger() state.Ledger { return j.ledger }
 
 // Exists reports whether a ledger has been written.
 func (j *Journal) Exists() bool { return j.written != "" }
 
-// Save returns when the ledger is on disk. One that is there already is not written again.
+// Save stores the ledger durably. It does not write one that is already on disk.
 func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	body, err := json.Marshal(ledger)
 	if err != nil {
@@ -108,7 +108,7 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	return nil
 }
 
-// Backup keeps the content of file as it is before it is changed.
+// Backup stores the content of file before it is changed.
 func (j *Journal) Backup(ctx context.Context, file state.File) error {
 	if err := j.makeDirs(ctx); err != nil {
 		return err
@@ -116,12 +116,12 @@ func (j *Journal) Backup(ctx context.Context, file state.File) error {
 	return j.disk.Backup(ctx, file, j.before())
 }
 
-// Content opens the content that Backup kept.
+// Content opens content stored by Backup.
 func (j *Journal) Content(sha256 string) (io.ReadCloser, error) {
 	return j.disk.Open(path.Join(j.before(), sha256))
 }
 
-// makeDirs makes the journal's own directories, which no ledger remembers: they go with the ledger.
+// makeDirs creates the journal's own directories, which are in no ledger: they go with the ledger.
 func (j *Journal) makeDirs(ctx context.Context) error {
 	for _, dir := range []string{j.dir, j.before()} {
 		err := Make(ctx, j.disk, state.Dir{Path: dir, Mode: 0o700, Purge: true})
@@ -135,27 +135,27 @@ func (j *Journal) makeDirs(ctx context.Context) error {
 func (j *Journal) path() string   { return path.Join(j.dir, j.name) }
 func (j *Journal) before() string { return path.Join(j.dir, "before") }
 
-// Files are a machine's files, to be read.
+// Files reads a machine's files.
 type Files interface {
 	ReadFile(path string) ([]byte, error)
 }
 
-// Records are the small JSON files of a directory, to be read.
+// Records reads the small JSON files of a directory.
 type Records struct {
 	Files Files
 	Dir   string
 }
 
-// Writer writes the records of a directory, all 0600.
+// Writer writes the records of a directory, with mode 0600.
 type Writer struct {
 	Disk Disk
 	Dir  string
 }
 
-// Records returns the records to be read.
+// Records returns a reader of the records.
 func (w Writer) Records() Records { return Records{Files: w.Disk, Dir: w.Dir} }
 
-// Read returns the content of a record; nil without one.
+// Read returns the content of a record; nil if it does not exist.
 func (r Records) Read(name string) ([]byte, error) {
 	data, err := r.Files.ReadFile(path.Join(r.Dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,7 +179,7 @@ func (r Records) Load(name string, v any) (bool, error) {
 	return true, nil
 }
 
-// Encode returns the form of a record.
+// Encode returns the encoding of a record.
 func Encode(v any) (string, error) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -188,7 +188,7 @@ func Encode(v any) (string, error) {
 	return string(body) + "\n", nil
 }
 
-// Holds reports whether a record is v.
+// Holds reports whether a record equals v.
 func (r Records) Holds(name string, v any) (bool, error) {
 	body, err := Encode(v)
 	if err != nil {
@@ -198,7 +198,7 @@ func (r Records) Holds(name string, v any) (bool, error) {
 	return string(data) == body, err
 }
 
-// Save writes a record, unless it is on disk already.
+// Save stores a record durably, unless it is on disk already.
 func (w Writer) Save(ctx context.Context, name string, v any) error {
 	body, err := Encode(v)
 	if err != nil {
@@ -207,18 +207,18 @@ func (w Writer) Save(ctx context.Context, name string, v any) error {
 	return w.Write(ctx, name, body)
 }
 
-// Write writes a file, unless it is on disk already, and returns when it is durable.
+// Write stores a file durably, unless it is on disk already.
 func (w Writer) Write(ctx context.Context, name, body string) error {
 	err := Make(ctx, w.Disk, state.NewFile(path.Join(w.Dir, name), 0o600, body))
 	return errors.Join(err, w.Disk.Flush())
 }
 
-// Remove deletes a record, or a directory with all that is in it, and returns when that is durable.
+// Remove deletes a record, or a directory with its contents, durably.
 func (w Writer) Remove(ctx context.Context, name string) error {
 	return errors.Join(w.RemoveTree(ctx, path.Join(w.Dir, name)), w.Disk.Flush())
 }
 
-// RemoveTree removes what is at a path of the agent's own, with all that is in it.
+// RemoveTree removes one of the agent's own paths with its contents.
 func (w Writer) RemoveTree(ctx context.Context, path string) error {
 	is, err := w.Disk.Observe(ctx, state.PathKey(path))
 	if err != nil {
@@ -232,7 +232,7 @@ func (w Writer) RemoveTree(ctx context.Context, path string) error {
 	}, nil)
 }
 
-// Make makes a resource so, unless it is.
+// Make creates or changes a resource, unless it is already satisfied.
 func Make(ctx context.Context, disk Disk, r state.Resource) error {
 	is, err := disk.Observe(ctx, r.Key())
 	if err != nil || state.Satisfies(is, r) {

@@ -11,22 +11,22 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Observer is a host that is observed, and not changed.
+// Observer observes a host without changing it.
 type Observer interface {
-	// Observe returns what is at key; state.Unknown when that cannot be told now.
+	// Observe returns the resource at key; state.Unknown if it cannot be determined now.
 	Observe(ctx context.Context, key state.Key) (state.Resource, error)
 }
 
-// View compares a host with what it is to be, and changes nothing.
+// View compares a host with its wanted state, and changes nothing.
 type View struct {
 	Host   Observer
 	Ledger state.Ledger
-	// Patience bounds an observation; what was not observed by then is unknown. 0 is no bound.
+	// Patience bounds an observation; resources not observed by then are unknown. 0 is no bound.
 	Patience time.Duration
 }
 
-// Observe returns what is there of all that now names or the ledger remembers. A wanted residue
-// counts as not found: to find it may mean to run a program. What cannot be observed is unknown.
+// Observe observes everything in now, later and the ledger. A wanted residue counts as not found:
+// finding it may require running a program. What cannot be observed is unknown.
 func (v View) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
 	seen := make(state.Observed)
 	for _, item := range slices.Concat(now, later) {
@@ -63,13 +63,13 @@ func (v View) Observe(ctx context.Context, now, later state.Desired) (state.Obse
 	return seen, nil
 }
 
-// written is the observation of what only a newer release can observe.
+// written returns the observation of a resource that only a newer release can observe.
 func written(r state.Opaque) state.Unknown {
 	const why = "this release does not know a %s; a newer aks-flex-node wrote it"
 	return state.Unknown{Of: r.Key(), Why: fmt.Sprintf(why, r.Kind)}
 }
 
-// Plan returns the changes to what now says, and what is unknown; what later wants stays.
+// Plan returns the changes to the state in now, and the unknown resources; those in later stay.
 func (v View) Plan(
 	ctx context.Context, now, later state.Desired,
 ) (state.Plan, []state.Unknown, error) {
@@ -80,7 +80,7 @@ func (v View) Plan(
 	return state.Diff(now, later, seen, v.Ledger), seen.Unknown(), nil
 }
 
-// BlindError lists things that a host failed to observe. It says nothing of all others.
+// BlindError lists things that a host failed to observe. Others were observed.
 type BlindError struct{ Things []state.Unknown }
 
 func (e *BlindError) Error() string {
@@ -94,7 +94,7 @@ func (e *BlindError) Unwrap() []error {
 	return errs
 }
 
-// Blind is a BlindError of what this release knows and a host failed to observe; nil if nothing.
+// Blind returns a BlindError for known kinds that a host failed to observe; nil if there are none.
 func Blind(unknown []state.Unknown) error {
 	untried := func(u state.Unknown) bool { return u.Err == nil }
 	if failed := slices.DeleteFunc(slices.Clone(unknown), untried); len(failed) > 0 {

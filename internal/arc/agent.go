@@ -12,23 +12,23 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// AgentStatus is the connection status that the Arc agent prints; other words are passed on.
+// AgentStatus is the connection status that the Arc agent prints; unknown ones are passed on.
 type AgentStatus string
 
-// The agent's own words. An agent that has not reached Azure for 45 days is Expired, for good.
+// The agent's statuses. An agent that has not reached Azure for 45 days is Expired, permanently.
 const Connected, Disconnected, Expired AgentStatus = "Connected", "Disconnected", "Expired"
 
 // Status describes this machine's registration with Azure Arc, as azcmagent shows it.
 type Status struct {
-	// Name, Group and Subscription are the machine's in Azure, "" when it is not registered.
+	// Name, Group and Subscription are the machine's in Azure, "" if it is not registered.
 	Name         string `json:"resourceName"`
 	Group        string `json:"resourceGroup"`
 	Subscription string `json:"subscriptionId"`
-	// Agent is whether the agent reaches Azure: a machine can be registered and not connected.
+	// Agent is the agent's connection to Azure: a machine can be registered but not connected.
 	Agent AgentStatus `json:"status"`
 }
 
-// Status asks the Arc agent, not Azure. The error is ErrNotInstalled where there is no agent.
+// Status asks the Arc agent, not Azure. The error is ErrNotInstalled if there is no agent.
 func (a Arc) Status(ctx context.Context) (Status, error) {
 	out, err := a.azcmagent(ctx, "show", "--json")
 	if err != nil {
@@ -45,7 +45,7 @@ func (a Arc) Status(ctx context.Context) (Status, error) {
 	return shown.Status, nil
 }
 
-// MachineID is the ARM id under which the machine is registered, "" when it is not.
+// MachineID returns the ARM id of the machine's registration, "" if it is not registered.
 func (s Status) MachineID() string {
 	if s.Name == "" {
 		return ""
@@ -54,9 +54,9 @@ func (s Status) MachineID() string {
 		"Microsoft.HybridCompute/machines/%s", s.Subscription, s.Group, s.Name)
 }
 
-// Adopt records the machine that this one is already, of which only Azure's own word is not asked
-// for: it speaks for itself, and may not read its resource. One that we have connected remains
-// ours.
+// Adopt records the Arc machine that this machine already is. It does not ask Azure: the identity
+// represents the machine itself, and may not be able to read its resource. A machine that we have
+// connected remains ours.
 func (a Arc) Adopt(ctx context.Context, r Record) error {
 	is, err := a.Status(ctx)
 	if err != nil || r.names(is) {
@@ -69,7 +69,7 @@ func (a Arc) Adopt(ctx context.Context, r Record) error {
 // names reports whether the record is about a machine. ARM's ids are compared without case.
 func (r Record) names(is Status) bool { return strings.EqualFold(r.MachineID, is.MachineID()) }
 
-// Assigns reports whether this program gives the Arc identity its roles.
+// Assigns reports whether this program assigns the roles of the Arc identity.
 func Assigns(c config.Azure) bool {
 	auto := c.Arc.AutoRoleAssignment
 	return auto != nil && *auto && len(c.Arc.Roles) > 0
@@ -78,9 +78,9 @@ func Assigns(c config.Azure) bool {
 // proxySetting is the setting of azcmagent; the URL is http://host:port (azcmagent config).
 const proxySetting = "proxy.url"
 
-// setProxy gives the Arc agent the configured proxy. One that was set by others is kept; ours is
-// taken away when it is no longer configured. A URL with a user in it is not set: azcmagent takes
-// it only as an argument, and those are seen by every user of the machine.
+// setProxy gives the Arc agent the configured proxy. It keeps one that others set, and removes ours
+// if it is no longer configured. It does not set a URL with a user: azcmagent takes it only as an
+// argument, which every user of the machine can see.
 func (a Arc) setProxy(ctx context.Context, r *Record) error {
 	want := a.Proxy.Reveal()
 	if u, err := url.Parse(want); err != nil || u.User != nil {
@@ -100,7 +100,7 @@ func (a Arc) setProxy(ctx context.Context, r *Record) error {
 		a.Warn("the Arc agent has another proxy than the configured one, and keeps it")
 		return nil
 	}
-	// The old one is cleared before the new one is recorded: what is there is always known as ours.
+	// Clear the old one before recording the new one: the current one is always known as ours.
 	if err := a.clearProxy(ctx, r); err != nil || want == "" {
 		return err
 	}
@@ -132,7 +132,7 @@ func (a Arc) clearProxy(ctx context.Context, r *Record) error {
 	return a.Save(*r)
 }
 
-// proxy is the proxy that the Arc agent has; "" when it has none, or azcmagent shows no URL.
+// proxy returns the proxy of the Arc agent; "" if it has none, or azcmagent shows no URL.
 func (a Arc) proxy(ctx context.Context) (string, error) {
 	out, err := a.azcmagent(ctx, "config", "get", proxySetting)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package arc makes a machine known to Azure Arc and gives its identity the roles that it needs on
-// the cluster. It is a conversation with strangers - azcmagent on this machine, Resource Manager,
-// the cluster - and so is ordinary code, not resources: what it is about to do is recorded first,
-// so that a run that was killed is finished by the next, and all of it can be taken back.
+// Package arc enrols a machine with Azure Arc and gives its identity the roles that it needs on the
+// cluster. It talks to others - azcmagent on this machine, Resource Manager, the cluster - and so
+// is ordinary code, not resources: it records each step before it takes it, so that the next run
+// can finish a killed one, and everything can be undone.
 package arc
 
 import (
@@ -29,27 +29,27 @@ import (
 
 // Machine runs programs on this machine.
 type Machine interface {
-	// Run runs a program for limit at longest; secret, if not nil, is the content of a file that only
-	// root reads while it runs, whose path is the last argument.
+	// Run runs a program for at most limit; secret, if not nil, is passed in a file that only root can
+	// read, whose path is the last argument.
 	Run(
 		ctx context.Context, limit time.Duration, secret []byte, argv ...string,
 	) ([]byte, error)
 }
 
-// Record holds all that was, or is being, done to this machine and in Azure, and is to be undone.
+// Record holds everything that was, or is being, done to this machine and in Azure, for its undo.
 type Record struct {
 	MachineID string `json:"machineId"` // the ARM id of the Arc machine
-	// Connected tells that we have connected the machine; one that others have is left alone.
+	// Connected is set if we have connected the machine; one that others connected is left alone.
 	Connected bool   `json:"connected"`
-	Proxy     string `json:"proxy,omitempty"` // the proxy that we have given the Arc agent
+	Proxy     string `json:"proxy,omitempty"` // the proxy that we gave the Arc agent
 	// Assignments are the role assignments that we have made.
 	Assignments []Assignment `json:"assignments,omitempty"`
 }
 
-// Owes reports whether something is to be taken back in Azure.
+// Owes reports whether something in Azure must be undone.
 func (r Record) Owes() bool { return r.Connected || len(r.Assignments) > 0 }
 
-// Deletion says how an owner deletes the machine in Azure, on a line of its own; "" for no machine.
+// Deletion returns a line with the command to delete the machine in Azure; "" for no machine.
 func (r Record) Deletion() string {
 	id, err := arm.ParseResourceID(r.MachineID)
 	if err != nil {
@@ -74,22 +74,22 @@ type Arc struct {
 	Restart    func(ctx context.Context, unit string) error
 	Credential azcore.TokenCredential
 	Options    *arm.ClientOptions
-	// Proxy is the configured proxy for https, which the Arc agent is to use too; "" is none.
+	// Proxy is the configured proxy for https, for the Arc agent too; "" is none.
 	Proxy config.Secret
-	// Save writes the record down; it is called before every touch.
+	// Save stores the record; it is called before every change.
 	Save func(Record) error
-	Say  func(format string, args ...any) // tells what is being waited for
-	// Warn tells what the owner of the machine should know.
+	Say  func(format string, args ...any) // reports what is being waited for
+	// Warn reports what the owner of the machine should know.
 	Warn func(format string, args ...any)
-	Poll time.Duration // the first pause before a question is asked again; 0 is 2 s
+	Poll time.Duration // the first pause before a request is repeated; 0 is 2 s
 }
 
-// ErrNotInstalled tells that the Arc agent is not on this machine.
+// ErrNotInstalled reports that the Arc agent is not on this machine.
 var ErrNotInstalled = errors.New("the Azure Connected Machine agent (azcmagent) is not " +
 	"installed; install the package azcmagent from packages.microsoft.com, or use the script of " +
 	"the Azure portal (Azure Arc, Machines, Add)")
 
-// How long azcmagent may take for what it does on this machine, and to connect it.
+// Limits for azcmagent: for local commands, and for connecting the machine.
 const localLimit, connectLimit = 30 * time.Second, 10 * time.Minute
 
 func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
@@ -100,9 +100,9 @@ func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// Enrol connects the machine, unless it is connected, and gives its identity its roles on the
-// cluster. One that we have connected and that Azure no longer knows, or with an expired identity,
-// is connected again. It returns the identity's object id and when its newest role was assigned.
+// Enrol connects the machine, unless it is connected, and assigns the roles on the cluster to its
+// identity. It reconnects a machine that we have connected if Azure no longer knows it or its
+// identity has expired. It returns the identity's object id and the time of its newest assignment.
 func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time.Time, err error) {
 	is, err := a.Status(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time
 	return principal, newest, err
 }
 
-// check compares a machine with the record. It returns an unregistered one to connect ours again.
+// check compares a machine with the record. It returns an unregistered Status to reconnect ours.
 func (a Arc) check(ctx context.Context, is Status, r *Record) (Status, error) {
 	_, found, err := a.find(ctx, is)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a Arc) check(ctx context.Context, is Status, r *Record) (Status, error) {
 	return is, a.Save(*r)
 }
 
-// awaken restarts the Arc agent of a machine that Azure knows and that does not reach it.
+// awaken restarts the Arc agent of a machine that Azure knows but that does not reach Azure.
 func (a Arc) awaken(ctx context.Context, is Status) error {
 	if is.Agent != Disconnected {
 		return nil
@@ -179,7 +179,7 @@ func (a Arc) join(ctx context.Context, r *Record) (Status, error) {
 	return is, a.connect(ctx)
 }
 
-// connect runs azcmagent connect. The token is in a file that only root reads, never among the
+// connect runs azcmagent connect. The token is in a file that only root can read, and not in the
 // arguments, which every user of the machine can see.
 func (a Arc) connect(ctx context.Context) error {
 	token, err := a.Credential.GetToken(ctx,
@@ -262,7 +262,7 @@ func client[C any](
 	return c, err
 }
 
-// retry asks again, later each time, until it is done, fails, or too long has passed.
+// retry repeats a request, with growing pauses, until it is done, fails, or too long has passed.
 func (a Arc) retry(ctx context.Context, most time.Duration, waiting string,
 	ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
@@ -281,9 +281,9 @@ func (a Arc) retry(ctx context.Context, most time.Duration, waiting string,
 	}
 }
 
-// Leave takes back what the record says: role assignments, the machine's resource, its connection,
-// and the agent's proxy. It goes on after an error and returns all of them; what could not be taken
-// back is saved as still to do.
+// Leave undoes everything in the record: role assignments, the machine's resource, its connection,
+// and the agent's proxy. It continues after errors and returns all of them; it saves what could not
+// be undone.
 func (a Arc) Leave(ctx context.Context, r Record) error {
 	var errs []error
 	var left []Assignment
@@ -314,7 +314,7 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 		return err
 	}
 	a.Say("removing the machine from Azure Arc")
-	// Deleting takes a role that connecting does not, so it is not asked for without need.
+	// Deleting needs a role that connecting does not, so the machine is deleted only if it exists.
 	if _, err := machines.Get(ctx, id.ResourceGroupName, id.Name, nil); !isMissing(err) {
 		if _, err := machines.Delete(ctx, id.ResourceGroupName, id.Name, nil); err != nil {
 			return identity.Explain(err, identity.Need{Doing: "delete the Arc machine " + id.Name,
@@ -334,8 +334,8 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 	return nil
 }
 
-// plain reports whether azcmagent takes a tag as it is: it splits its list at commas, and has rules
-// of its own for quotes and spaces.
+// plain reports whether azcmagent accepts a tag unchanged: it splits its list at commas, and has
+// its own rules for quotes and spaces.
 func plain(key, value string) bool { return !strings.ContainsAny(key+value, ",'\"= \\") }
 
 func pairs(tags map[string]string) string {
@@ -348,7 +348,7 @@ func pairs(tags map[string]string) string {
 	return strings.Join(list, ",")
 }
 
-// tag puts those tags on the machine's resource that azcmagent could not, beside all that it has.
+// tag adds the tags that azcmagent cannot set to the machine's resource, beside its existing ones.
 func (a Arc) tag(ctx context.Context, is Status) error {
 	wanted := maps.Clone(a.Config.Arc.Tags)
 	maps.DeleteFunc(wanted, plain)

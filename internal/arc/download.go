@@ -19,19 +19,19 @@ import (
 
 const aptLimit = 10 * time.Minute // bounds a run of apt
 
-// Download fetches the Arc agent's package to where it is installed from.
+// Download fetches the Arc agent's package to the place from which it is installed.
 type Download struct {
 	Machine Machine
-	// Arch is the architecture as Debian says it, ID and Version are from os-release(5).
+	// Arch is Debian's name of the architecture, ID and Version are from os-release(5).
 	Arch, ID, Version string
-	// Make makes a file, link or directory be as given.
+	// Make creates or changes a file, link or directory.
 	Make func(ctx context.Context, to state.Resource) error
-	// Dir is the directory for the package, as a resource of the machine; Path is where that is.
+	// Dir is the directory for the package, as a resource of the machine; Path is its path here.
 	Dir, Path string
-	Clear     func(ctx context.Context) error // removes Dir and all that is in it
-	// Trusted returns an error when another user than root can change a file.
+	Clear     func(ctx context.Context) error // removes Dir with its contents
+	// Trusted returns an error if a user other than root can change a file.
 	Trusted func(file string) error
-	Doing   func(text string) // shows what is going on
+	Doing   func(text string) // shows the current activity
 }
 
 // Fetch takes the package from the directory of artifacts, else from the first repository that has
@@ -67,7 +67,7 @@ func (d Download) Fetch(ctx context.Context, c config.Config) error {
 		errors.Join(errs...))
 }
 
-// Check returns an error when no place is known to fetch the package from. It touches nothing.
+// Check returns an error if there is no known place to fetch the package from. It changes nothing.
 func (d Download) Check(c config.Config) error {
 	file, err := d.file(c)
 	if err == nil && file == "" {
@@ -114,7 +114,7 @@ func (d Download) empty(ctx context.Context) error {
 	return d.Make(ctx, state.Dir{Path: d.Dir, Mode: 0o700})
 }
 
-// file returns the package in the directory of artifacts, or "". It must be root's alone.
+// file returns the package in the directory of artifacts, or "". It must be trusted.
 func (d Download) file(c config.Config) (string, error) {
 	dir := c.Artifacts.Directory
 	if dir == "" {
@@ -131,7 +131,7 @@ func (d Download) file(c config.Config) (string, error) {
 		"keep one", strings.Join(files, " and "))
 }
 
-// repositories returns those that may have the package, in the order in which they are tried.
+// repositories returns the repositories that may have the package, in the order of trying them.
 func (d Download) repositories(c config.Config) ([]distro.Source, error) {
 	system, is := distro.Find(d.ID)
 	suite, known := system.Suites[d.Version]
@@ -172,8 +172,8 @@ func (d Download) repositories(c config.Config) ([]distro.Source, error) {
 	return list, nil
 }
 
-// places returns where a repository may be: in the directory of artifacts, else at the mirrors and
-// at last upstream. One that the configuration names is nowhere else.
+// places returns the possible places of a repository: in the directory of artifacts, else at the
+// mirrors and finally upstream. A configured repository has only its own URL.
 func places(a config.Artifacts, url string, own bool) []string {
 	at := strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://")
 	switch {
@@ -191,15 +191,15 @@ func places(a config.Artifacts, url string, own bool) []string {
 	return append(list, url)
 }
 
-// Package is the Arc agent's package, in the distribution's words and everywhere.
+// Package is the name of the Arc agent's package in every distribution.
 const Package = "azcmagent"
 
-// leastMajor and leastMinor are the oldest version of the package that is installed from a
-// repository: older ones let an attacker on an adjacent network become root (CVE-2026-47632 of July
-// 2026, fixed in 1.65). A signed old index must not bring one back.
+// leastMajor and leastMinor are the oldest version of the package to install from a repository:
+// older ones let an attacker on an adjacent network become root (CVE-2026-47632 of July 2026, fixed
+// in 1.65). A signed old index must not bring one back.
 const leastMajor, leastMinor = 1, 65
 
-// checkVersion refuses a package that is too old by the name that apt gives its file.
+// checkVersion refuses a package that is too old, by the file name that apt gives it.
 func checkVersion(file string) error {
 	var major, minor int
 	_, version, _ := strings.Cut(path.Base(file), "_")
@@ -213,7 +213,7 @@ func checkVersion(file string) error {
 	return nil
 }
 
-// Key is the key with which Microsoft signs its package repositories
+// Key is the key that signs Microsoft's package repositories
 // (packages.microsoft.com/keys/microsoft.asc; "Linux package repository for Microsoft products").
 //
 //go:embed microsoft.asc

@@ -25,8 +25,8 @@ import (
 
 var space = uuid.MustParse("5f6f2f9e-6a0d-5c1f-8f0f-a1e59b3a7c11")
 
-// AssignmentName is the GUID of a role assignment. The same assignment always has the same one, so
-// that making it again makes no second one. ARM's ids are compared without case.
+// AssignmentName returns the GUID of a role assignment. It is deterministic, so that repeating an
+// assignment makes no second one. ARM's ids are compared without case.
 func AssignmentName(scope, principal, role string) string {
 	return uuid.NewSHA1(space, []byte(strings.ToLower(scope+"|"+principal+"|"+role))).String()
 }
@@ -57,7 +57,7 @@ func (a Arc) assign(
 		}
 		made, err := a.create(ctx, client, mine, principal, roleID(role))
 		if hasCode(err, "RoleAssignmentExists") {
-			r.Assignments = before // others have given it, and it is not ours to take
+			r.Assignments = before // others have made it, and it is not ours to remove
 			if err := a.Save(*r); err != nil {
 				return newest, err
 			}
@@ -114,7 +114,7 @@ func (a Arc) unassign(ctx context.Context, mine Assignment) error {
 	return nil
 }
 
-// The roles with which an identity may do what enrolling and leaving take.
+// The roles that allow an identity to enrol and to leave.
 const (
 	onboarding    = "Azure Connected Machine Onboarding"
 	administrator = "Azure Connected Machine Resource Administrator"
@@ -123,15 +123,15 @@ const (
 
 // Gap is a permission that an identity lacks.
 type Gap struct {
-	// Action is Resource Manager's name for it, Role one that has it, Scope where it is needed.
+	// Action is Resource Manager's name for it, Role a role that has it, Scope its scope.
 	Action, Role, Scope string
-	Later               bool // it is needed only to take the enrolment back
+	Later               bool // needed only to undo the enrolment
 }
 
-// Wanting describes the rights needed by the identity that enrols a machine.
+// Wanting describes the situation that determines the rights needed to enrol a machine.
 type Wanting struct {
-	Located   bool // Azure need not be asked where the API server is
-	Connected bool // the machine was already connected, not by us
+	Located   bool // Azure need not be asked for the API server's address
+	Connected bool // the machine was already connected, but not by us
 }
 
 func (a Arc) needs(w Wanting) []Gap {
@@ -156,7 +156,7 @@ func (a Arc) needs(w Wanting) []Gap {
 	return list
 }
 
-// Gaps asks what the identity may do, and returns what it lacks and its object id.
+// Gaps reads the identity's permissions, and returns the missing ones and its object id.
 func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string, err error) {
 	token, err := a.Credential.GetToken(ctx, policy.TokenRequestOptions{
 		Scopes: []string{a.Config.ResourceManagerEndpoint + "/.default"}})
@@ -179,7 +179,7 @@ func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string,
 
 type permissions = []*armauthorization.Permission
 
-// permissions are an identity's at a resource group or cluster. Who may not even ask has none.
+// permissions returns an identity's permissions at a scope; none if it may not even list them.
 func (a Arc) permissions(ctx context.Context, scope string) (permissions, error) {
 	id, err := arm.ParseResourceID(scope)
 	if err != nil {
@@ -232,7 +232,7 @@ func allows(list permissions, action string) bool {
 	})
 }
 
-// covered reports whether a pattern is for an action: case is ignored, and * stands for anything.
+// covered reports whether a pattern matches an action: case is ignored, and * matches anything.
 func covered(patterns []*string, action string) bool {
 	return slices.ContainsFunc(patterns, func(p *string) bool {
 		if p == nil {
@@ -243,7 +243,7 @@ func covered(patterns []*string, action string) bool {
 	})
 }
 
-// Explain lists what an identity lacks, with the commands that cure it, one for each role.
+// Explain lists missing permissions, with the commands that grant them, one for each role.
 func Explain(gaps []Gap, principal string) string {
 	var lines []string
 	for _, gap := range gaps {
@@ -256,7 +256,7 @@ func Explain(gaps []Gap, principal string) string {
 	return strings.Join(lines, "\n")
 }
 
-// GrantCommand returns the command with which an owner gives an identity a role.
+// GrantCommand returns the command with which an owner assigns a role to an identity.
 func GrantCommand(principal, role, scope string) string {
 	return fmt.Sprintf("az role assignment create --assignee %s --role %q --scope %s",
 		cmp.Or(principal, "OBJECT-ID"), role, scope)

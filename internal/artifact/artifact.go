@@ -1,8 +1,7 @@
-// Package artifact gets the binaries that a node is made of: it knows where each is published and
-// what its digest is, downloads it from mirrors or upstream, verifies it while it arrives, and
-// unpacks it into a content-addressed store. It does not install anything: a store entry becomes
-// visible on the host through links that others make. The agent's verbs call Resolve, then
-// Fetcher.Run beside their other work, and Collect at the end.
+// Package artifact fetches the binaries of a node: it knows where each is published and its digest,
+// downloads it from mirrors or upstream, verifies it as it arrives, and unpacks it into a
+// content-addressed store. It installs nothing: other packages link store entries into the host.
+// The agent's verbs call Resolve, then Fetcher.Run beside their other work, and Collect at the end.
 package artifact
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// Name names one artifact; it is also the key of its entry in artifacts.overrides.
+// Name names one artifact; it is also its key in artifacts.overrides.
 type Name string
 
 // The artifacts of a node.
@@ -29,18 +28,18 @@ const (
 	NPD        Name = "node-problem-detector"
 )
 
-// project tells how the project behind an artifact publishes it.
+// project describes how the project behind an artifact publishes it.
 type project struct {
-	// url is where upstream has the file: {v} is the version without "v", {arch} the architecture.
+	// url is upstream's URL of the file: {v} is the version without "v", {arch} the architecture.
 	url string
-	// sums ends the name of the checksum file, after url; or names, after a slash, the one for all
-	// architectures. It is "" where upstream has none.
+	// sums is the suffix of the checksum file after url; or, with a leading slash, the name of the one
+	// for all architectures. It is "" if upstream has none.
 	sums          string
 	archive, late bool
-	max           int64 // the length in bytes that no file of it has
+	max           int64 // max length in bytes of any of its files
 }
 
-// project returns that of an artifact, the zero one for a name that is unknown.
+// project returns the project of an artifact, the zero value for an unknown name.
 func (n Name) project() project {
 	const k8s = "https://dl.k8s.io/v{v}/bin/linux/{arch}/"
 	github := func(project, file string) string {
@@ -50,7 +49,7 @@ func (n Name) project() project {
 	plugins := github("containernetworking/plugins", "cni-plugins-linux-{arch}-v{v}.tgz")
 	detector := github("kubernetes/node-problem-detector",
 		"node-problem-detector-v{v}-linux_{arch}.tar.gz")
-	const mib = 1 << 20 // the largest releases have about half of these lengths or less
+	const mib = 1 << 20 // the largest releases have at most about half of these lengths
 	return map[Name]project{
 		Containerd: {containerd, ".sha256sum", true, false, 128 * mib},
 		Kubelet:    {k8s + "kubelet", ".sha256", false, false, 256 * mib},
@@ -63,34 +62,34 @@ func (n Name) project() project {
 	}[n]
 }
 
-// Artifact is one published file, once it is resolved: all that is needed to get it and to know
-// that it is the right one. What is wanted has only Name, Version, Arch and perhaps URL.
+// Artifact is one published file; once resolved, with everything needed to fetch and verify it. A
+// wanted one has only Name, Version, Arch and perhaps URL.
 type Artifact struct {
 	Name    Name
-	Version string // the release; of what is wanted perhaps with a leading "v"
+	Version string // the release; in a wanted one perhaps with a leading "v"
 	Arch    string // amd64 or arm64
-	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
-	// runc.url or kubernetes.urlTemplate may replace it; the digest remains the release's.
+	// URL is the upstream URL of the file. It may hold credentials: show Redact(URL). runc.url or
+	// kubernetes.urlTemplate may replace it; the digest remains the release's.
 	URL string
-	// Archive tells a tar.gz, unpacked below <store>/<id>/; a binary becomes <store>/<id>/<name>.
+	// Archive marks a tar.gz, unpacked below <store>/<id>/; a binary becomes <store>/<id>/<name>.
 	Archive bool
-	// ID is the published file's digest in lower-case hex, and its directory's name in the store:
-	// SHA-256 (64 digits), or SHA-512 (128) where nothing else is published.
+	// ID is the published file's digest in lower-case hex, and the name of its directory in the store:
+	// SHA-256 (64 digits), or SHA-512 (128) if only that is published.
 	ID        string
 	TarSHA256 string // an archive's digest uncompressed, or empty; with it a .tar.zst can be used
-	Size      int64  // the length of the published file in bytes, 0 when unknown. No more is read.
-	// Late artifacts are not needed for a node to be Ready and leave the bandwidth to the others.
+	Size      int64  // the length of the published file in bytes and max read; 0 if unknown
+	// Late artifacts are not needed for a node to be Ready and leave bandwidth to the others.
 	Late bool
 }
 
-// String gives the name and version, for messages.
+// String returns name and version, for messages.
 func (a Artifact) String() string { return fmt.Sprintf("%s %s", a.Name, a.Version) }
 
 func (p project) upstream(version, arch string) string {
 	return strings.NewReplacer("{v}", version, "{arch}", arch).Replace(p.url)
 }
 
-// checksums names the checksum file beside the file at u, or "" where upstream publishes none.
+// checksums returns the URL of the checksum file for the file at u; "" if upstream has none.
 func (p project) checksums(u url.URL) string {
 	switch {
 	case p.sums == "":
@@ -103,7 +102,7 @@ func (p project) checksums(u url.URL) string {
 	return u.String()
 }
 
-// check finds mistakes in what is wanted that would otherwise end up in a URL or a path.
+// check finds mistakes in a wanted artifact that would otherwise end up in a URL or a path.
 func (a Artifact) check() error {
 	_, isVersion := release.Parse(a.Version)
 	switch {
@@ -119,7 +118,7 @@ func (a Artifact) check() error {
 	return nil
 }
 
-// maxBytes returns the length that the published file cannot exceed, or its zstd variant.
+// maxBytes returns the max length of the published file, or of its zstd variant.
 func (a Artifact) maxBytes(zst bool) int64 {
 	if zst {
 		return a.Name.project().max
@@ -127,7 +126,7 @@ func (a Artifact) maxBytes(zst bool) int64 {
 	return cmp.Or(a.Size, a.Name.project().max)
 }
 
-// zstURL names the zstd variant of the file at raw, or "" where there can be none.
+// zstURL returns the URL of the zstd variant of the file at raw; "" if there can be none.
 func (a Artifact) zstURL(raw string) string {
 	if !a.Archive {
 		return raw + ".zst"
@@ -140,7 +139,7 @@ func (a Artifact) zstURL(raw string) string {
 	return ""
 }
 
-// Redact shows a URL without what may be secret in it: user, password, query and fragment.
+// Redact returns a URL without its possibly secret parts: user, password, query and fragment.
 func Redact(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

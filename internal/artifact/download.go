@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-const minProgress = 64 << 10 // the number of new bytes an attempt must bring to count as progress
+const minProgress = 64 << 10 // new bytes that an attempt must receive to count as progress
 
 type download struct {
 	f    *Fetcher
 	a    Artifact
-	high int64  // the most bytes ever kept
-	from string // the URL that all kept bytes came from; "" if from several or an earlier run
+	high int64  // the max of bytes ever kept
+	from string // the URL of all kept bytes; "" if from several or an earlier run
 }
 
 func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err error) {
-	done, err := d.f.Touch.before("get %s from %s", d.a, c) // all of it, to the end of this attempt
+	done, err := d.f.Touch.before("get %s from %s", d.a, c) // the whole attempt
 	if err != nil {
 		return false, err
 	}
@@ -47,7 +47,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	}
 	if e, ok := errors.AsType[*Error](err); ok && e.Cause == DiskFull && d.a.Size == 0 &&
 		c.rival == untried {
-		err = &Error{Cause: TooLarge, what: "it has filled the disk"} // perhaps more than the file has
+		err = &Error{Cause: TooLarge, what: "it has filled the disk"} // perhaps larger than the file
 	}
 	n, serr := kept.Seek(0, io.SeekEnd)
 	if serr == nil && n >= d.high+minProgress {
@@ -81,7 +81,7 @@ func (d *download) remote(
 	}
 	timer := watch(cancel)
 	header := http.Header{}
-	if have > 0 { // that the bytes are of the same file is the digest's to say
+	if have > 0 { // the digest verifies that the bytes belong to the same file
 		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
 	}
 	resp, err := d.f.Source.get(ctx, http.MethodGet, c.url, header)
@@ -121,7 +121,7 @@ func (d *download) remote(
 	return d.receive(src, c, kept)
 }
 
-// accept judges an answer's head: from which byte it goes on, and the file's length (-1 if untold).
+// accept checks a response: the offset of its first byte, and the file's length (-1 if unknown).
 func (d *download) accept(
 	resp *http.Response, c candidate, have int64,
 ) (first, total int64, err error) {
@@ -173,7 +173,7 @@ func (d *download) progress(total int64) func(int64) {
 }
 
 // receive verifies the whole file and puts it into the store. A plain binary from a server is the
-// kept file itself; all else is unpacked into a directory that only its digest makes an entry.
+// kept file itself; anything else is unpacked first, and becomes an entry if its digest is right.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 	sum := newDigest(d.a.ID)
 	if c.zst && d.a.Archive {
@@ -223,8 +223,8 @@ func (d *download) local(ctx context.Context, c candidate) error {
 		nil)
 }
 
-// verdict tells what reading a whole file came to. A decoder's complaint counts only when the bytes
-// were the published ones; before that the digest explains it.
+// verdict returns the result of reading a whole file. An error of a decoder counts only if the
+// bytes were the published ones; otherwise the digest explains it.
 func (d *download) verdict(src *stream, c candidate, sum *digest, err error) error {
 	known, typed := errors.AsType[*Error](err)
 	switch wrong := sum.mismatch(); {
@@ -246,15 +246,15 @@ func (d *download) verdict(src *stream, c candidate, sum *digest, err error) err
 	return nil
 }
 
-// stream reads one published file: what is kept on disk from earlier, then what the server sends.
-// It remembers its own first error: the decoders above it hide where an error came from.
+// stream reads one published file: the bytes kept on disk, then those that the server sends. It
+// remembers its own first error, as decoders above it hide where an error came from.
 type stream struct {
 	r     io.Reader
-	total int64 // the length that the server announces, or -1
-	most  int64 // the length that the file cannot exceed
+	total int64 // the length sent by the server, or -1
+	most  int64 // the max length of the file
 	n     int64
 	err   error
-	seen  func(n int64) // hears of the bytes read so far; may be nil
+	seen  func(n int64) // called with the number of bytes read so far; may be nil
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -277,23 +277,23 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, cmp.Or(s.err, err)
 }
 
-// A connection is given up on which nothing arrives for patience, or less than minRate, in bytes
-// per second averaged over that time.
+// A connection is given up if nothing arrives for patience, or less than minRate, in bytes per
+// second averaged over that time.
 const (
 	patience = 20 * time.Second
 	minRate  = 1024
 )
 
-// long bounds the time that the rest of a file may take while another place is faster.
+// long bounds the remaining time of a file while another place is faster.
 const long = 5 * time.Minute
 
-// watched is a response body whose connection is cancelled when nothing arrives. Only the time
-// spent waiting for the network counts.
+// watched is a response body whose connection is cancelled if nothing arrives. Only the time spent
+// waiting for the network counts.
 type watched struct {
 	body   io.Reader
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// left counts the bytes that may still come; rival is the speed of the best other place.
+	// left is the max number of remaining bytes; rival is the speed of the best other place.
 	left, rival int64
 	spent       time.Duration
 	got         int64

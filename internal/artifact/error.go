@@ -43,24 +43,24 @@ const (
 	Disk          Cause = "disk"
 )
 
-// Error is one failed attempt to get one artifact from one place. It ends with what to do next.
+// Error is one failed attempt to fetch one artifact from one place. Its text ends with advice.
 type Error struct {
-	// Name and Version tell the artifact.
+	// Name and Version identify the artifact.
 	Name    Name
 	Version string
-	URL     string // where it was to come from, without credentials; a path for a directory
+	URL     string // the place, without credentials; a path for a directory
 	Cause   Cause
-	Err     error // the underlying error, nil where the cause says it all
+	Err     error // the underlying error, nil if the cause is sufficient
 	what    string
-	mixed   bool  // marks a wrong digest over bytes from several places: none can be blamed
-	rate    int64 // holds the bytes that came in a second from a slow place
+	mixed   bool  // a wrong digest over bytes from several places: none can be blamed
+	rate    int64 // the bytes per second from a slow place
 }
 
 func (e *Error) Error() string {
 	return fmt.Sprintf("cannot get %s %s from %s: %s", e.Name, e.Version, e.URL, e.reason())
 }
 
-// Unwrap gives the underlying error.
+// Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) reason() string {
@@ -75,14 +75,14 @@ func (e *Error) reason() string {
 }
 
 type treatment struct {
-	tries  int    // limits the failures in a row of this kind before a place is given up
-	advice string // says what the owner of the machine can do, or ""
+	tries  int    // max consecutive failures of this kind before a place is given up
+	advice string // advice for the owner of the machine, or ""
 }
 
-// treatments has the causes for which trying again, or the owner, can do something.
+// treatments holds the causes for which a retry or the owner can help.
 func treatments() map[Cause]treatment {
 	const network = "check network and firewall, or set artifacts.mirror or proxy"
-	// Without a network the error shall come in seconds.
+	// Without a network the error should come within seconds.
 	const soon = 6
 	return map[Cause]treatment{
 		NotFound:   {1, "check the version, or whether the mirror has this file"},
@@ -107,7 +107,7 @@ func treatments() map[Cause]treatment {
 	}
 }
 
-// Failure is the end of an artifact: the last error of each place that was asked, at least one.
+// Failure is the final error of an artifact: the last error of each place tried, at least one.
 type Failure struct{ Last []*Error }
 
 func (f *Failure) Error() string {
@@ -123,10 +123,10 @@ func (f *Failure) Error() string {
 	return text
 }
 
-// Unwrap gives the error of the first place, so that errors.As finds an *Error.
+// Unwrap returns the error of the first place, so that errors.As finds an *Error.
 func (f *Failure) Unwrap() error { return f.Last[0] }
 
-// Local reports whether the fault is this machine's own, which no other place can cure.
+// Local reports whether the fault is this machine's own, which no other place can fix.
 func (e *Error) Local() bool {
 	return e.Cause == DiskFull || e.Cause == ReadOnly || e.Cause == Disk
 }
@@ -150,7 +150,7 @@ func statusError(status int) *Error {
 	return e
 }
 
-// diskError classifies what an operation on this machine's own files returned; nil remains nil.
+// diskError classifies the error of an operation on this machine's own files; nil remains nil.
 func diskError(err error) error {
 	cause := Disk
 	switch _, known := errors.AsType[*Error](err); {
@@ -169,8 +169,8 @@ func isLocal(err error) bool {
 	return ok && e.Local()
 }
 
-// netError classifies what a request or the reading of its body returned. It drops *url.Error,
-// whose text repeats the URL with the signature that a redirect may have put into it.
+// netError classifies the error of a request or of reading its body. It drops *url.Error, whose
+// text repeats the URL with the signature that a redirect may have added.
 func netError(err error) *Error {
 	if known, ok := errors.AsType[*Error](err); ok {
 		return known

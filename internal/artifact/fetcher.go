@@ -15,30 +15,30 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Fetcher brings artifacts into the store. Only one process may fetch into a store at a time.
+// Fetcher fetches artifacts into the store. Only one process may fetch into a store at a time.
 type Fetcher struct {
-	Store     string     // the absolute path of the store. It must exist.
-	Artifacts []Artifact // the artifacts to bring, each digest once
+	Store     string     // the absolute path of the store, which must exist
+	Artifacts []Artifact // the artifacts to fetch, each digest once
 	Source    Source
 	Policy    Policy
-	// Events, when set, gets the progress; calls do not overlap and must return soon.
+	// Events, if set, receives the progress; calls do not overlap and must return soon.
 	Events func(Event)
-	// Heal are ids of entries that are fetched again though they are in the store: their content is
-	// no longer what it was. The old entry goes when the new one is there.
+	// Heal holds ids of damaged entries, which are fetched again. The old entry is removed when the
+	// new one is complete.
 	Heal  []string
-	Touch Touch // called before each change of the store; it may be nil
+	Touch Touch // called before each change of the store; may be nil
 
 	eventMu sync.Mutex
 }
 
-// Download is a fetch under way. The methods of a nil one do nothing.
+// Download is a running fetch. The methods of a nil Download do nothing.
 type Download struct {
 	stop    context.CancelFunc
 	entries []*entry
 	ended   chan struct{}
 }
 
-// entry is one artifact on its way; err is valid once done is closed.
+// entry is one artifact being fetched; err is valid once done is closed.
 type entry struct {
 	artifact Artifact
 	done     chan struct{}
@@ -51,20 +51,20 @@ type Kind string
 // An artifact's events: Progress, Retrying, and Done once it has arrived.
 const Progress, Retrying, Done Kind = "progress", "retrying", "done"
 
-// Event is one piece of news about one artifact.
+// Event is one event of one artifact.
 type Event struct {
 	Kind     Kind
 	Artifact Artifact
-	// Bytes of the file that are here, of Total; Total is 0 when the server does not tell.
+	// Bytes counts the received bytes of Total; Total is 0 if the server does not send it.
 	Bytes, Total int64
-	// Err is why an attempt failed, Pause how long it is until the next one.
+	// Err is the error of an attempt, Pause the time until the next one.
 	Err   error
 	Pause time.Duration
 	Took  time.Duration // the time since the artifact's start, for Done
 }
 
-// Start begins to fetch the artifacts: first, at once, those that a node needs to be Ready, then
-// the Late ones. An artifact that could not be brought has a *Failure or the context's error.
+// Start begins to fetch the artifacts: at once those that a node needs to be Ready, then the Late
+// ones. The error of an artifact that cannot be fetched is a *Failure or the context's error.
 func (f *Fetcher) Start(ctx context.Context) *Download {
 	ctx, stop := context.WithCancel(ctx)
 	d := &Download{stop: stop, ended: make(chan struct{})}
@@ -89,7 +89,7 @@ func (f *Fetcher) Start(ctx context.Context) *Download {
 	return d
 }
 
-// End stops what is still being fetched and returns when it has stopped.
+// End stops the remaining fetches and waits until they have stopped.
 func (d *Download) End() {
 	if d != nil {
 		d.stop()
@@ -97,7 +97,7 @@ func (d *Download) End() {
 	}
 }
 
-// Idle returns when nothing is being fetched, or when ctx ends.
+// Idle waits until nothing is being fetched, or ctx ends.
 func (d *Download) Idle(ctx context.Context) {
 	if d == nil {
 		return
@@ -108,7 +108,7 @@ func (d *Download) Idle(ctx context.Context) {
 	}
 }
 
-// WaitFor waits for the artifact that target, a path below store, belongs to, if it is fetched.
+// WaitFor waits for the artifact of target, a path below store, if it is being fetched.
 func (d *Download) WaitFor(ctx context.Context, store, target string) error {
 	if d == nil {
 		return nil
@@ -121,7 +121,7 @@ func (d *Download) WaitFor(ctx context.Context, store, target string) error {
 	return nil
 }
 
-// WaitAll returns once every artifact is in the store, or with the first that will not be.
+// WaitAll waits until every artifact is in the store, or returns the first error.
 func (d *Download) WaitAll(ctx context.Context) error {
 	for _, e := range d.entries {
 		if err := e.wait(ctx); err != nil {
@@ -177,14 +177,14 @@ func (f *Fetcher) event(e Event) {
 	f.Events(e)
 }
 
-// Policy says how stubborn downloads are; zero fields take the values given here.
+// Policy controls the retries of downloads; the defaults of zero fields are given here.
 type Policy struct {
-	// Tries limits the failures of one place in a row, without progress, before it is given up; it
-	// is 8. Some causes count for more: what is not there or not allowed is not asked for again.
+	// Tries limits the consecutive failures of one place, without progress, before it is given up; it
+	// is 8. Some causes count for more: a missing or forbidden file is not requested again.
 	Tries  int
 	Budget time.Duration // limits the time of one artifact without progress: 10 minutes
 	// Backoff is the pause after the first round in which every place failed; it doubles with each
-	// further round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
+	// round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
 	Backoff, MaxBackoff time.Duration
 }
 
@@ -193,9 +193,9 @@ func (p Policy) filled() Policy {
 		cmp.Or(p.Backoff, 500*time.Millisecond), cmp.Or(p.MaxBackoff, 30*time.Second)}
 }
 
-// try asks the candidates in order and again, until one succeeds, none is worth another try, or the
-// budget is spent. do reports whether it came further. The error is a *Failure or the context's.
-// retrying hears of every failure that is not the end.
+// try calls do for the candidates in order, repeatedly, until one succeeds, all are given up, or
+// the budget is spent. do reports whether it made progress. The error is a *Failure or the
+// context's. retrying is called for every failure but the last.
 func (p Policy) try(
 	ctx context.Context, a Artifact, list []candidate,
 	do func(ctx context.Context, c candidate) (gained bool, err error),
@@ -232,7 +232,7 @@ func (p Policy) try(
 		switch {
 		case e.Cause == Slow:
 			next, pause = fastest, 0
-		// A place whose connection was cut while bytes came is asked again first: it has the file.
+		// A place whose connection was cut while bytes came is tried again first: it has the file.
 		case list[i].dead || !e.mixed && !(gained && e.Cause == Cut):
 			if next, pause = following(list, i), 0; next <= i {
 				pause = pauses.Next()
@@ -267,9 +267,9 @@ func (c *candidate) strike(e *Error, tries int) {
 	c.dead = c.strikes >= tries || c.zst && e.Cause == Digest
 }
 
-const untried = math.MaxInt64 // the speed of a place of which nothing is known yet
+const untried = math.MaxInt64 // the speed of an untried place
 
-// speed returns how many bytes a second a place may send; 0 when it is not known to send any.
+// speed returns the bytes per second that a place may deliver; 0 if it is not known to deliver any.
 func (c candidate) speed() int64 {
 	switch {
 	case c.dead:
@@ -280,7 +280,7 @@ func (c candidate) speed() int64 {
 	return c.rate
 }
 
-// rival returns the fastest place of another origin than the i-th one, and its speed: 0 for none.
+// rival returns the fastest place of another origin than the i-th, and its speed; 0 if none exists.
 func rival(list []candidate, i int) (fastest int, speed int64) {
 	for k := range list {
 		j := (i + k) % len(list)
@@ -299,7 +299,7 @@ func slow(list []candidate, via string, rate int64) {
 	}
 }
 
-// following returns the next place after i that is not given up, i itself at last; -1 for none.
+// following returns the next place after i that is not given up, i itself last; -1 if none is left.
 func following(list []candidate, i int) int {
 	for k := range list {
 		if j := (i + 1 + k) % len(list); !list[j].dead {
@@ -309,7 +309,7 @@ func following(list []candidate, i int) int {
 	return -1
 }
 
-// last collects one error for each origin; the plain file speaks for it before its zstd variant.
+// last collects one error per origin, preferably that of the plain file.
 func last(list []candidate) []*Error {
 	var errs []*Error
 	at := map[string]int{}

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// Wanted lists the artifacts of a configuration.
+// Wanted returns the artifacts of a configuration, unresolved.
 func Wanted(c config.Config, arch string) []Artifact {
 	k8s := func(name Name) Artifact {
 		url := c.Kubernetes.BinaryURL(string(name), arch)
@@ -35,10 +35,10 @@ func Wanted(c config.Config, arch string) []Artifact {
 	}
 }
 
-// Resolve finds the digest of every wanted artifact: from overrides (keyed by name and version, or
-// by name), from the pinned digests, or from the checksum file that upstream publishes, read over
-// https from upstream (with Source.TrustMirrors first from the mirrors) or from Source.Directory.
-// The order is that of wanted. The error has every artifact that cannot be resolved.
+// Resolve finds the digest of every wanted artifact: in overrides (keyed by name and version, or by
+// name), in the pinned digests, or in the checksum file that upstream publishes, read over https
+// from upstream (with Source.TrustMirrors from the mirrors first) or from Source.Directory. It
+// keeps the order of wanted. The error reports every artifact that cannot be resolved.
 func Resolve(
 	ctx context.Context, s Source, wanted []Artifact, overrides map[string]config.Override,
 ) ([]Artifact, error) {
@@ -102,7 +102,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 			a, strings.Join(release.Pinned(string(a.Name)), ", "), a.Name)
 	}
 	if !s.TrustMirrors {
-		s.Mirrors = nil // a mirror would prove itself
+		s.Mirrors = nil // a mirror must not vouch for its own files
 	}
 	list, err := s.places(sums)
 	if err != nil {
@@ -130,9 +130,9 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 	return a, nil
 }
 
-const checksumTimeout = 30 * time.Second // bounds one try to read a checksum file
+const checksumTimeout = 30 * time.Second // bounds one attempt to read a checksum file
 
-// checksumText reads a checksum file, never by plain http: nothing would stand behind the digest.
+// checksumText reads a checksum file, never over plain http, which would prove nothing.
 func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	const limit = 64 << 10
 	ctx, cancel := context.WithTimeout(ctx, checksumTimeout)
@@ -157,7 +157,7 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	return string(text), nil
 }
 
-// open opens the file at a place. The size is -1 when the server does not tell.
+// open opens the file at a place. The size is -1 if the server does not send it.
 func (s Source) open(
 	ctx context.Context, method string, c candidate,
 ) (body io.ReadCloser, size int64, err error) {
@@ -179,7 +179,7 @@ func (s Source) open(
 	return resp.Body, resp.ContentLength, nil
 }
 
-// get sends one request. An answer in HTML comes from something else than a file server.
+// get sends one request. An answer in HTML is not from a file server.
 func (s Source) get(ctx context.Context, method, raw string, header http.Header) (*http.Response,
 	error) {
 	req, err := http.NewRequestWithContext(ctx, method, raw, nil)
@@ -209,7 +209,7 @@ func captivePortal() *Error {
 	return &Error{Cause: CaptivePortal, what: "a web page came instead of the file"}
 }
 
-// Measure asks for unknown sizes, for a plan. What is not learnt within ten seconds remains 0.
+// Measure requests unknown sizes, for a plan. Sizes not received within ten seconds remain 0.
 func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -239,8 +239,8 @@ func (s Source) size(ctx context.Context, a Artifact) int64 {
 	return 0
 }
 
-// parseChecksum reads the digest of file from a checksum file: one bare SHA-256, or the lines of
-// sha256sum(1), of which exactly one names the file.
+// parseChecksum reads the digest of file from a checksum file: a bare SHA-256, or the lines of
+// sha256sum(1), exactly one of which names the file.
 func parseChecksum(text, file string) (string, error) {
 	text = strings.TrimSpace(text)
 	if isSHA256(text) {

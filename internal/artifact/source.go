@@ -17,21 +17,21 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Source says where artifacts may be got from.
+// Source holds the places from which artifacts can be fetched.
 type Source struct {
-	Mirrors []string // base URLs, asked in order before upstream; each serves <base>/<host>/<path>
-	// Directory, when set, holds the same layout as files and is the only place that is asked.
+	Mirrors []string // base URLs, tried in order before upstream; each serves <base>/<host>/<path>
+	// Directory, if set, holds the same layout as files and is the only place that is tried.
 	Directory    string
-	TrustMirrors bool // has checksums read at the mirrors too (artifacts.trustMirrorChecksums)
-	// Trusted, if set, returns an error when others than root can change a file: then no checksum
-	// of Directory is believed.
+	TrustMirrors bool // reads checksums from mirrors too (artifacts.trustMirrorChecksums)
+	// Trusted, if set, returns an error if users other than root can change a file: then a checksum in
+	// Directory is not trusted.
 	Trusted func(file string) error
-	HTTP    *http.Client // does the requests (NewClient)
-	// Progress, when set, is called when a checksum's lookup is tried again, by several goroutines.
+	HTTP    *http.Client // makes the requests (NewClient)
+	// Progress, if set, is called when a checksum is requested again, by several goroutines.
 	Progress func()
 }
 
-// NewSource reads the source from the configuration.
+// NewSource returns the source of a configuration.
 func NewSource(c config.Artifacts, client *http.Client) Source {
 	mirrors := slices.Concat([]string{c.Mirror}, c.Mirrors)
 	mirrors = slices.DeleteFunc(mirrors, func(m string) bool { return m == "" })
@@ -41,19 +41,19 @@ func NewSource(c config.Artifacts, client *http.Client) Source {
 
 type candidate struct {
 	via string // groups candidates by origin: mirror's base URL, directory, or "" for upstream
-	// url is a full URL, or a file path when file is set.
+	// url is a full URL, or a file path if file is set.
 	url       string
 	file, zst bool
 
-	// While it is on trial: how often it has failed, whether it is given up, its last error, how many
-	// bytes came in a second when it was slow, and the speed of the best other place.
+	// While it is on trial: how often it has failed, whether it is given up, its last error, its rate
+	// in bytes per second when it was slow, and the rate of the best other place.
 	strikes     int
 	dead        bool
 	last        *Error
 	rate, rival int64
 }
 
-// String shows the place without secrets.
+// String returns the place without secrets.
 func (c candidate) String() string {
 	if c.file {
 		return c.url
@@ -61,8 +61,8 @@ func (c candidate) String() string {
 	return Redact(c.url)
 }
 
-// candidates lists the places of an artifact in the order they are asked. A mirror's zstd variant
-// comes before its plain file; a directory costs no bandwidth, so there the plain file comes first.
+// candidates lists the places of an artifact in the order of trying them. A mirror's zstd variant
+// comes before its plain file; in a directory, which costs no bandwidth, the plain file is first.
 func (s Source) candidates(a Artifact) ([]candidate, error) {
 	plain, err := s.places(a.URL)
 	if err != nil {
@@ -114,7 +114,7 @@ func parseURL(what, raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// Hosts lists the hosts that getting artifacts may contact, in order, without those of redirects.
+// Hosts lists the hosts that a fetch of the artifacts may contact, in order, without redirects.
 func Hosts(arts []Artifact, s Source) []string {
 	var hosts []string
 	for _, a := range arts {
@@ -129,15 +129,15 @@ func Hosts(arts []Artifact, s Source) []string {
 	return hosts
 }
 
-// Upstream is where an artifact is published, as far as that is known without asking anybody.
+// Upstream returns the URL at which an artifact is published, as far as known without a request.
 func Upstream(a Artifact, overrides map[string]config.Override) string {
 	upstream := a.Name.project().upstream(strings.TrimPrefix(a.Version, "v"), a.Arch)
 	return cmp.Or(overrideOf(a, overrides).URL, a.URL, upstream)
 }
 
-// NewClient makes the HTTP client for downloads. The proxy is chosen by the given function alone,
-// never by the environment; nil means no proxy. Redirects never leave https. HTTP/2 is off: one
-// stalled connection then stalls one artifact only.
+// NewClient returns an HTTP client for downloads. The given function alone chooses the proxy, never
+// the environment; nil means no proxy. Redirects never leave https. HTTP/2 is off, so that a
+// stalled connection stalls one artifact only.
 func NewClient(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	var protocols http.Protocols
@@ -164,7 +164,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// checkProxy reports a proxy's refusal with its status, which the transport has only in a text.
+// checkProxy returns a proxy's refusal with its status, which the transport only has as text.
 func checkProxy(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil

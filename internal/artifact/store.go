@@ -25,11 +25,11 @@ import (
 )
 
 // The store is a directory of entries <digest>/, each complete and verified from the moment it
-// exists. Beside them are, while or after a download: .partial-<digest>-*, a directory being
-// filled, and .download-<digest>[.zst], the bytes of a file that has not arrived whole.
+// exists. During and after a download it also holds .partial-<digest>-*, a directory being filled,
+// and .download-<digest>[.zst], the bytes of an incomplete file.
 const partialPrefix, keptPrefix = ".partial-", ".download-"
 
-// Missing gives the artifacts that are not in the store.
+// Missing returns the artifacts that are not in the store.
 func Missing(store string, arts []Artifact) []Artifact {
 	return slices.DeleteFunc(slices.Clone(arts),
 		func(a Artifact) bool { return present(store, a.ID) })
@@ -40,7 +40,7 @@ func present(store, id string) bool {
 	return err == nil && info.IsDir()
 }
 
-// build makes the entry of an artifact: fill puts verified files into a new directory.
+// build makes the entry of an artifact: fill writes verified files to a new directory.
 func (f *Fetcher) build(a Artifact, fill func(tree) error) error {
 	var dir string
 	err := f.Touch.do(func() (err error) {
@@ -50,7 +50,7 @@ func (f *Fetcher) build(a Artifact, fill func(tree) error) error {
 	if err != nil {
 		return err
 	}
-	// Removes what has not become an entry. What it must leave is Collect's to remove.
+	// Removes a directory that did not become an entry. Collect removes what this cannot.
 	defer func() { _ = removeTree(f.Store, filepath.Base(dir), f.Touch) }()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -78,8 +78,8 @@ func (f *Fetcher) rename(from, to string) error {
 	return f.Touch.do(func() error { return os.Rename(from, to) }, "rename %s to %s", from, to)
 }
 
-// finish writes the manifest and brings all of a directory to the disk: it must be there before it
-// has the name of an entry. Directories become 0755, in spite of the umask.
+// finish writes the manifest and syncs the directory to disk, before it gets the name of an entry.
+// It sets directories to 0755, whatever the umask.
 func (t tree) finish() error {
 	if err := t.writeManifest(); err != nil {
 		return err
@@ -95,9 +95,9 @@ func (t tree) finish() error {
 	}))
 }
 
-// place gives a directory the name of the entry. An entry that is there is kept, unless it is to be
-// healed: then both change places, so that there is never none. Where a file system cannot do that,
-// the old one is removed first.
+// place renames a directory to its entry. An existing entry is kept, unless it is to be healed:
+// then both are exchanged, so that the entry always exists. If the file system cannot exchange, the
+// old one is removed first.
 func (f *Fetcher) place(dir, id string) error {
 	entry := filepath.Join(f.Store, id)
 	if !slices.Contains(f.Heal, id) || !present(f.Store, id) {
@@ -116,9 +116,9 @@ func (f *Fetcher) place(dir, id string) error {
 }
 
 // Collect removes from the store every entry whose digest is not in keep, unfinished directories,
-// and kept bytes that no digest in keep still needs. Other names remain. It follows no link and
-// enters no mount; what it cannot remove is in the error. touch, which may be nil, is called before
-// each removal. No Fetcher may run meanwhile.
+// and downloaded bytes that no digest in keep needs. Other names remain. It follows no links and
+// enters no mounts; the error reports what it cannot remove. touch, which may be nil, is called
+// before each removal. No Fetcher may run meanwhile.
 func Collect(store string, keep []string, touch Touch) error {
 	entries, err := os.ReadDir(store)
 	if err != nil {
@@ -133,8 +133,8 @@ func Collect(store string, keep []string, touch Touch) error {
 	return errors.Join(errs...)
 }
 
-// discard removes a name from the store. An entry first gets the name of one that is unfinished: a
-// process that is killed in between leaves no half of one.
+// discard removes a name from the store. It first renames an entry to an unfinished one, so that a
+// killed process leaves no partial entry.
 func discard(store, name string, touch Touch) error {
 	if !isDigest(name) {
 		return removeTree(store, name, touch)
@@ -168,11 +168,11 @@ func garbage(store, name string, keep []string) bool {
 	return ok && isDigest(id)
 }
 
-// Touch is called before each change of the store, with what is done, and done when it is. An error
-// prevents it. It may never return: tests of a killed process stop it there.
+// Touch is called with a description before each change of the store, and done after it. An error
+// prevents the change. Touch may never return: tests stop a killed process there.
 type Touch func(what string) (done func(), err error)
 
-// before announces one change; its error is a fault of this machine.
+// before announces one change; its error is a local fault.
 func (t Touch) before(format string, args ...any) (done func(), err error) {
 	if t == nil {
 		return func() {}, nil
@@ -181,7 +181,7 @@ func (t Touch) before(format string, args ...any) (done func(), err error) {
 	return done, diskError(err)
 }
 
-// do announces one change and makes it; what fails is a fault of this machine.
+// do announces one change and makes it; errors are local faults.
 func (t Touch) do(change func() error, format string, args ...any) error {
 	done, err := t.before(format, args...)
 	if err != nil {
@@ -202,11 +202,11 @@ func removeTree(store, name string, touch Touch) error {
 	})
 }
 
-// writeback is after how many bytes the kernel is asked to write, so that fsync has little left to
-// do.
+// writeback is the number of bytes after which the kernel is asked to write, so that fsync takes
+// little time.
 const writeback = 8 << 20
 
-// diskWriter writes a file whose write errors tell that they are this machine's own.
+// diskWriter writes a file and marks write errors as local faults.
 type diskWriter struct {
 	f       *os.File
 	pending int64
@@ -216,7 +216,7 @@ func (w *diskWriter) Write(p []byte) (int, error) {
 	n, err := w.f.Write(p)
 	if w.pending += int64(n); err == nil && w.pending >= writeback {
 		w.pending = 0
-		// Only a hint: file systems without it lose nothing but time.
+		// This is only a hint: file systems that do not support it lose only time.
 		_ = unix.SyncFileRange(int(w.f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 	}
 	return n, diskError(err)
@@ -224,7 +224,7 @@ func (w *diskWriter) Write(p []byte) (int, error) {
 
 const chunk = 256 << 10 // the size of reads from the network and of writes to the disk
 
-// copyAll copies in chunks, without the shortcuts of io.Copy, whose pieces are smaller.
+// copyAll copies in chunks. It avoids the shortcuts of io.Copy, which use smaller pieces.
 func copyAll(to io.Writer, from io.Reader) error {
 	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, chunk))
 	return err
@@ -239,15 +239,15 @@ func syncPath(path string) error {
 	return f.Sync()
 }
 
-// manifestName is the file that says what an entry held when made. No archive may have one.
+// manifestName is the file with the original contents of an entry. No archive may have such a file.
 const manifestName = ".manifest"
 
-// manifest says of each file of an entry, by its path below the entry, its mode in octal, with
-// setuid, setgid and sticky bits, and after a space the SHA-256 of its content; a link has none.
+// manifest maps the path of each file below an entry to its mode in octal, with setuid, setgid and
+// sticky bits, followed by a space and the SHA-256 of its content; a link has none.
 type manifest map[string]string
 
-// Verify compares an entry with its manifest, reading all of it. It calls each before each file,
-// and ends with its error. The error says every difference.
+// Verify compares an entry with its manifest, reading every file. It calls each before each file,
+// and stops at its error. The error lists all differences.
 func Verify(store, id string, each func() error) error {
 	wrong, err := differences(filepath.Join(store, id), each)
 	if err != nil {
@@ -296,7 +296,7 @@ func differences(entry string, each func() error) (wrong []string, err error) {
 	return wrong, nil
 }
 
-// list reads all files below a directory, following no link; an error of each ends it.
+// list reads all files below a directory, following no links. It stops at the first error of each.
 func list(root *os.Root, each func() error) (manifest, error) {
 	m := manifest{}
 	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
@@ -331,7 +331,7 @@ func digestOf(root *os.Root, path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// digest is a running hash and the value it must come to, whose length tells the algorithm.
+// digest is a running hash with its expected value, whose length determines the algorithm.
 type digest struct {
 	hash.Hash
 	want string
@@ -370,7 +370,7 @@ func (t tree) writeManifest() error {
 	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
 }
 
-// Unsound reports whether an artifact is missing or damaged. The error is that of ctx.
+// Unsound reports whether an artifact is missing or damaged, calling alive. The error is ctx's.
 func Unsound(ctx context.Context, store, id string, alive func()) (bool, error) {
 	err := Verify(store, id, func() error {
 		alive()

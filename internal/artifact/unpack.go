@@ -25,11 +25,11 @@ type tree struct {
 
 const maxEntries = 10_000
 
-// maxWindow is the memory a zstd stream may ask for: enough for every level below --ultra 21.
+// maxWindow is the max memory of a zstd stream: enough for every level below --ultra 21.
 const maxWindow = 32 << 20
 
 // unpack reads all of src into root: a binary under the artifact's name, an archive as it is. sum
-// gets the bytes whose digest is known: what comes out of a zstd variant, else all of src itself.
+// receives the bytes with the known digest: the output of a zstd variant, else all of src.
 func unpack(dir tree, a Artifact, zst bool, src io.Reader, sum io.Writer) error {
 	if !zst {
 		src = io.TeeReader(src, sum)
@@ -86,8 +86,8 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// untar unpacks files and directories; links, devices and everything else are refused, for no
-// published archive has them. Modes become 0755 or 0644, whatever the archive or the umask says.
+// untar unpacks files and directories; it refuses links, devices and anything else, as no published
+// archive has them. It sets modes to 0755 or 0644, whatever the archive or the umask.
 func untar(dir tree, r io.Reader, left int64) error {
 	t := tar.NewReader(r)
 	for entries := 0; ; entries++ {
@@ -127,7 +127,7 @@ func untar(dir tree, r io.Reader, left int64) error {
 	}
 }
 
-// entryName cleans a name of an archive; it must stay below the root.
+// entryName cleans a name in an archive and refuses one that leaves the root.
 func entryName(name string) (string, error) {
 	if path.IsAbs(name) || strings.ContainsAny(name, "\\\x00") ||
 		slices.Contains(strings.Split(name, "/"), "..") {
@@ -168,7 +168,7 @@ func (t tree) makeDirs(dir string) error {
 	return t.touch.do(func() error { return t.Mkdir(dir, 0o755) }, "make directory %s", dir)
 }
 
-// writeFile makes a new file; a file that is there already is refused.
+// writeFile creates a file and refuses an existing one.
 func (t tree) writeFile(name string, mode fs.FileMode, r io.Reader) error {
 	var f *os.File
 	err := t.touch.do(func() (err error) {

@@ -12,15 +12,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// What happens when the host is no longer as configured.
+// The values of agent.driftPolicy.
 const DriftReport, DriftRepair, DriftOff = "report", "repair", "off"
 
-// driftKinds are the kinds of things that drift, as their names begin with: path:/etc/x.
+// driftKinds are the kinds of things that can drift, which their names begin with: path:/etc/x.
 var driftKinds = []string{
 	"path", "unit", "sysctl", "module", "swap", "package", "opening", "node", "store", "arc",
 }
 
-// DriftPolicyOf returns the policy for a thing of a kind that is no longer as configured.
+// DriftPolicyOf returns the policy for drift of a thing of the given kind.
 func (a Agent) DriftPolicyOf(kind string) string {
 	if policy, ok := a.DriftPolicies[kind]; ok {
 		return policy
@@ -28,7 +28,7 @@ func (a Agent) DriftPolicyOf(kind string) string {
 	return a.DriftPolicy
 }
 
-// DetectsDrift reports whether anything is compared with the configuration at all.
+// DetectsDrift reports whether drift of any kind is detected.
 func (a Agent) DetectsDrift() bool {
 	return slices.ContainsFunc(driftKinds, func(kind string) bool {
 		return a.DriftPolicyOf(kind) != DriftOff
@@ -69,7 +69,7 @@ func checkArtifacts(c Config, r *report) {
 	}
 }
 
-// isLoopback: metrics are not for the network, as no client is authenticated.
+// isLoopback reports whether s is a loopback address and port, as metrics are unauthenticated.
 func isLoopback(s string) bool {
 	at, err := netip.ParseAddrPort(s)
 	return err == nil && at.Addr().IsLoopback() && at.Port() != 0
@@ -77,18 +77,18 @@ func isLoopback(s string) bool {
 
 func isTextfile(s string) bool { return isAbs(s) && strings.HasSuffix(s, ".prom") }
 
-// When the pods move away before a change.
+// The values of agent.upgradePolicy.drain: when a node is drained before a change.
 const (
 	DrainMinor  = "minor" // at a change of the Kubernetes minor version
 	DrainAlways = "always"
 	DrainNever  = "never"
 )
 
-// DefaultDeadline is filled in where it is used, as all defaults of agent.upgradePolicy are.
+// DefaultDeadline is applied where it is used, as all defaults of agent.upgradePolicy are.
 const DefaultDeadline, defaultReadyTimeout = "15m", "5m"
 
-// Drains reports whether the pods move away before a change, perhaps to another branch of
-// Kubernetes or containerd.
+// Drains reports whether the node is drained before a change. branch is set if the change is to
+// another branch of Kubernetes or containerd.
 func (u UpgradePolicy) Drains(branch bool) bool {
 	switch u.Drain {
 	case DrainAlways:
@@ -99,23 +99,23 @@ func (u UpgradePolicy) Drains(branch bool) bool {
 	return branch
 }
 
-// DrainDeadline bounds the move of the pods; Parse has validated it.
+// DrainDeadline returns the max duration of a drain; Parse has validated it.
 func (u UpgradePolicy) DrainDeadline() time.Duration {
 	return duration(cmp.Or(u.Deadline, DefaultDeadline))
 }
 
-// DeletesEmptyDir reports whether pods with an emptyDir move, which deletes its data.
+// DeletesEmptyDir reports whether a drain evicts pods with an emptyDir, which deletes its data.
 func (o DrainOptions) DeletesEmptyDir() bool {
 	return o.DeleteEmptyDir == nil || *o.DeleteEmptyDir
 }
 
-// Opens returns when a window opens next, which is now when it is open. Parse has validated it.
+// Opens returns the next time that the window is open: now if it is open. Parse has validated it.
 func (w MaintenanceWindow) Opens(now time.Time) time.Time {
 	start, _ := time.Parse("15:04", w.Start)
 	lasts := duration(w.Duration)
-	at, _ := time.ParseInLocation("-07:00", w.UTCOffset, time.UTC) // what is not set is UTC
+	at, _ := time.ParseInLocation("-07:00", w.UTCOffset, time.UTC) // UTC if unset
 	local := now.In(at.Location())
-	for day := -7; ; day++ { // one that began last week may still be open
+	for day := -7; ; day++ { // a window of last week may still be open
 		begins := time.Date(local.Year(), local.Month(), local.Day()+day, start.Hour(), start.Minute(),
 			0, 0, local.Location())
 		held := len(w.Days) == 0 || slices.Contains(w.Days, begins.Weekday().String())
@@ -138,7 +138,7 @@ func isTimeOfDay(s string) bool {
 	return err == nil && len(s) == len("15:04")
 }
 
-// isOffset: no place on Earth has another one.
+// isOffset reports whether s is a UTC offset that is in use somewhere on Earth.
 func isOffset(s string) bool {
 	rest := strings.TrimLeft(s, "+-")
 	if len(s) != len("+15:04") || len(rest) != len("15:04") || !isTimeOfDay(rest) {

@@ -26,12 +26,12 @@ var aClusterID = regexp.MustCompile(clusterID)
 var (
 	isGUID          = matches(guid)
 	isCredential    = matches(`[A-Za-z0-9._-]+`)
-	isResourceGroup = upTo(90, matches(`[\p{L}\p{N}_.()-]*[\p{L}\p{N}_()-]`)) // as ARM has it
+	isResourceGroup = upTo(90, matches(`[\p{L}\p{N}_.()-]*[\p{L}\p{N}_()-]`)) // ARM's rule
 )
 
 func isSecretFile(s string) bool { return isAbs(s) || isCredential(s) }
 
-// isPackageURL allows http too: the repository is signed.
+// isPackageURL reports whether s is an https or http URL; http suffices for a signed repository.
 func isPackageURL(s string) bool {
 	return isHTTPS(s) || isHTTPS("https"+strings.TrimPrefix(s, "http"))
 }
@@ -46,7 +46,7 @@ func isClusterID(s string) bool {
 	return name != ""
 }
 
-// ID splits the cluster's resource id; all parts are empty when it is not one.
+// ID returns the parts of the cluster's resource id; all are empty if it is invalid.
 func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
 	m := aClusterID.FindStringSubmatch(t.ResourceID)
 	if m == nil || !isResourceGroup(m[2]) {
@@ -55,7 +55,7 @@ func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
 	return m[1], m[2], m[3]
 }
 
-// kubelet's credential for the API server when an Azure identity authenticates the node.
+// The values of azure.kubeletCredential, kubelet's credential for the API server.
 const (
 	// CredentialToken is the identity's token in each request; Azure's roles authorize kubelet.
 	CredentialToken = "token"
@@ -72,7 +72,7 @@ const (
 	RoleClusterUser      = "Azure Kubernetes Service Cluster User Role"
 )
 
-// Roles are the GUIDs of built-in roles, by name (Azure built-in roles).
+// Roles returns the GUIDs of built-in roles, by name (Azure built-in roles).
 func Roles() map[string]string {
 	return map[string]string{
 		RoleReader:           "acdd72a7-3385-48ef-bd42-f606fba81ae7",
@@ -87,8 +87,8 @@ func (a Azure) ShowsToken() bool {
 	return a.AuthMode() != AuthBootstrapToken && a.KubeletCredential == CredentialToken
 }
 
-// AuthMode is the method by which the node authenticates to the cluster; "" when that is not
-// exactly one, as in no valid Config. An identity beside a bootstrap token is for continuous
+// AuthMode is the method by which the node authenticates to the cluster; "" if there is not exactly
+// one, which no valid Config has. An identity beside a bootstrap token is for continuous
 // monitoring.
 type AuthMode string
 
@@ -100,13 +100,13 @@ const (
 	AuthBootstrapToken   AuthMode = "bootstrapToken"
 )
 
-// ArcEnabled reports whether azure.arc is set and not disabled: the machine goes to Arc.
+// ArcEnabled reports whether azure.arc is set and not disabled: the machine is enrolled with Arc.
 func (a Azure) ArcEnabled() bool {
 	return a.Arc != nil && (a.Arc.Enabled == nil || *a.Arc.Enabled)
 }
 
-// AuthMode is the method by which the node authenticates to the cluster; "" when that is not
-// exactly one, as in no valid Config. An identity beside a bootstrap token is for continuous
+// AuthMode returns the method by which the node authenticates to the cluster; "" if there is not
+// exactly one, which no valid Config has. An identity beside a bootstrap token is for continuous
 // monitoring.
 func (a Azure) AuthMode() AuthMode {
 	modes := a.authModes()
@@ -116,7 +116,7 @@ func (a Azure) AuthMode() AuthMode {
 	return ""
 }
 
-// Identity is by which method the machine proves to Azure who it is; "" when it cannot.
+// Identity returns the method by which the machine authenticates to Azure; "" if it has none.
 func (a Azure) Identity() AuthMode {
 	modes := a.authModes()
 	if len(modes) == 0 || modes[len(modes)-1] == AuthBootstrapToken {
@@ -224,13 +224,13 @@ func checkArc(c Config, r *report) {
 	}
 }
 
-// Located reports whether the configuration says where the API server is: then Azure is not asked.
+// Located reports whether the configuration locates the API server, so that Azure is not asked.
 func (c Config) Located() bool {
 	return c.Node.Kubelet.ServerURL != "" && c.Node.Kubelet.CACertData != ""
 }
 
-// Onboards reports whether a service principal enrols the machine with Arc, whose secret is kept
-// until then.
+// Onboards reports whether a service principal with a credential can enrol the machine with Arc.
+// Its secret is kept until then.
 func (a Azure) Onboards() bool {
 	sp := a.ServicePrincipal
 	return sp != nil &&

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// SchemaVersion is the form of the bundles that this program makes and reads, major.minor. What may
-// be ignored by who does not know it raises the minor version, anything else the major one.
+// SchemaVersion is the schema of the bundles that this program reads and writes, major.minor. A
+// change that older programs can ignore raises the minor version, any other the major one.
 const SchemaVersion = "1.0"
 
-// Resource is the flexNodeConfig that a configuration is from, as its bundle says.
+// Resource identifies the flexNodeConfig of a configuration, as given in its bundle.
 type Resource struct {
-	// ID is its ARM id, UID is made with it and never changes: who deletes a resource and makes
-	// another of the same name has two.
+	// ID is its ARM id. UID is assigned at its creation and never changes: a resource that is deleted
+	// and created again with the same name has another.
 	ID  string `json:"id"`
 	UID string `json:"uid"`
 	// ConfigVersion is the version of the configuration. Within an Epoch it never goes back.
@@ -25,7 +25,7 @@ type Resource struct {
 	Epoch         int64  `json:"epoch,omitempty"`
 }
 
-// ResourceOf returns where a bundle says it is from, or nil. The error is of type Problems.
+// ResourceOf returns the resource of a bundle, or nil. The error is of type Problems.
 func ResourceOf(data []byte) (*Resource, error) {
 	r := &report{}
 	_, origin := unwrap(readDocument(data, r), r)
@@ -41,7 +41,7 @@ func TokenOf(bundle []byte) (Secret, error) {
 	return Secret(token), r.err(Config{})
 }
 
-// WithToken puts a bootstrap token into a bundle that has an empty one.
+// WithToken sets the bootstrap token in a bundle that has an empty one.
 func WithToken(bundle []byte, token Secret) ([]byte, error) {
 	return changeAzure(bundle, func(azure map[string]any) bool {
 		section, ok := azure["bootstrapToken"].(map[string]any)
@@ -53,7 +53,7 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 	})
 }
 
-// Joining holds the members that only the first bundle of a machine has, and later ones keep.
+// Joining holds the members that only a machine's first bundle has, and that later ones keep.
 type Joining struct {
 	// EnrolmentSecret registers the machine's key; "" for none.
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
@@ -63,7 +63,7 @@ type Joining struct {
 	ProviderCA []byte `json:"providerCA,omitempty"`
 }
 
-// WithJoining replaces in a bundle what only that of a configuration URL has.
+// WithJoining sets the members of a bundle that only a configuration URL delivers.
 func WithJoining(bundle []byte, j Joining) ([]byte, error) {
 	return change(bundle, func(whole map[string]any) bool {
 		whole["enrolmentSecret"], whole["root"] = j.EnrolmentSecret, j.Root
@@ -74,16 +74,16 @@ func WithJoining(bundle []byte, j Joining) ([]byte, error) {
 	})
 }
 
-// JoiningOf returns what only the bundle of a configuration URL has, and the next ones keep.
+// JoiningOf returns the members of a bundle that only a configuration URL delivers.
 func JoiningOf(bundle []byte) (j Joining) {
-	if json.Unmarshal(bundle, &j) != nil { // it was read before
+	if json.Unmarshal(bundle, &j) != nil { // the bundle was parsed before
 		return Joining{}
 	}
 	return j
 }
 
 // Covered returns the parts of a bundle that its signature covers: the configuration without
-// secrets, as it was signed, and where it is from. Read reads the same parts of it.
+// secrets, as signed, and its resource. Read uses the same parts.
 func Covered(bundle []byte) (content []byte, from Resource, err error) {
 	r := &report{}
 	doc := readDocument(bundle, r)
@@ -107,7 +107,7 @@ func Covered(bundle []byte) (content []byte, from Resource, err error) {
 	return content, *resource, err
 }
 
-// WithoutOnboarding takes the secret that enrols an Arc machine out of a bundle.
+// WithoutOnboarding removes the secret that enrols an Arc machine from a bundle.
 func WithoutOnboarding(bundle []byte) ([]byte, error) {
 	return changeAzure(bundle, func(azure map[string]any) bool {
 		principal, _ := azure["servicePrincipal"].(map[string]any)
@@ -126,7 +126,7 @@ func changeAzure(bundle []byte, how func(azure map[string]any) bool) ([]byte, er
 	})
 }
 
-// change changes a bundle; one that is not changed remains byte for byte.
+// change edits a bundle; an unchanged one stays byte for byte the same.
 func change(bundle []byte, how func(whole map[string]any) bool) ([]byte, error) {
 	whole, err := decodeObject(bundle)
 	if err != nil {
@@ -142,8 +142,8 @@ func change(bundle []byte, how func(whole map[string]any) bool) ([]byte, error) 
 	return text, nil
 }
 
-// unwrap returns the configuration in a bundle, and where that says it is from. A document without
-// a schemaVersion that holds anything else is no bundle.
+// unwrap returns the configuration and the resource in a bundle. A document without a schemaVersion
+// and with other members is not a bundle.
 func unwrap(doc map[string]any, r *report) (settings map[string]any, origin any) {
 	inner, ok := doc["config"].(map[string]any)
 	origin, from := doc["resource"]
@@ -161,8 +161,8 @@ func unwrap(doc map[string]any, r *report) (settings map[string]any, origin any)
 	return inner, origin
 }
 
-// readSchema reads the form of a bundle. One with a newer minor version may have unknown members;
-// of one with a newer major version nothing else is said.
+// readSchema reads the schema version of a bundle. A newer minor version allows unknown members; a
+// newer major version is the only problem reported.
 func readSchema(schema any, r *report) {
 	text, _ := schema.(string)
 	major, minor, ok := cutSchema(text)
@@ -187,7 +187,7 @@ func cutSchema(s string) (major, minor int, ok bool) {
 	return major, minor, found && err == nil && failed == nil && major > 0 && minor >= 0
 }
 
-// readResource reads where a bundle is from; nil if unsaid. Unknown members are a newer provider's.
+// readResource reads the resource of a bundle; nil if unset. Newer providers may add members to it.
 func readResource(origin any, r *report) *Resource {
 	if origin == nil {
 		return nil
@@ -207,11 +207,10 @@ func readResource(origin any, r *report) *Resource {
 	return resource
 }
 
-// Canonical is one spelling of a document: compact JSON with sorted names, out of its bundle, with
-// settings in the place of aliases. Documents with the same one say the same. Defaults are not
-// filled in and values not checked; the error, of type Problems, says what cannot be read. Secrets
-// are in clear, without the one that enrols an Arc machine, which is erased from documents that are
-// kept.
+// Canonical returns one spelling of a document: compact JSON with sorted names, without the bundle
+// around it, with settings in place of aliases. Equal results mean equal documents. It fills in no
+// defaults and checks no values; the error, of type Problems, reports what cannot be read. Secrets
+// are in clear, except the one that enrols an Arc machine, which is erased from stored documents.
 func Canonical(data []byte) ([]byte, error) {
 	r := &report{}
 	doc := settingsOf(readDocument(data, r), r)
@@ -229,7 +228,7 @@ func Canonical(data []byte) ([]byte, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
 }
 
-// isArc reports whether a section azure makes the machine an Arc machine (Azure.ArcEnabled).
+// isArc reports whether the section azure makes the machine an Arc machine (Azure.ArcEnabled).
 func isArc(azure map[string]any) bool {
 	arc, ok := azure["arc"].(map[string]any)
 	return ok && arc["enabled"] != false

@@ -25,12 +25,12 @@ type Config struct {
 	Proxy      Proxy      `json:"proxy"`
 	Artifacts  Artifacts  `json:"artifacts"`
 	Agent      Agent      `json:"agent"`
-	// ContinuousMonitoring has the node follow its flexNodeConfig resource after it has joined; only a
-	// configuration that a provider has delivered is followed.
+	// ContinuousMonitoring makes the node follow its flexNodeConfig resource after it has joined; only
+	// a configuration that a provider has delivered is followed.
 	ContinuousMonitoring bool `json:"continuousMonitoring,omitempty"`
 }
 
-// Azure says which cluster the node joins and how it authenticates. Exactly one of
+// Azure selects the cluster that the node joins and how the node authenticates. Exactly one of
 // ServicePrincipal, ManagedIdentity, Arc and BootstrapToken authenticates the node;
 // ServicePrincipal beside Arc onboards Arc, and with continuousMonitoring an identity beside
 // BootstrapToken authenticates the machine to Azure.
@@ -62,8 +62,8 @@ type Azure struct {
 	// token in each request, or a client certificate, which TLS bootstrap requests once with that
 	// token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
-	// Registries are those from which kubelet pulls images with the node's Azure identity, which
-	// must have the role AcrPull there: Azure Container Registries, such as contoso.azurecr.io, or
+	// Registries are the registries from which kubelet pulls images with the node's Azure identity,
+	// which needs the role AcrPull there: Azure Container Registries, such as contoso.azurecr.io, or
 	// *.azurecr.io for all of a domain.
 	Registries []string `json:"registries,omitempty" must:"registry"`
 	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
@@ -85,7 +85,7 @@ type ServicePrincipal struct {
 	// ClientSecretFile is a file that holds the secret and nothing else, or a systemd credential
 	// that does.
 	ClientSecretFile string `json:"clientSecretFile,omitempty" must:"secret-file"`
-	// SecretExpires is the day on which the secret ends in Entra ID, from which on it is refused.
+	// SecretExpires is the day on which the secret expires in Entra ID.
 	SecretExpires string `json:"secretExpires,omitempty" must:"date"`
 	// CertificateFile is a PEM file with the application's certificate and private key.
 	CertificateFile string `json:"certificateFile,omitempty" must:"path"`
@@ -103,9 +103,9 @@ type BootstrapToken struct {
 	Token Secret `json:"token" must:"token"`
 }
 
-// Arc registers the machine with Azure Arc, whose managed identity then is the node's.
+// Arc registers the machine with Azure Arc and uses its managed identity for the node.
 type Arc struct {
-	// Enabled says whether this section is used.
+	// Enabled enables this section.
 	Enabled *bool `json:"enabled,omitempty"`
 	// MachineName is the name of the Arc machine; default the machine's host name.
 	MachineName string `json:"machineName,omitempty" must:"machine"`
@@ -117,17 +117,17 @@ type Arc struct {
 	Location string `json:"location,omitempty" must:"location"`
 	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity, and
 	// token the default of azure.kubeletCredential; otherwise the operator assigns them, and the join
-	// says which are missing.
+	// reports the missing ones.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
 	// Roles are the roles of the Arc identity on the cluster, by name or GUID; default: three with
 	// azure.kubeletCredential token, none with certificate.
 	Roles []string `json:"roles,omitempty" must:"role"`
-	// Package says where the Arc agent's package comes from, on a machine that has none.
+	// Package selects the source of the Arc agent's package, on a machine that has none.
 	Package *ArcPackage `json:"package,omitempty"`
 }
 
-// ArcPackage is the APT repository of the Arc agent. What is not set is Microsoft's, for the
-// machine's distribution.
+// ArcPackage is the APT repository of the Arc agent. Unset fields are those of Microsoft's
+// repository for the machine's distribution.
 type ArcPackage struct {
 	// URL of the repository; it may be http, since it is signed.
 	URL string `json:"url,omitempty" must:"http-url"`
@@ -167,7 +167,7 @@ type Containerd struct {
 	Version string `json:"version,omitempty" must:"containerd"`
 	// PauseImage is the image of the container that holds a pod's namespaces.
 	PauseImage string `json:"pauseImage" must:"image"`
-	// MetricsAddress is where containerd serves its metrics, without authentication.
+	// MetricsAddress is the address at which containerd serves its metrics, without authentication.
 	MetricsAddress string `json:"metricsAddress" must:"listen"`
 }
 
@@ -189,14 +189,14 @@ type CNI struct {
 	PodCIDR string `json:"podCIDR,omitempty" must:"pod-cidr"`
 	// NonMasqueradeCIDRs are the networks that pods reach with their own address, such as the
 	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
-	// address on this node only. Default at the join: the cluster's pod network, where Azure is
-	// asked for the cluster and says it (how-to/network.md); [] is none.
+	// address on this node only. Default at the join: the cluster's pod network, if Azure is asked for
+	// the cluster and returns it (how-to/network.md); [] is none.
 	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitzero" must:"network"`
 }
 
-// Network is about the machine's own network.
+// Network holds the settings of the machine's own network.
 type Network struct {
-	// Firewall says what happens where a firewall of the machine's owner stops a node's traffic:
+	// Firewall is the reaction to a firewall of the machine's owner that stops a node's traffic:
 	// manage opens what is needed and closes it at the end, check shows the commands that open it,
 	// ignore does nothing (how-to/network.md).
 	Firewall string `json:"firewall,omitempty" must:"firewall"`
@@ -212,7 +212,7 @@ type NPD struct {
 	Version string `json:"version" must:"version"`
 }
 
-// Node is about the Node object and its kubelet.
+// Node holds the settings of the Node object and its kubelet.
 type Node struct {
 	// MaxPods is the number of pods that the node takes.
 	MaxPods int `json:"maxPods" must:"max-pods"`
@@ -255,7 +255,7 @@ type Kubelet struct {
 	// NodeIP is the address that the node announces, for machines with several; one of each family,
 	// separated by a comma, announces both.
 	NodeIP string `json:"nodeIP,omitempty" must:"node-ip"`
-	// SeccompDefault has every container run with the runtime's seccomp profile unless its pod says
+	// SeccompDefault makes every container run with the runtime's seccomp profile unless its pod says
 	// otherwise.
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
 	// PodPidsLimit limits the processes and threads of one pod; -1 is no limit.
@@ -264,8 +264,8 @@ type Kubelet struct {
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty" must:"log-size"`
 	// ContainerLogMaxFiles limits the files kept of a container's log; default kubelet's, 5.
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
-	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
-	// one itself; only for clusters where such requests are approved, as flexnode-rp does for
+	// ServerTLSBootstrap makes kubelet request its serving certificate from the cluster instead of
+	// signing one itself; only for clusters where such requests are approved, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
 	// Swap is off, which turns off all swap of the machine as long as it is a node, or LimitedSwap,
@@ -301,7 +301,7 @@ type KubernetesPaths struct {
 	KubeletDir string `json:"kubeletDir" must:"own-dir"`
 }
 
-// CNIPaths are where plugins and network configurations live.
+// CNIPaths are the directories of CNI plugins and network configurations.
 type CNIPaths struct {
 	// BinDir holds the CNI plugins.
 	BinDir string `json:"binDir" must:"dir"`
@@ -319,14 +319,14 @@ type Proxy struct {
 	NoProxy []string `json:"noProxy,omitempty" must:"no-proxy"`
 }
 
-// Artifacts says where binaries come from.
+// Artifacts selects the sources of binaries.
 type Artifacts struct {
 	// Mirror is a base URL that serves <mirror>/<upstream host>/<upstream path>; it is tried before
 	// upstream.
 	Mirror string `json:"mirror,omitempty" must:"url"`
 	// Mirrors are further base URLs, tried in order after the mirror and before upstream.
 	Mirrors []string `json:"mirrors,omitempty" must:"url"`
-	// TrustMirrorChecksums has the checksum of a version without a pinned digest read at the mirrors,
+	// TrustMirrorChecksums reads the checksum of a version without a pinned digest from the mirrors,
 	// for machines that reach no upstream: a mirror then vouches for its own files. A provider may set
 	// it only where the policy of the machine allows that.
 	TrustMirrorChecksums bool `json:"trustMirrorChecksums,omitempty"`
@@ -337,7 +337,7 @@ type Artifacts struct {
 	// that, by name and version (kubelet@1.36.3), for that version only.
 	Overrides map[string]Override `json:"overrides,omitempty" keys:"artifact"`
 	// AllowVulnerable accepts versions with which a container can break out (versions.md); without it
-	// only those remain that run already.
+	// only versions that run already are accepted.
 	AllowVulnerable bool `json:"allowVulnerable,omitempty"`
 }
 
@@ -355,18 +355,18 @@ type Override struct {
 	Size int64 `json:"size,omitempty" must:"size"`
 }
 
-// Agent is about the agent itself.
+// Agent holds the settings of the agent itself.
 type Agent struct {
 	// LogLevel is the lowest level that is logged; "warn" is accepted for "warning".
 	LogLevel string `json:"logLevel" must:"log-level"`
 	// LogFormat is the format of the log's lines.
 	LogFormat string `json:"logFormat" must:"log-format"`
-	// LogDir holds aks-flex-node.log, which remains when the machine is given back.
+	// LogDir holds aks-flex-node.log, which unbootstrap leaves in place.
 	LogDir string `json:"logDir" must:"own-dir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
 	NodeName string `json:"nodeName" must:"node-name"`
-	// DriftPolicy says what happens when the host is no longer as configured: drift is reported,
-	// repaired, or not detected.
+	// DriftPolicy is the reaction to drift, when the host is no longer as configured: drift is
+	// reported, repaired, or not detected.
 	DriftPolicy string `json:"driftPolicy" must:"drift"`
 	// DriftPolicies are policies of single kinds of things, by the kind's name, where they differ
 	// from driftPolicy.
@@ -382,35 +382,35 @@ type Agent struct {
 	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
 	// Monitoring describes how an agent follows its resource.
 	Monitoring Monitoring `json:"monitoring,omitzero"`
-	// Metrics is where the service offers its metrics.
+	// Metrics selects where the service offers its metrics.
 	Metrics Metrics `json:"metrics,omitzero"`
 }
 
-// Metrics is where the service offers its metrics, in the text format of Prometheus.
+// Metrics holds the settings of the service's metrics, in the text format of Prometheus.
 type Metrics struct {
-	// Listen is where metrics are served over HTTP, without authentication; default nowhere.
+	// Listen is the address that serves metrics over HTTP, without authentication; default none.
 	Listen string `json:"listen,omitempty" must:"loopback"`
 	// Textfile is a file that metrics are written to at each check, for the textfile collector of
 	// node_exporter; its directory must be there, and only root may write to it.
 	Textfile string `json:"textfile,omitempty" must:"textfile"`
 }
 
-// UpgradePolicy describes how a change of the configuration reaches a node.
+// UpgradePolicy controls how a change of the configuration is made on a node.
 type UpgradePolicy struct {
-	// Drain says when the pods move to other nodes before the machine is changed: at a change of the
-	// Kubernetes minor version, at every change, or never.
+	// Drain selects when the pods move to other nodes before the machine is changed: at a change of
+	// the Kubernetes minor version, at every change, or never.
 	Drain string `json:"drain,omitempty" must:"drain"`
 	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time waits, and
 	// nothing was touched.
 	Deadline string `json:"deadline,omitempty" must:"deadline"`
 	// DrainOptions are the pods that the move may delete, as in kubectl drain.
 	DrainOptions DrainOptions `json:"drainOptions,omitzero"`
-	// MaintenanceWindow is when an agent that follows its resource may begin a change; what a person
-	// starts begins at once.
+	// MaintenanceWindow is the time in which an agent that follows its resource may begin a change; a
+	// change that a person starts begins at once.
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
 }
 
-// DrainOptions are the pods that may be deleted when the pods move to other nodes.
+// DrainOptions select the pods that a drain may delete.
 type DrainOptions struct {
 	// Force deletes pods without a controller, which run nowhere afterwards; without it such a pod
 	// blocks the change.
@@ -420,7 +420,7 @@ type DrainOptions struct {
 	DeleteEmptyDir *bool `json:"deleteEmptyDir,omitempty"`
 }
 
-// MaintenanceWindow is a time that comes again each week.
+// MaintenanceWindow is a weekly recurring time.
 type MaintenanceWindow struct {
 	// Days are the days on which a window begins; none means every day.
 	Days []string `json:"days,omitempty" must:"day"`
@@ -449,14 +449,14 @@ type Monitoring struct {
 	Interval string `json:"interval,omitempty" must:"poll"`
 }
 
-// PollInterval is agent.monitoring.interval as a duration; 0 when it is not set.
+// PollInterval returns agent.monitoring.interval; 0 if it is not set.
 func (c Config) PollInterval() time.Duration { return duration(c.Agent.Monitoring.Interval) }
 
-// CheckInterval is agent.checkInterval as a duration; 0 when it is not set.
+// CheckInterval returns agent.checkInterval; 0 if it is not set.
 func (c Config) CheckInterval() time.Duration { return duration(c.Agent.CheckInterval) }
 
-// ReadyTimeout is agent.readyTimeout as a duration; Parse has validated it.
+// ReadyTimeout returns agent.readyTimeout; Parse has validated it.
 func (c Config) ReadyTimeout() time.Duration { return duration(c.Agent.ReadyTimeout) }
 
-// EndsPods reports whether kubelet ends pods before the machine shuts down.
+// EndsPods reports whether kubelet terminates pods before the machine shuts down.
 func (k Kubelet) EndsPods() bool { return duration(k.ShutdownGracePeriod) > 0 }

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// decode sets dst from v, whose members must all be known and of their type. "" means not set and
-// keeps the default that dst holds.
+// decode sets dst from v, whose members must all be known and of the right type. "" means unset and
+// keeps the default in dst.
 func (r *report) decode(path string, v any, dst reflect.Value) {
 	if want := kindOfType(dst.Type()); kindOf(v) != want {
 		r.add(path, "", fmt.Sprintf("must be %s, not %s", want, kindOf(v)))
@@ -69,7 +69,7 @@ func kindOfType(t reflect.Type) kind {
 	return aString
 }
 
-// members reads an object; a member that is null is not set.
+// members reads an object; a null member is unset.
 func (r *report) members(path string, o map[string]any, dst reflect.Value) {
 	known := fields(dst.Type())
 	for _, name := range slices.Sorted(maps.Keys(o)) {
@@ -88,7 +88,7 @@ func (r *report) members(path string, o map[string]any, dst reflect.Value) {
 	}
 }
 
-// unknown reports a member that is not known: only a warning in a bundle of a newer form.
+// unknown reports an unknown member: only a warning in a bundle with a newer schema.
 func (r *report) unknown(path, name string, known []field) {
 	at := member(path, name)
 	if r.newer {
@@ -114,11 +114,11 @@ func (r *report) entries(path string, o map[string]any, dst reflect.Value) {
 type field struct {
 	name       string
 	must, keys string // the names of its rules (see rules)
-	empties    bool   // where an empty list is another setting than none
+	empties    bool   // an empty list differs from an unset one
 }
 
-// fields lists the members of an object that is read into a struct. Those of a type are always the
-// same, and a provider reads thousands of configurations in a second.
+// fields lists the members of an object that is read into a struct. It caches them by type, as a
+// provider reads thousands of configurations in a second.
 func fields(t reflect.Type) []field {
 	if list, ok := fieldsOf.Load(t); ok {
 		return list.([]field)
@@ -136,8 +136,8 @@ func fields(t reflect.Type) []field {
 
 var fieldsOf sync.Map // []field by reflect.Type
 
-// unknown says that an object has no such member, and which one may be meant: one of that name
-// elsewhere, in any case, else one of its own.
+// unknown returns a message about an unknown member, with suggestions: a member of that name
+// elsewhere, ignoring case, else the known members of the object.
 func unknown(path, name string, known []field) string {
 	if elsewhere := find(name); len(elsewhere) > 0 {
 		return fmt.Sprintf("is not known here: is %s meant?", strings.Join(elsewhere, " or "))
@@ -183,7 +183,7 @@ type leaf struct {
 	must, keys string // the names of its rules (see rules)
 }
 
-// leaves are a configuration's settings in the order of fields; absent sections have none.
+// leaves iterates over the settings in the order of fields; absent sections have none.
 func leaves(c *Config) iter.Seq[leaf] {
 	return func(yield func(leaf) bool) { leaf{value: reflect.ValueOf(c)}.each(yield) }
 }
@@ -237,7 +237,7 @@ func (l leaf) path() string {
 	return member(l.within.path(), l.name)
 }
 
-// rule is that of the setting, or of the names in a map.
+// rule returns the rule of the setting, or of the names in a map.
 func (l leaf) rule() rule {
 	if l.value.Kind() == reflect.Map {
 		return rules[l.keys]
@@ -265,7 +265,7 @@ func (l leaf) shown() string {
 	return show(l.value.String())
 }
 
-// member is the path of a member of the object at path: a.b for plain names, a["b.c"] for others.
+// member returns the path of a member of the object at path: a.b for plain names, else a["b.c"].
 func member(path, name string) string {
 	switch {
 	case !plain(name):
@@ -286,14 +286,14 @@ func plain(name string) bool {
 
 func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// Setting is one that a configuration has: a string, number, bool, or an item of a list or map.
+// Setting is a set string, number, bool, or item of a list or map in a configuration.
 type Setting struct {
 	Path string
-	// Text is the value, secrets in clear; Shown is what a problem shows of it.
+	// Text is the value, with secrets in clear; Shown is the form for problems.
 	Text, Shown string
 }
 
-// Settings are all that are set, in the order of fields. Empty, 0 and false count as not set.
+// Settings returns all settings that are set, in the order of fields. Empty, 0 and false are unset.
 func (c Config) Settings() []Setting {
 	var list []Setting
 	for l := range leaves(&c) {
@@ -304,15 +304,15 @@ func (c Config) Settings() []Setting {
 	return list
 }
 
-// Defaults returns a configuration of which everything was left open.
+// Defaults returns the configuration of an empty document.
 func Defaults() Config {
 	c := defaults()
 	c.complete(Host{})
 	return c
 }
 
-// Decode reads a JSON object that is no configuration, such as the machine's policy, into a struct
-// that dst points to. Null, "" and names that are unknown or given twice are problems. The error is
+// Decode reads a JSON object other than a configuration, such as the machine's policy, into the
+// struct that dst points to. Null, "", unknown names and duplicate names are problems. The error is
 // of type Problems.
 func Decode(data []byte, dst any) error {
 	r := &report{what: "document"}

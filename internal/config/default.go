@@ -10,16 +10,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// StateDir has everything of the agent that survives a reboot, RunDir what does not. DefaultLogDir
-// is where the log is while no configuration says otherwise.
+// StateDir holds the state of the agent that survives a reboot, RunDir the rest. DefaultLogDir
+// holds the log unless a configuration sets another directory.
 const (
 	StateDir      = "/var/lib/aks-flex-node"
 	RunDir        = "/run/aks-flex-node"
 	DefaultLogDir = "/var/log/aks-flex-node"
 )
 
-// defaults is a Config with every default that depends on nothing else, without versions
-// (fillVersions). The pause image is from the registry that a node of AKS must reach anyway.
+// defaults returns a Config with every default that depends on nothing else, without versions
+// (fillVersions). The pause image is from the registry that an AKS node must reach anyway.
 func defaults() Config {
 	return Config{
 		Azure: Azure{Cloud: PublicCloud},
@@ -51,8 +51,8 @@ func (c *Config) versions() []*string {
 	}
 }
 
-// keepVersions replaces the default versions by the applied ones: an update of the agent, which
-// brings other defaults, does not update the node.
+// keepVersions replaces the default versions with the applied ones: an update of the agent, which
+// has other defaults, does not update the node.
 func (c *Config) keepVersions(before *Config) {
 	if before == nil {
 		return
@@ -63,8 +63,8 @@ func (c *Config) keepVersions(before *Config) {
 	}
 }
 
-// fillVersions chooses the versions that are open, as far as what they depend on is known: that of
-// Kubernetes is the cluster's affair, and without it those of containerd and runc stay open.
+// fillVersions fills in unset versions, as far as the versions that they depend on are known: the
+// cluster determines that of Kubernetes, and until then containerd's and runc's stay unset.
 func (c *Config) fillVersions() {
 	set := release.Set{
 		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
@@ -74,8 +74,8 @@ func (c *Config) fillVersions() {
 	c.CNI.Version, c.NPD.Version = set.CNI, set.NPD
 }
 
-// complete fills in the defaults that depend on other settings, on what is applied on this machine
-// or on the host, and writes what has several spellings in one.
+// complete fills in the defaults that depend on other settings, on the applied configuration or on
+// the host, and normalizes settings.
 func (c *Config) complete(host Host) {
 	before := cmp.Or(host.Before, &Config{})
 	c.normalize()
@@ -106,10 +106,10 @@ func (c *Config) complete(host Host) {
 	}
 }
 
-// longestCritical limits the default of CriticalGracePeriod.
+// longestCritical is the max default of CriticalGracePeriod.
 const longestCritical = 15 * time.Second
 
-// completeShutdown gives critical pods the last third of the time that pods have.
+// completeShutdown reserves the last third of the shutdown period for critical pods.
 func (k *Kubelet) completeShutdown() {
 	if total, err := time.ParseDuration(k.ShutdownGracePeriod); err == nil {
 		critical := min(total/3, longestCritical).Truncate(time.Second)
@@ -118,8 +118,8 @@ func (k *Kubelet) completeShutdown() {
 }
 
 // completeCredential chooses kubelet's credential: the applied one for the same method, else a
-// certificate, since a token needs roles that make the machine an administrator of the cluster. Who
-// has the agent assign roles wants a token.
+// certificate, since a token needs roles that make the machine an administrator of the cluster.
+// With automatic role assignment it is a token.
 func (a *Azure) completeCredential(before Azure) {
 	if a.BootstrapToken != nil {
 		return
@@ -163,7 +163,7 @@ func endpoints(cloud string) (manager, authority string) {
 	return "https://management.azure.com", "https://login.microsoftonline.com"
 }
 
-// normalize rewrites "v1.2.3", "https://host/", "warn" and digests in capitals.
+// normalize rewrites forms such as "v1.2.3", "https://host/" and "warn", and digests in capitals.
 func (c *Config) normalize() {
 	for _, v := range c.versions() {
 		*v = release.Bare(*v)

@@ -18,7 +18,7 @@ type Difference struct {
 	To   *string `json:"to"`
 }
 
-// Differences are those between two configurations, ordered by path. Secrets are redacted.
+// Differences returns the differences to another configuration, ordered by path, without secrets.
 func (c Config) Differences(to Config) ([]Difference, error) {
 	before, err := c.Redacted()
 	if err != nil {
@@ -47,7 +47,7 @@ func (c Config) secrets() map[string]Secret {
 	return found
 }
 
-// Redacted is the configuration as JSON, without its secrets.
+// Redacted returns the configuration as a JSON object, with secrets redacted.
 func (c Config) Redacted() (map[string]any, error) {
 	hidden, err := json.Marshal(c)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c Config) Redacted() (map[string]any, error) {
 	return decodeObject(hidden)
 }
 
-// Differences are those of two documents by path, as node.labels["a.b/c"]. A list is one value.
+// Differences returns the differences of two documents, ordered by path. A list is one value.
 func Differences(from, to map[string]any) []Difference {
 	list := differences(nil, "", from, to)
 	slices.SortFunc(list, func(a, b Difference) int { return strings.Compare(a.Path, b.Path) })
@@ -83,48 +83,48 @@ func differences(list []Difference, at string, from, to map[string]any) []Differ
 	return list
 }
 
-// shownValue is a string as it is, and anything else as JSON; nil of what is not there.
+// shownValue returns a string unchanged and anything else as JSON; nil if it is not there.
 func shownValue(value any, there bool) *string {
 	if !there {
 		return nil
 	}
 	text, ok := value.(string)
 	if !ok {
-		encoded, _ := json.Marshal(value) // what was decoded encodes
+		encoded, _ := json.Marshal(value) // decoded values can be encoded
 		text = string(encoded)
 	}
 	return &text
 }
 
-// moving are settings that restart kubelet and do not disturb: a node that is not told them is cut
-// off.
+// moving are settings that restart kubelet but do not disturb: a node without the new values loses
+// the API server.
 var moving = []string{"node.kubelet.serverURL", "node.kubelet.caCertData"}
 
-// undisturbing are the settings, each with all below it, that an agent applies without restart or
-// drain. Others disturb pods; flexnode.TestUndisturbing holds this against the agent's plan.
+// undisturbing are the settings, with all below them, that an agent applies without a restart or
+// drain. Others disturb pods; flexnode.TestUndisturbing compares this with the agent's plan.
 var undisturbing = []string{
 	"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
 }
 
-// branches lists the versions for which the pods move away by default, with how many of the numbers
-// of the version have to differ: the minor version of Kubernetes, the major one of containerd.
+// branches lists the versions whose changes drain the node by default, with the number of version
+// components that identify a branch: Kubernetes's minor version, containerd's major one.
 var branches = map[string]int{"kubernetes.version": 2, "containerd.version": 1}
 
-// What an agent does to the pods of a node for a setting that differs.
+// The effects of a changed setting on the pods of a node.
 const (
 	DisruptsNothing = "none"
-	Restart         = "restart" // kubelet or containerd restarts, and the pods go on
+	Restart         = "restart" // kubelet or containerd restarts, and the pods keep running
 	Drain           = "drain"   // the pods move to other nodes first
 )
 
-// Disturbing returns the differences for which an agent asks before it restarts or drains.
+// Disturbing returns the differences that an agent must ask for before it restarts or drains.
 func Disturbing(from, to map[string]any) []Difference {
 	return slices.DeleteFunc(Differences(from, to), func(d Difference) bool {
 		return d.below(moving) || DisruptionOf(d, to) == DisruptsNothing
 	})
 }
 
-// DisruptionOf returns what an agent does for a difference from a configuration to another.
+// DisruptionOf returns the effect of a difference on the way to the configuration to.
 func DisruptionOf(d Difference, to map[string]any) string {
 	agent, _ := to["agent"].(map[string]any)
 	policy, _ := agent["upgradePolicy"].(map[string]any)
@@ -151,7 +151,7 @@ func (d Difference) below(settings []string) bool {
 	return slices.ContainsFunc(settings, func(at string) bool { return Below(d.Path, at) })
 }
 
-// Drains reports whether the pods move away before another configuration replaces this one.
+// Drains reports whether the node is drained before the configuration to replaces this one.
 func (c Config) Drains(to Config) bool {
 	version := func(path, from, to string) bool { return Difference{path, &from, &to}.otherBranch() }
 	return to.Agent.UpgradePolicy.Drains(
@@ -165,14 +165,14 @@ func Below(path, setting string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// Disturbs reports whether an agent restarts or drains to get from one configuration to another.
+// Disturbs reports whether an agent restarts or drains to change to another configuration.
 func (c Config) Disturbs(to Config) bool {
 	before, err := c.Redacted()
 	after, wrong := to.Redacted()
 	return err != nil || wrong != nil || len(Disturbing(before, after)) > 0
 }
 
-// Disruption returns the max time of draining and proving a node in a change.
+// Disruption returns the max time for which a change drains and proves a node.
 func (a Agent) Disruption() time.Duration {
 	return a.UpgradePolicy.DrainDeadline() + duration(cmp.Or(a.ReadyTimeout, defaultReadyTimeout))
 }

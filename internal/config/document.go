@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// kind is the type of a JSON value, as a person calls it.
+// kind is the type of a JSON value, in words for users.
 type kind string
 
 const (
@@ -40,7 +40,7 @@ func kindOf(v any) kind {
 	return aNull
 }
 
-// get returns a member of an object; nil where there is no such object or member.
+// get returns a member of an object; nil if the object or member does not exist.
 func get(v any, name string) any {
 	o, _ := v.(map[string]any)
 	return o[name]
@@ -54,8 +54,8 @@ func decodeObject(data []byte) (map[string]any, error) {
 	return o, err
 }
 
-// readDocument parses one JSON object, with numbers as written. Names that are given twice are
-// problems; anything that is not JSON is an error with line and column.
+// readDocument parses one JSON object, with numbers as written. Duplicate names are problems, and
+// so is invalid JSON, with line and column.
 func readDocument(data []byte, r *report) map[string]any {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	what := cmp.Or(r.what, "configuration")
@@ -75,7 +75,7 @@ func readDocument(data []byte, r *report) map[string]any {
 	return doc
 }
 
-// readValue reads the next value of a well-formed text. Of members with one name the first counts.
+// readValue reads the next value of a well-formed text. The first of duplicate members counts.
 func (r *report) readValue(d *json.Decoder, path string) any {
 	token, _ := d.Token()
 	switch token {
@@ -105,7 +105,7 @@ func (r *report) readValue(d *json.Decoder, path string) any {
 	return token
 }
 
-// checkSyntax returns where and why data, which is called what, is not JSON, or "".
+// checkSyntax returns where and why data is not JSON, or "". what names the document.
 func checkSyntax(data []byte, what string) string {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return "the " + what + " is empty"
@@ -142,12 +142,12 @@ func place(data []byte, at int) string {
 	return fmt.Sprintf("line %d, column %d", line, column)
 }
 
-// alias is another published name of a setting.
+// alias is another published name for a setting.
 type alias struct {
-	// name is the path of the alias, setting the path of what it means.
+	// name is the path of the alias, setting that of the setting.
 	name, setting string
 	kind          kind // the JSON type of the alias
-	// convert makes the setting's value of the alias's; nil when they are the same.
+	// convert converts the alias's value to the setting's; nil if they are the same.
 	convert func(string) string
 }
 
@@ -177,10 +177,10 @@ func driftPolicy(remedy string) string {
 	return DriftOff
 }
 
-var groups = []string{"components", "networking"} // the objects that exist only for aliases
+var groups = []string{"components", "networking"} // the objects that hold only aliases
 
-// rename replaces every alias in the document by its setting. Both with different values are a
-// problem. What is left in the objects that exist only for aliases is unknown.
+// rename replaces every alias in the document with its setting. It is a problem if both are set to
+// different values. Remaining members of the objects that hold only aliases are unknown.
 func rename(doc map[string]any, r *report) {
 	for _, a := range aliases {
 		parentPath, name := split(a.name)
@@ -208,7 +208,7 @@ func rename(doc map[string]any, r *report) {
 	}
 }
 
-// names lists the members that the object at a plain path can have, with those of aliases.
+// names lists the members that the object at a plain path can have, including aliases.
 func names(path string, known []field) []string {
 	list := fieldNames(known)
 	for _, a := range aliases {
@@ -252,7 +252,7 @@ func (a alias) set(doc map[string]any, value string, r *report) {
 	}
 }
 
-// objectAt returns the object at a plain path, made if asked; nil where something else is.
+// objectAt returns the object at a plain path, created if made is set; nil if it is not an object.
 func objectAt(doc map[string]any, path string, made bool) map[string]any {
 	if path == "" {
 		return doc

@@ -12,23 +12,23 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
-const maxSize = 1 << 20 // bounds a configuration file, in bytes; a whole one has a few kilobytes
+const maxSize = 1 << 20 // max size of a configuration file; a full one has a few kilobytes
 
 // Loaded holds the result of one read of a configuration file.
 type Loaded struct {
 	Config Config
-	// Document is the canonical form of the very bytes that Config was parsed from (Canonical).
+	// Document is the canonical form of the bytes that Config was parsed from (Canonical).
 	Document []byte
-	Resource *Resource // the flexNodeConfig that it is from; nil when the file does not say
+	Resource *Resource // its flexNodeConfig; nil if the file names none
 	Warnings []Warning
 }
 
-// Load reads the configuration of this machine from a file. It refuses a file that others than root
-// could change (Trusted), and one that holds a secret and others can read. before is the applied
-// configuration, or nil (Host). AsProblems lists all that is in the error; warnings are there with
-// it, too.
+// Load reads the configuration of this machine from a file. It refuses a file that users other than
+// root can change (Trusted), and one with a secret that others can read. before is the applied
+// configuration, or nil (Host). AsProblems lists the problems in the error; warnings are returned
+// with an error, too.
 func Load(path string, before *Config) (Loaded, error) {
-	// Asked before the file is opened: if only root can change it now, only root can until then.
+	// Checked before opening: if only root can change it now, only root can change it until then.
 	untrusted := Trusted(path)
 	data, info, err := read(path)
 	if err != nil {
@@ -44,8 +44,8 @@ func Load(path string, before *Config) (Loaded, error) {
 	return loaded, nil
 }
 
-// Read reads the configuration of this machine out of a document, as Load does. With an error of
-// type Problems there is as much of the Config as could be read.
+// Read parses the configuration of this machine from a document, as Load does. With an error of
+// type Problems, Config holds as much as could be read.
 func Read(data []byte, before *Config) (Loaded, error) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -62,7 +62,7 @@ func Read(data []byte, before *Config) (Loaded, error) {
 	return loaded, err
 }
 
-// read returns a regular file and what it was like when it was opened.
+// read returns the content of a regular file, and its info from when it was opened.
 func read(path string) ([]byte, fs.FileInfo, error) {
 	f, info, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +82,7 @@ func read(path string) ([]byte, fs.FileInfo, error) {
 	return data, info, nil
 }
 
-// private refuses a file that others than its owner can read, for one that holds a secret.
+// private refuses a configuration with a secret in a file that users other than its owner can read.
 func private(path string, info fs.FileInfo, c Config) error {
 	if len(c.Secrets()) == 0 || info.Mode().Perm()&0o077 == 0 {
 		return nil
@@ -91,28 +91,28 @@ func private(path string, info fs.FileInfo, c Config) error {
 		"(mode %s); run `chmod 600 %s`", path, octal(info.Mode()), ShellWord(path))
 }
 
-// Host holds the input of a configuration from the machine it is for.
+// Host holds the properties of a machine that its configuration depends on.
 type Host struct {
 	HostName string // the default of the Node's and the Arc machine's name
 	Arch     string // amd64 or arm64
-	// Before is the configuration that is applied on this machine, or nil. What a document leaves
-	// open and was resolved then is taken from it: the five versions, azure.kubeletCredential,
+	// Before is the configuration applied on this machine, or nil. It provides settings that a
+	// document leaves open and that were resolved then: the five versions, azure.kubeletCredential,
 	// azure.arc.roles, azure.arc.machineName and agent.nodeName.
 	Before *Config
 }
 
-// Parse reads a configuration: JSON of the form of Config or of the bundle {"config": {...}}, with
-// aliases, and completes it. An open kubernetes.version is "" then, as are the versions whose
-// defaults depend on it: the caller chooses (WithKubernetes). The error is of type Problems, and
-// has all of them; with one there is as much of the Config as could be read.
+// Parse reads a configuration, as JSON of Config or of the bundle {"config": {...}}, with aliases,
+// and completes it. An unset kubernetes.version stays "", as do the versions whose defaults depend
+// on it: the caller chooses (WithKubernetes). The error is of type Problems and holds all of them;
+// with it, Config holds as much as could be read.
 func Parse(data []byte, host Host) (Config, []Warning, error) {
 	r := &report{}
 	c := r.parse(readDocument(data, r), host)
 	return c, r.warnings, r.err(c)
 }
 
-// ParseDecoded is Parse for a document decoded into maps, lists, strings, json.Number, booleans and
-// nil. It replaces the aliases in the document.
+// ParseDecoded is like Parse for a document decoded into maps, lists, strings, json.Number,
+// booleans and nil. It replaces the aliases in the document.
 func ParseDecoded(document map[string]any, host Host) (Config, Problems) {
 	r := &report{}
 	c := r.parse(document, host)

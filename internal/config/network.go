@@ -12,16 +12,16 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// Masks of a node's own pod subnet: large enough for a few pods, small enough to be no mistake.
+// Prefix lengths of a node's own pod subnet: enough for a few pods, but not a likely mistake.
 const (
 	podBitsMin4, podBitsMax4 = 8, 29
 	podBitsMin6, podBitsMax6 = 32, 125
 )
 
-// What happens to a firewall that stops a node's traffic.
+// The values of network.firewall, for a firewall that stops a node's traffic.
 const FirewallManage, FirewallCheck, FirewallIgnore = "manage", "check", "ignore"
 
-// Whether pods reach the metadata service of the machine's cloud.
+// The values of network.metadata: whether pods reach the metadata service of the machine's cloud.
 const MetadataBlock, MetadataAllow = "block", "allow"
 
 func isListenAddress(s string) bool {
@@ -33,11 +33,11 @@ func isListenAddress(s string) bool {
 	return host == "localhost" || (err == nil && addr.Zone() == "")
 }
 
-// PodCIDRLabel tells a Node's configured pod subnet: a kubelet cannot write spec.podCIDR.
+// PodCIDRLabel holds a Node's configured pod subnet: a kubelet cannot write spec.podCIDR.
 const PodCIDRLabel = "flexnode.azure.com/pod-cidr"
 
-// ShowPodCIDR is a pod subnet as the value of PodCIDRLabel: 10.244.1.0-24. IPv6 is in full, with -
-// for :.
+// ShowPodCIDR formats a pod subnet as the value of PodCIDRLabel: 10.244.1.0-24. IPv6 is in full,
+// with - for :.
 func ShowPodCIDR(podCIDR string) string {
 	p, err := netip.ParsePrefix(podCIDR)
 	if err != nil {
@@ -55,7 +55,7 @@ func isPodCIDR(s string) bool {
 	return isNetwork(s) && p.Addr().IsGlobalUnicast() && low <= p.Bits() && p.Bits() <= high
 }
 
-// isNetwork reports whether s is a network in its usual spelling.
+// isNetwork reports whether s is a network in canonical form.
 func isNetwork(s string) bool {
 	p, err := netip.ParsePrefix(s)
 	return err == nil && p == p.Masked() && p.String() == s && !p.Addr().Is4In6()
@@ -71,7 +71,7 @@ func isNoProxy(s string) bool {
 	return isHost(strings.TrimPrefix(strings.TrimPrefix(s, "*"), "."))
 }
 
-// WithDNS is the configuration with the DNS service's address. The error is of type Problems.
+// WithDNS returns the configuration with the DNS service's address. The error is of type Problems.
 func (c Config) WithDNS(address string) (Config, error) {
 	c.Node.Kubelet.DNSServiceIP = address
 	r := &report{}
@@ -105,21 +105,21 @@ func checkNetwork(c Config, r *report) {
 			refuse("must not contain the node's own address (%s)", ip)
 		}
 	}
-	// Two addresses are the network's and the bridge's, one is the broadcast address.
+	// Two addresses belong to the network and the bridge, one is the broadcast address.
 	if free := pods.Addr().BitLen() - pods.Bits(); free < 16 && 1<<free-3 < c.Node.MaxPods {
 		r.warn("cni.podCIDR", fmt.Sprintf("%s has addresses for %d pods, and node.maxPods is %d",
 			c.CNI.PodCIDR, 1<<free-3, c.Node.MaxPods))
 	}
 }
 
-// The size of the service network that is assumed around the DNS service's address: a /16, as AKS
-// has by default, and the largest that Kubernetes takes for IPv6.
+// The assumed size of the service network around the DNS service's address: a /16, AKS's default,
+// and the largest that Kubernetes accepts for IPv6.
 const serviceBits4, serviceBits6 = 16, 108
 
-// Bypass lists what is never requested through the proxy, as in NO_PROXY: this machine, metadata
+// Bypass lists the destinations that bypass the proxy, as in NO_PROXY: this machine, metadata
 // services, the cluster's services (assumed to be the /16, or /108 of IPv6, around
-// node.kubelet.dnsServiceIP) and pods, and what the user adds; the API server only if the user
-// lists it.
+// node.kubelet.dnsServiceIP) and pods, and the user's own; the API server only if the user lists
+// it.
 func (c Config) Bypass() []string {
 	list := []string{
 		"localhost", "127.0.0.1", "::1", "169.254.169.254", "168.63.129.16", ".svc", ".cluster.local",
@@ -138,7 +138,7 @@ func (c Config) Bypass() []string {
 	return unique
 }
 
-// serviceCIDR is the network of the cluster's services, as assumed; false where that is not known.
+// serviceCIDR returns the assumed network of the cluster's services; false if it is unknown.
 func (c Config) serviceCIDR() (netip.Prefix, bool) {
 	addr, err := netip.ParseAddr(c.Node.Kubelet.DNSServiceIP)
 	if err != nil || addr.IsLinkLocalUnicast() {
@@ -152,7 +152,7 @@ func (c Config) serviceCIDR() (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// ProxyFunc is an http.Transport.Proxy: the configured one, never one of the environment.
+// ProxyFunc returns an http.Transport.Proxy for the configured proxy. It ignores the environment.
 func (c Config) ProxyFunc() func(*http.Request) (*url.URL, error) {
 	settings := httpproxy.Config{
 		HTTPProxy: c.Proxy.HTTP.Reveal(), HTTPSProxy: c.Proxy.HTTPS.Reveal(),

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// managedLabel tells AKS that it does not manage the machine; without "false" the cloud controller
+// managedLabel marks the machine as not managed by AKS; without "false" the cloud controller
 // deletes the Node when it is not Ready.
 const managedLabel, managedValue = "kubernetes.azure.com/managed", "false"
 
@@ -27,14 +27,14 @@ const (
 // KeepsSwap reports whether the machine's swap stays on.
 func (k Kubelet) KeepsSwap() bool { return k.Swap == SwapLimited }
 
-// evictionSignals are those that kubelet knows on Linux (KubeletConfiguration, evictionHard).
+// evictionSignals are kubelet's signals on Linux (KubeletConfiguration, evictionHard).
 var evictionSignals = []string{
 	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available",
 	"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree",
 	"allocatableMemory.available", "pid.available",
 }
 
-// IsLabel reports whether kubelet and the API server (NodeRestriction) let a node set a label.
+// IsLabel reports whether kubelet and the API server (NodeRestriction) let a node label itself so.
 func IsLabel(key string) bool {
 	if len(validation.IsQualifiedName(key)) > 0 {
 		return false
@@ -98,8 +98,8 @@ func checkShutdown(k Kubelet, r *report) {
 	}
 }
 
-// isLogSize: kubelet rotates no log of a size of 0 or less, and does not start with 1.5Mi
-// (Quantity.AsInt64).
+// isLogSize reports whether s is a log size: kubelet rotates no logs with 0 or less, and does not
+// start with 1.5Mi (Quantity.AsInt64).
 func isLogSize(s string) bool {
 	if !isQuantity(s) {
 		return false
@@ -109,10 +109,10 @@ func isLogSize(s string) bool {
 	return whole && bytes >= 1<<10
 }
 
-// isPidsLimit: fewer than some dozens of processes end every pod.
+// isPidsLimit reports whether s is a usable limit: every pod needs some dozens of processes.
 func isPidsLimit(s string) bool { return s == "-1" || isWhole(s, 64, 4<<20) }
 
-// isShutdown: kubelet refuses periods of less than a second (validation.go of its configuration).
+// isShutdown reports whether s is 0 or a period that kubelet accepts, up to an hour.
 func isShutdown(s string) bool {
 	d, err := time.ParseDuration(s)
 	return err == nil && (d == 0 || time.Second <= d && d <= time.Hour)
@@ -154,8 +154,8 @@ func checkNode(c Config, r *report) {
 
 const aCA = "base64 of one or more PEM certificates of certificate authorities"
 
-// checkCA reads node.kubelet.caCertData, whose expiry shows when it is used. Problems leave the
-// value out: it is long and may be a private key by mistake.
+// checkCA reads node.kubelet.caCertData. Expiry is reported when it is used. Problems omit the
+// value: it is long and may be a private key by mistake.
 func checkCA(c Config, r *report) {
 	const at = "node.kubelet.caCertData"
 	if c.Node.Kubelet.CACertData == "" || r.spoiled(at) {

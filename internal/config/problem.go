@@ -10,16 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is one error in a configuration.
 type Problem struct {
-	// Path is where, as users write it: node.labels["a.b/c"], node.taints[0]; "" is the document.
+	// Path is the setting, as users write it: node.labels["a.b/c"], node.taints[0]; "": the document.
 	Path string `json:"path"`
-	// Value is the value found, in JSON, shortened; "[redacted]" for a secret, "" if it is no help.
+	// Value is the value found, in JSON, shortened; "[redacted]" for a secret, "" if it does not help.
 	Value   string `json:"value,omitempty"`
-	Message string `json:"message"` // says what is allowed or what to do
+	Message string `json:"message"` // what is allowed or what to do
 }
 
-// String is the problem on one line.
+// String returns the problem on one line.
 func (p Problem) String() string {
 	text := p.Message
 	if p.Value != "" {
@@ -31,7 +31,7 @@ func (p Problem) String() string {
 	return text
 }
 
-// Problems are all the things that are wrong with a configuration, ordered by path.
+// Problems holds all errors in a configuration, ordered by path.
 type Problems []Problem
 
 // Error lists the problems, one per line.
@@ -43,7 +43,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// AsProblems lists all that is in an error of Load; what is not of the document has no path.
+// AsProblems lists the problems in an error of Load. Other errors become problems without a path.
 func AsProblems(err error) Problems {
 	list := Problems{}
 	joined, several := err.(interface{ Unwrap() []error })
@@ -61,17 +61,17 @@ func AsProblems(err error) Problems {
 	return list
 }
 
-// Warning is a setting that works and that the user should think about; it has no Value.
+// Warning is about a setting that works but that the user should review; it has no Value.
 type Warning = Problem
 
 type report struct {
 	problems Problems
 	warnings []Warning
-	what     string // the document is called; "" is a configuration, which has aliases
+	what     string // name of the document; "" is a configuration, which has aliases
 	// written maps the path of a setting to the older or newer name that the user gave it.
 	written map[string]string
-	// newer tells that the document may have members that are not known here, unreadable that it
-	// may mean anything: only that is said.
+	// newer is set if the document may have members unknown here; unreadable is set if nothing in it
+	// can be interpreted, which is then the only problem reported.
 	newer, unreadable bool
 }
 
@@ -95,7 +95,7 @@ func (r *report) need(path string, set bool, message string) {
 
 func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(paths, r.spoiled) }
 
-// spoiled tells that path, or something around it, already has a problem.
+// spoiled reports whether path, or an object around it, already has a problem.
 func (r *report) spoiled(path string) bool {
 	path = cmp.Or(r.written[path], path)
 	return slices.ContainsFunc(r.problems, func(p Problem) bool {
@@ -125,7 +125,7 @@ func (r *report) err(c Config) error {
 	return nil
 }
 
-// conceal redacts what is pasted into the wrong setting: user and query of URLs, bootstrap tokens.
+// conceal redacts secrets in the wrong setting: user and query of URLs, bootstrap tokens.
 func conceal(s string) string {
 	if strings.Contains(s, "://") {
 		s = userInURL.ReplaceAllString(s, "://"+redacted+"@")
@@ -151,5 +151,5 @@ func cut(s string) string {
 	return s
 }
 
-// show quotes a string for a problem, without what may be a secret, and shortens it.
+// show quotes and shortens a string for a problem, and redacts possible secrets.
 func show(s string) string { return strconv.Quote(cut(conceal(s))) }

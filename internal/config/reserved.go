@@ -5,9 +5,9 @@ import (
 	"maps"
 )
 
-// Reserved returns what kubelet reserves for Kubernetes' own daemons on a machine with so many
-// thousandths of a processor and bytes of memory: what is configured, over what AKS reserves from
-// 1.29 on (Microsoft Learn, "Node resource reservations in AKS"). Processors are given there for 1,
+// Reserved returns the resources that kubelet reserves for Kubernetes daemons on a machine with the
+// given thousandths of a processor and bytes of memory: the configured ones, over those of AKS from
+// 1.29 on (Microsoft Learn, "Node resource reservations in AKS"). AKS documents processors for 1,
 // 2, 4, 8, ... 64; memory is the lesser of an amount for each pod and a quarter, here of whole MiB.
 func (n Node) Reserved(processors int, memory int64) map[string]string {
 	if processors == 0 || memory == 0 { // not known
@@ -15,7 +15,7 @@ func (n Node) Reserved(processors int, memory int64) map[string]string {
 	}
 	cores := max(processors/1000, 1)
 	cpu := 60 + 40*min(cores-1, 1) + 20*min(max(cores-2, 0), 2) + 10*max(cores-4, 0)
-	const unit = 16 // so that another kernel, which leaves some KiB more, changes nothing
+	const unit = 16 // tolerates a few KiB more or less with another kernel
 	quarter := memory / 4 >> 20 / unit * unit
 	reserved := map[string]string{
 		"cpu":    fmt.Sprintf("%dm", cpu),

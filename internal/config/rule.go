@@ -20,10 +20,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// rule says what a setting may be. The same words are in the problem and in the reference.
+// rule defines the allowed values of a setting. Problems and the reference use the same words.
 type rule struct {
 	allowed string // completes "must be ..." (for the names in a map: "every name must be ...")
-	// ok reports whether a value is allowed; nil when the setting is checked elsewhere.
+	// ok reports whether a value is allowed; nil if the setting is checked elsewhere.
 	ok func(string) bool
 }
 
@@ -33,8 +33,8 @@ const (
 		"which is no directory of the system itself"
 )
 
-// rules are those of all settings but true or false, by the names in the fields' tags: "must" of a
-// setting or of an item of a list or map, "keys" of the names in a map.
+// rules holds the rules of all settings but booleans, by the names in the fields' tags: "must" for
+// a setting or for an item of a list or map, "keys" for the names in a map.
 var rules = map[string]rule{
 	// azure
 	"guid":  {"a GUID", isGUID},
@@ -129,8 +129,8 @@ var rules = map[string]rule{
 	"drift":      oneOf(DriftReport, DriftRepair, DriftOff),
 	"drift-kind": anyOf(driftKinds...),
 	"check":      aDuration("10s", "10m", "5m"),
-	// The least one leaves a kubelet that was restarted time to pass the health gate, which takes the
-	// settling time and a little more.
+	// The minimum leaves a restarted kubelet time to pass the health gate, which takes the settling
+	// time and a little more.
 	"ready":    aDuration("10s", "1h", "5m"),
 	"drain":    oneOf(DrainMinor, DrainAlways, DrainNever),
 	"deadline": aDuration("1m", "24h", "15m"),
@@ -168,7 +168,7 @@ func isWhole(s string, low, high int64) bool {
 	return err == nil && low <= n && n <= high
 }
 
-// matches allows what a regular expression matches as a whole. It is compiled when it is used.
+// matches allows strings that a regular expression matches as a whole. It compiles on first use.
 func matches(pattern string) func(string) bool {
 	whole := sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
@@ -188,13 +188,13 @@ func aDuration(low, high, example string) rule {
 		}}
 }
 
-// duration is a duration that is valid; 0 for one that is not set.
+// duration parses a valid duration; 0 if it is not set.
 func duration(s string) time.Duration {
 	d, _ := time.ParseDuration(s)
 	return d
 }
 
-// applyRules checks each setting that is set by itself; other checks say what is required.
+// applyRules checks each setting by itself; other checks report missing settings.
 func applyRules(c *Config, r *report) {
 	for l := range leaves(c) {
 		rule := l.rule()
@@ -267,8 +267,8 @@ func isAddr(s string) bool {
 	return err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.IsGlobalUnicast()
 }
 
-// isDNS reports whether s can be the DNS's address: a service's, or link-local, a cache's on each
-// node.
+// isDNS reports whether s can be the address of the DNS service: of a Service, or of a link-local
+// cache on each node.
 func isDNS(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return isAddr(s) || (err == nil && addr.Is4() && addr.IsLinkLocalUnicast())
@@ -290,8 +290,8 @@ func isAbs(s string) bool {
 
 var isPath = matches(`/[A-Za-z0-9._+@/-]+`)
 
-// isDir reports whether s can be a directory of the node. unbootstrap removes some with all that is
-// in them, so none may be one of the system or of others.
+// isDir reports whether s can be a directory of the node. unbootstrap removes some with all their
+// contents, so it must not be a directory of the system or of others.
 func isDir(s string) bool {
 	for _, alive := range []string{"/proc", "/sys", "/dev", "/boot"} {
 		if inside(s, alive) {
@@ -314,7 +314,7 @@ var ownDirs = []string{
 	"/var/lib/containerd", "/run/containerd", "/etc/containerd", "/etc/node-problem-detector",
 }
 
-// checkDirs keeps directories apart that must not be one another's, nor contain one another.
+// checkDirs refuses directories that overlap but must be separate.
 func checkDirs(c Config, r *report) {
 	var before []leaf
 	for l := range leaves(&c) {

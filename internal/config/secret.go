@@ -13,7 +13,7 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret prints, logs and encodes as "[redacted]", or "" when empty. Reveal gives the value.
+// Secret prints, logs and encodes as "[redacted]", or "" if empty. Reveal returns the value.
 type Secret string
 
 // Reveal returns the secret itself, for the one place that uses it.
@@ -33,11 +33,11 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String()))
 // LogValue hides the secret from slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText hides the secret from encoders, as of JSON. Files that keep it use Config.Reveal.
+// MarshalText hides the secret from encoders such as JSON's. Config.Reveal writes it to files.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Format shows the section as redacted JSON. Without it, a verb that does not fit a pointer makes
-// fmt print what it points to, and ask no Secret in it.
+// fmt print the struct without calling the methods of its Secrets.
 func (t BootstrapToken) Format(f fmt.State, _ rune) { writeRedacted(f, t) }
 
 // Format shows the section as redacted JSON, for the same reason.
@@ -51,7 +51,7 @@ func writeRedacted(f fmt.State, v any) {
 	_, _ = f.Write(text)
 }
 
-// Reveal is the configuration as JSON, always the same, with its secrets in clear, for root's
+// Reveal returns the configuration as deterministic JSON with its secrets in clear, for root's
 // files.
 func (c Config) Reveal() ([]byte, error) {
 	doc, err := c.Redacted()
@@ -69,7 +69,7 @@ func put(doc map[string]any, path, s string) {
 	objectAt(doc, parent, false)[name] = s
 }
 
-// Secrets lists every secret in the configuration, and the secret parts of them, to redact them.
+// Secrets lists every secret in the configuration and its secret parts, for redaction.
 func (c Config) Secrets() []string {
 	var list []string
 	for path, secret := range c.hidden() {
@@ -91,7 +91,7 @@ func (c Config) Secrets() []string {
 // SecretPaths returns the paths of the settings that hold secrets, sorted.
 func (c Config) SecretPaths() []string { return slices.Sorted(maps.Keys(c.hidden())) }
 
-// hidden are the secrets by path. The URL of a proxy is none when there is no user in it.
+// hidden returns the secrets by path. A proxy URL without a user is not secret.
 func (c Config) hidden() map[string]Secret {
 	found := c.secrets()
 	maps.DeleteFunc(found, func(path string, s Secret) bool {
@@ -101,19 +101,19 @@ func (c Config) hidden() map[string]Secret {
 	return found
 }
 
-// Credentials are the secrets that a configuration may hold for a join. They are kept apart from
-// the generations of a node, so that they can be replaced or removed without changing one.
+// Credentials holds the secrets of a configuration for a join. They are stored apart from the
+// generations of a node, so that they can be replaced or removed without changing one.
 type Credentials struct {
 	BootstrapToken Secret `json:"bootstrapToken,omitempty"`
 	ClientSecret   Secret `json:"clientSecret,omitempty"`
-	// AdminKubeconfig is not configured: Azure gives it where node.adminKubeconfig asks for it.
+	// AdminKubeconfig is not configured: Azure returns it if node.adminKubeconfig is set.
 	AdminKubeconfig Secret `json:"adminKubeconfig,omitempty"`
 }
 
 // Format shows the credentials as redacted JSON (see BootstrapToken.Format).
 func (c Credentials) Format(f fmt.State, _ rune) { writeRedacted(f, c) }
 
-// Reveal is the JSON of the credentials in clear, for root's files.
+// Reveal returns the credentials as JSON in clear, for root's files.
 func (c Credentials) Reveal() ([]byte, error) {
 	// A type without methods of its own, whose fields are plain strings.
 	return json.Marshal(struct {
@@ -123,15 +123,15 @@ func (c Credentials) Reveal() ([]byte, error) {
 	}{c.BootstrapToken.Reveal(), c.ClientSecret.Reveal(), c.AdminKubeconfig.Reveal()})
 }
 
-// Credentials are those of the configuration.
+// Credentials returns the credentials in the configuration.
 func (c Config) Credentials() Credentials {
 	token := cmp.Or(c.Azure.BootstrapToken, &BootstrapToken{})
 	sp := cmp.Or(c.Azure.ServicePrincipal, &ServicePrincipal{})
 	return Credentials{BootstrapToken: token.Token, ClientSecret: sp.ClientSecret}
 }
 
-// WithCredentials is the configuration with the given credentials where it has a section for them;
-// an empty one removes the credential. The original is not changed.
+// WithCredentials returns the configuration with the given credentials in its sections for them; an
+// empty one removes the credential. The original is not changed.
 func (c Config) WithCredentials(given Credentials) Config {
 	if c.Azure.BootstrapToken != nil {
 		c.Azure.BootstrapToken = &BootstrapToken{Token: given.BootstrapToken}
@@ -144,6 +144,6 @@ func (c Config) WithCredentials(given Credentials) Config {
 	return c
 }
 
-// WithoutSecrets is the configuration without its credentials, but with the sections that held
-// them. URLs of proxies keep their passwords: they are part of the node.
+// WithoutSecrets returns the configuration without its credentials, but with their sections. URLs
+// of proxies keep their passwords: they are part of the node.
 func (c Config) WithoutSecrets() Config { return c.WithCredentials(Credentials{}) }

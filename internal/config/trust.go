@@ -13,27 +13,27 @@ import (
 
 const maxLinks = 40 // Linux's limit of symbolic links in one path (path_resolution(7))
 
-// Trusted returns an error when others than root could change or replace the file at path. As with
-// sshd's StrictModes, the file and every directory above it, also above links on the way, must
+// Trusted returns an error if a user other than root can change or replace the file at path. As
+// with sshd's StrictModes, the file and every directory above it, also above links on the way, must
 // belong to root and be writable by no one else. A caller who is not root is trusted like root, and
-// so is a sticky directory then. The error ends with the command that cures it.
+// so are sticky directories then. The error ends with the command that fixes it.
 func Trusted(path string) error {
 	return trust{caller: os.Geteuid(), lstat: os.Lstat, readlink: os.Readlink}.check(path)
 }
 
-// TrustError tells who else can change a file, and the command that cures it.
+// TrustError reports who else can change a file, and the command that fixes it.
 type TrustError struct {
 	why, separator, Command string
 }
 
-// Why returns what is wrong, without the command.
+// Why returns the reason without the command.
 func (e *TrustError) Why() string { return e.why }
 
 func (e *TrustError) Error() string {
 	return e.why + cmp.Or(e.separator, "; ") + "run `" + e.Command + "`"
 }
 
-// trust is the question who can change a file, asked by one caller.
+// trust checks who can change a file, on behalf of one caller.
 type trust struct {
 	caller   int
 	lstat    func(string) (fs.FileInfo, error)
@@ -43,8 +43,8 @@ type trust struct {
 // flaw is a file or directory that another user can change.
 type flaw struct {
 	path, why string
-	// cure is the command that takes the access away; "" where the directory is meant to belong to
-	// another user, so that only another place for the file helps.
+	// cure is the command that removes the access; "" if the directory should belong to another user,
+	// so that the file must be moved.
 	cure string
 }
 
@@ -78,7 +78,7 @@ func (t trust) check(path string) error {
 	return e
 }
 
-// walk follows a path as the kernel does and judges all on the way. It returns the last mode.
+// walk follows a path as the kernel does and judges each element. It returns the last mode.
 func (t trust) walk(path string) ([]flaw, fs.FileMode, error) {
 	var flaws []flaw
 	var last fs.FileMode
@@ -139,15 +139,15 @@ func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 	return f, false
 }
 
-// ofSystem reports whether a directory should belong to root wherever it is found.
+// ofSystem reports whether a directory should belong to root on any machine.
 func ofSystem(dir string) bool {
 	tops := []string{"/etc", "/opt", "/root", "/run", "/usr", "/var"}
 	below := func(top string) bool { return inside(dir, top) }
 	return dir == "/" || slices.ContainsFunc(tops, below)
 }
 
-// copyCommand puts a file where only root can change it: a program among the administrator's
-// programs, anything else beside the agent's configuration.
+// copyCommand returns the command that copies a file to a place that only root can change: a
+// program to the administrator's programs, anything else to the agent's configuration.
 func copyCommand(path string, mode fs.FileMode) string {
 	if mode.Perm()&0o111 != 0 {
 		return "install -m 755 " + ShellWord(path) + " /usr/local/bin/"
@@ -155,7 +155,7 @@ func copyCommand(path string, mode fs.FileMode) string {
 	return "install -D -m 600 -t /etc/aks-flex-node " + ShellWord(path)
 }
 
-// octal is a mode as chmod(1) reads it.
+// octal formats a mode for chmod(1).
 func octal(mode fs.FileMode) string {
 	n := uint32(mode.Perm())
 	if mode&fs.ModeSticky != 0 {
@@ -164,7 +164,7 @@ func octal(mode fs.FileMode) string {
 	return fmt.Sprintf("%04o", n)
 }
 
-// ShellWord makes one word of a path for a shell.
+// ShellWord quotes a path for a shell, if needed.
 func ShellWord(path string) string {
 	if isAbs(path) {
 		return path

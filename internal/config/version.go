@@ -29,13 +29,14 @@ func isVersion(s string, oldest release.Version) bool {
 	return ok && v.Compare(oldest) >= 0
 }
 
-// VerifiesImages reports whether kubelet by default checks that a pod may use an image (KEP-2535).
+// VerifiesImages reports whether kubelet by default verifies that a pod may use an image
+// (KEP-2535).
 func (k Kubernetes) VerifiesImages() bool {
 	v, _ := release.Parse(k.Version)
 	return v.Minor >= 35
 }
 
-// BinaryURL is where a version's kubelet, kubectl or kubeadm is; "" where upstream's URL holds.
+// BinaryURL returns the configured URL of kubelet, kubectl or kubeadm; "" for upstream's URL.
 func (k Kubernetes) BinaryURL(name, arch string) string {
 	if k.URLTemplate == "" {
 		return ""
@@ -43,7 +44,7 @@ func (k Kubernetes) BinaryURL(name, arch string) string {
 	return strings.TrimSuffix(expand(k.URLTemplate, k.Version, arch), "/") + "/" + name
 }
 
-// BinaryURL is where runc of this version is, or "" where upstream's URL holds.
+// BinaryURL returns the configured URL of runc; "" for upstream's URL.
 func (r Runc) BinaryURL(arch string) string { return expand(r.URL, r.Version, arch) }
 
 func expand(template, version, arch string) string {
@@ -52,7 +53,7 @@ func expand(template, version, arch string) string {
 	return strings.Replace(url, "%s", arch, 1)
 }
 
-// isTemplate reports whether a template gives the URL of a directory for each version.
+// isTemplate reports whether s is a template for the URL of a directory per version.
 func isTemplate(s string) bool {
 	if !strings.Contains(s, "{version}") && !strings.Contains(s, "%s") {
 		return false
@@ -83,9 +84,9 @@ func checkVersions(c Config, host Host, r *report) {
 	}
 }
 
-// checkReleases refuses versions that let a container break out, and release branches that came out
-// after this program: they may need settings that are not made. It warns of what is allowed or
-// runs.
+// checkReleases refuses versions that let a container break out, and release branches newer than
+// this program, which may need unknown settings. It only warns of those that are allowed or that
+// run already.
 func checkReleases(c Config, before *Config, r *report) {
 	for _, v := range []struct{ at, name, version, before string }{
 		{"kubernetes.version", "Kubernetes", c.Kubernetes.Version, before.Kubernetes.Version},
@@ -111,8 +112,8 @@ func checkReleases(c Config, before *Config, r *report) {
 	}
 }
 
-// Flaw returns release.Flawed of a version, but "" of a build whose digest is set: its owner
-// answers for what is patched in it.
+// Flaw returns release.Flawed of a version, but "" for a build with a configured digest: its owner
+// is responsible for its patches.
 func (c Config) Flaw(name, version string) string {
 	if o := c.Artifacts.Overrides; o[name].SHA256 != "" || o[release.Key(name, version)].SHA256 != "" {
 		return ""
@@ -120,7 +121,7 @@ func (c Config) Flaw(name, version string) string {
 	return release.Flawed(name, version)
 }
 
-// checkKubernetes checks what depends on the version of Kubernetes, once that is known.
+// checkKubernetes checks settings that depend on the version of Kubernetes, once it is known.
 func checkKubernetes(c Config, r *report) {
 	v, known := release.Parse(c.Kubernetes.Version)
 	if known && v.Minor < 30 && c.Node.Kubelet.KeepsSwap() {
@@ -141,7 +142,7 @@ func checkKubernetes(c Config, r *report) {
 	}
 }
 
-// WithKubernetesFor is WithKubernetes with the newest version that works with an API server's.
+// WithKubernetesFor is WithKubernetes with the newest version that works with the API server's.
 func (c Config) WithKubernetesFor(server string) (Config, []Warning, error) {
 	version, err := release.KubernetesFor(server)
 	if err != nil {
@@ -151,8 +152,8 @@ func (c Config) WithKubernetesFor(server string) (Config, []Warning, error) {
 	return c.WithKubernetes(version)
 }
 
-// WithKubernetes is the configuration with the given version of Kubernetes and the defaults that
-// depend on it. Warnings are of what Parse could not know. The error is of type Problems.
+// WithKubernetes returns the configuration with the given version of Kubernetes and the defaults
+// that depend on it. Warnings are those that Parse could not give. The error is of type Problems.
 func (c Config) WithKubernetes(version string) (Config, []Warning, error) {
 	c.Kubernetes.Version = release.Bare(version)
 	r := &report{}

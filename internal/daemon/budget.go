@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Budget bounds how often one thing is repaired: else another process that changes it is fought.
+// Budget limits the repairs of one thing, so as not to fight another process that changes it.
 type Budget struct {
 	Most   int
 	Within time.Duration
-	// Done holds when each thing was repaired. Save, if set, keeps it for the next process.
+	// Done holds the times of each thing's repairs. Save, if set, stores it for the next process.
 	Done map[string][]time.Time
 	Save func(map[string][]time.Time)
 
 	reported map[string]bool // the exhausted things that Take has returned
 }
 
-// Take divides things into those that may be repaired now and those newly exhausted.
+// Take returns the things that may be repaired now, and those newly exhausted.
 func (b *Budget) Take(things []string) (allowed, refused []string) {
 	b.forget()
 	for _, thing := range things {
@@ -37,7 +37,7 @@ func (b *Budget) Take(things []string) (allowed, refused []string) {
 	return allowed, refused
 }
 
-// Return gives back what was taken for things that were not repaired after all.
+// Return refunds the repairs of things that were not repaired after all.
 func (b *Budget) Return(things []string) {
 	for _, thing := range things {
 		if n := len(b.Done[thing]); n > 0 {
@@ -47,7 +47,7 @@ func (b *Budget) Return(things []string) {
 	b.save()
 }
 
-// Exhausted lists the things that are not repaired for now, sorted.
+// Exhausted returns the things that are currently not repaired, sorted.
 func (b *Budget) Exhausted() []string {
 	b.forget()
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(b.Done)), func(thing string) bool {
@@ -69,7 +69,7 @@ func (b *Budget) forget() {
 	b.Done = make(map[string][]time.Time, len(before))
 	for thing, times := range before {
 		times = slices.DeleteFunc(times, func(t time.Time) bool {
-			age := time.Since(t) // negative when the clock was set back
+			age := time.Since(t) // negative if the clock was set back
 			return age < 0 || age >= b.Within
 		})
 		if len(times) > 0 {

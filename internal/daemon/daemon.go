@@ -1,6 +1,6 @@
-// Package daemon is the agent's event loop: events come in, and one worker carries out what
-// follows, one job at a time. The loop never waits for the network or for the worker, so it feeds
-// the watchdog, unless the worker makes no progress.
+// Package daemon is the agent's event loop: it receives events, and one worker carries out the
+// resulting jobs, one at a time. The loop never waits for the network or for the worker, so it
+// feeds the watchdog, unless the worker makes no progress.
 package daemon
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Node is the machine as the loop needs it. One goroutine at a time calls its methods.
+// Node is the part of the machine that the loop needs. Its methods are never called concurrently.
 type Node interface {
-	// Reconcile makes the machine the node that its configuration describes now, and first finishes
-	// what another run has left unfinished.
+	// Reconcile makes the machine the node in its current configuration, after it finishes the
+	// transition that another run left unfinished.
 	Reconcile(ctx context.Context) transition.Outcome
-	// Check finds out how the node is and writes it down. exhausted are the things that are no
-	// longer repaired. It needs no network for what is on the machine.
+	// Check determines the node's status and records it. exhausted are the things that are no longer
+	// repaired. It checks the machine itself without the network.
 	Check(ctx context.Context, exhausted []string) (Finding, error)
-	// Repair puts the named things right.
+	// Repair repairs the named things.
 	Repair(ctx context.Context, things []string) transition.Outcome
 	// Leave gives the machine back.
 	Leave(ctx context.Context) transition.Outcome
@@ -31,11 +31,11 @@ type Node interface {
 
 // Finding holds the result of a check.
 type Finding struct {
-	Left    bool   // the machine is no node any more: an operator has run unbootstrap
+	Left    bool   // the machine is no longer a node: an operator ran unbootstrap
 	Summary string // one line for systemd's status
-	// Drift names what is not as it was applied, and Repair the part of it to repair.
+	// Drift names the things that differ from the applied state, and Repair those to repair.
 	Drift, Repair []string
-	// Reconcile tells that a repair is not enough, as when the API server has another address.
+	// Reconcile is set if a repair is not enough, as when the API server has a new address.
 	Reconcile bool
 	Every     time.Duration // the interval between checks; 0 is a minute
 }
@@ -43,47 +43,47 @@ type Finding struct {
 // Daemon runs the loop.
 type Daemon struct {
 	Node Node
-	// Changed reports whether the configuration file has changed since it was asked last.
+	// Changed reports whether the configuration file has changed since the last call.
 	Changed func() bool
-	Hints   <-chan string // tell that a check is worth making now; nil gives none
-	// Received tells that the configuration is another one now, or that the one which waits may be
-	// applied, and Deleted, once, that its owner has deleted it; nil channels tell nothing.
+	Hints   <-chan string // requests early checks; may be nil
+	// Received signals a new configuration, or that the waiting one may be applied. Deleted signals,
+	// once, that its owner has deleted it. Both may be nil.
 	Received, Deleted <-chan struct{}
-	// Notify speaks to systemd (sd_notify(3)); Watchdog is the interval it asks for, 0 if none.
+	// Notify sends to systemd (sd_notify(3)); Watchdog is systemd's watchdog interval, 0 if none.
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	// Told is called when a job of the worker begins and once it ends; nil is not called.
+	// Told is called when a job of the worker begins and when it ends; may be nil.
 	Told func(Job)
 	Log  *slog.Logger
 
-	// progress is when the worker said last that it works, with a monotonic reading.
+	// progress is the time at which the worker last made progress, with a monotonic reading.
 	progress atomic.Pointer[time.Time]
-	// proving is when the worker began to wait for a proof; nil while it does not.
+	// proving is the time at which the worker began to wait for a proof; nil while it does not.
 	proving atomic.Pointer[time.Time]
 }
 
-// Beat tells that the worker makes progress.
+// Beat records that the worker makes progress.
 func (d *Daemon) Beat() {
 	now := time.Now()
 	d.progress.Store(&now)
 }
 
-// Proving tells, until done is called, that the node is being proved. A new configuration
-// interrupts that only after a time: quick changes would keep it from ever being proved.
+// Proving marks the node as being proved, until done is called. A new configuration interrupts the
+// proof only after a while: otherwise frequent changes could keep the node from ever being proved.
 func (d *Daemon) Proving() (done func()) {
 	now := time.Now()
 	d.proving.Store(&now)
 	return func() { d.proving.Store(nil) }
 }
 
-// Job is one thing that the worker does.
+// Job is one job of the worker.
 type Job struct {
 	Kind JobKind
-	// Things are those that are repaired, or of a check those that no longer are.
+	// Things are the things to repair; in a check, those no longer repaired.
 	Things []string
 	Ended  bool
-	Err    error // why the job has failed, once it has ended
+	Err    error // the error of the job, once it has ended
 }
 
 // JobKind names a job of the worker.
@@ -106,36 +106,36 @@ type job struct {
 
 type loop struct {
 	*Daemon
-	running *job // nil while the worker rests
+	running *job // nil while the worker is idle
 	done    chan *job
-	// What is to be done next, the most urgent first.
+	// The next jobs, the most urgent first.
 	wantLeave, wantReconcile, wantCheck bool
 	wantRepair                          []string
-	// retry brings the next reconciliation or try to leave, next the next check; nil for none.
-	// hinted means that a hint brought that forward, which a check that runs may not have seen.
+	// retry triggers the next reconciliation or attempt to leave, next the next check; nil for none.
+	// hinted is set if a hint brought that forward; a check that runs now may have missed its cause.
 	retry, next <-chan time.Time
 	hinted      bool
-	// swarm is the pause after the last hint, which was at swarmed.
+	// swarm is the pause after the last hint, which came at swarmed.
 	swarm   time.Duration
 	swarmed time.Time
-	// patience ends when a proof is interrupted for a new configuration; nil when none waits.
+	// patience ends when a proof is interrupted for a new configuration; nil if none waits.
 	patience <-chan time.Time
-	// isDeleted means that the machine is to be given back.
+	// isDeleted is set if the machine is to be given back.
 	isDeleted bool
-	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
-	// repair that failed.
+	// The pauses after a failed reconciliation, between reconciliations that checks request, and after
+	// a failed repair.
 	failing, asking, mending wait.Backoff
-	// mendAfter is when the next repair may be tried, whatever a hint brings forward.
+	// mendAfter is the earliest time of the next repair, whatever a hint brings forward.
 	mendAfter time.Time
-	// end is why the loop ends; nil while it goes on.
+	// end is the reason why the loop ends; nil while it runs.
 	end *transition.Outcome
-	// The status line: the last check's summary, why the configuration is not in force, and the line
-	// that systemd has.
+	// The status line: the last check's summary, the reason why the configuration is not in force, and
+	// the line last sent to systemd.
 	summary, trouble, told string
 }
 
-// Run works until ctx ends, which is transition.Done, or the machine is no node any more: Left,
-// Deleted or Replaced. READY is sent at once.
+// Run works until ctx ends, with transition.Done, or until the machine is no longer a node, with
+// Left, Deleted or Replaced. It sends READY at once.
 func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	again := wait.Backoff{Base: retryFirst, Max: maxRetry}
 	l := &loop{Daemon: d, done: make(chan *job, 1), wantReconcile: true,
@@ -162,7 +162,7 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 			l.poll()
 		case <-l.Received:
 			l.poll()
-			if l.retry != nil && !l.isDeleted { // what waits may go on
+			if l.retry != nil && !l.isDeleted { // a waiting change may be able to continue
 				l.wantReconcile, l.retry = true, nil
 			}
 		case <-l.Deleted:
@@ -183,7 +183,7 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	return *l.end
 }
 
-// feed tells systemd that the daemon works: the loop runs, and its worker rests or makes progress.
+// feed feeds systemd's watchdog: the loop runs, and its worker is idle or makes progress.
 func (l *loop) feed() {
 	since := time.Since(*l.progress.Load())
 	if l.running != nil && since > stall {
@@ -201,7 +201,7 @@ func (l *loop) start(ctx context.Context) {
 		return
 	case l.wantLeave:
 		l.wantLeave, j.Kind = false, Leave
-	case l.isDeleted: // nothing else is of use
+	case l.isDeleted: // nothing else matters
 		return
 	case l.wantReconcile:
 		l.wantReconcile, j.Kind = false, Reconcile
@@ -242,7 +242,7 @@ func (l *loop) work(ctx context.Context, j *job) {
 	j.Ended, j.Err = true, j.outcome.Err
 }
 
-// stop ends the loop: the worker stops between two changes, and the next start goes on from there.
+// stop ends the loop: the worker stops between two changes, and the next start continues there.
 func (l *loop) stop() {
 	l.Notify("STOPPING=1")
 	if l.running == nil {
@@ -267,7 +267,7 @@ func (l *loop) poll() {
 	l.interrupt()
 }
 
-// interrupt ends a reconciliation of the former configuration, but for a proof within proofLimit.
+// interrupt ends a reconciliation of the old configuration, except for a proof within proofLimit.
 func (l *loop) interrupt() {
 	if l.running == nil || l.running.Kind != Reconcile || l.patience != nil {
 		return
@@ -282,7 +282,7 @@ func (l *loop) interrupt() {
 	l.patience = time.After(rest)
 }
 
-// deleted has the machine given back. Whatever the worker does is interrupted: it is of no use.
+// deleted gives the machine back. It interrupts the worker, whose job no longer matters.
 func (l *loop) deleted() {
 	l.Log.Warn("the owner of this node's configuration has deleted it; giving the machine back")
 	l.isDeleted, l.wantLeave, l.retry = true, true, nil
@@ -296,7 +296,7 @@ func (l *loop) hint(what string, ok bool) {
 		l.Hints = nil
 		return
 	}
-	if l.hinted { // a check that comes will see it
+	if l.hinted { // the scheduled check will see it
 		return
 	}
 	l.Log.Debug("checking early", "because", what)
@@ -318,8 +318,8 @@ func (l *loop) tell() {
 	}
 }
 
-// The loop's times. Those that reach the cluster are spread, so that a thousand machines that came
-// up together do not ask together.
+// The intervals of the loop. Those that cause requests to the cluster are spread, so that a
+// thousand machines that started together do not send them together.
 const (
 	checkEvery = time.Minute
 	pollEvery  = 5 * time.Second // the configuration file
@@ -328,15 +328,15 @@ const (
 	retryFirst = 5 * time.Second
 	maxRetry   = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
 	hintPause  = time.Second                    // hints come in swarms
-	maxHint    = 8 * time.Second                // while hints do not end
-	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
+	maxHint    = 8 * time.Second                // while hints keep coming
+	// lookAgain is the max pause before a given time: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
-	stall     = 150 * time.Second // how long a worker may make no progress (TestNoWaitIsAStall)
-	feeds     = 4                 // of the watchdog in each of its intervals
-	// checkLimit bounds a check, repairLimit a repair, and stopLimit the wait for a worker that has
-	// to stop: systemd waits for a minute (TimeoutStopSec).
+	stall     = 150 * time.Second // max time without progress of the worker (TestNoWaitIsAStall)
+	feeds     = 4                 // the number of feeds in an interval of the watchdog
+	// checkLimit bounds a check, repairLimit a repair, and stopLimit the wait for a stopping worker:
+	// systemd waits for a minute (TimeoutStopSec).
 	checkLimit  = time.Minute
 	repairLimit = 20 * time.Minute
 	stopLimit   = 45 * time.Second
-	proofLimit  = 5 * time.Minute // limits the time of a proof that a new configuration waits for
+	proofLimit  = 5 * time.Minute // max time for which a new configuration waits for a proof
 )

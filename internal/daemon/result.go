@@ -70,7 +70,7 @@ func (l *loop) pause(o transition.Outcome, failing *wait.Backoff, what string) t
 	return pause
 }
 
-// repaired takes in how a repair ended. One that was not carried out does not count.
+// repaired handles the result of a repair. One that was not carried out does not count.
 func (l *loop) repaired(j *job) {
 	if j.outcome.Kind == transition.Done {
 		l.Log.Info("drift repaired", "what", j.Things)
@@ -84,7 +84,7 @@ func (l *loop) repaired(j *job) {
 	l.Budget.Return(j.Things)
 }
 
-// nextCheck has the next check come after a pause, unless something brings it before.
+// nextCheck schedules the next check after a pause, unless a hint has scheduled it earlier.
 func (l *loop) nextCheck(pause time.Duration) {
 	if l.hinted {
 		return
@@ -123,7 +123,7 @@ func (l *loop) checked(j *job) {
 	l.wantRepair = allowed
 }
 
-// left takes in how giving the machine back has ended. What could not be undone is tried again.
+// left handles the result of giving the machine back. It retries what could not be undone.
 func (l *loop) left(o transition.Outcome) {
 	switch o.Kind {
 	case transition.Done:

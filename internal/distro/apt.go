@@ -10,10 +10,10 @@ import (
 type Source struct {
 	Package, URL, Suite string
 	Key                 string // the armored key that must have signed it
-	Proxy               string // the URL of the proxy that leads there, "" for none
+	Proxy               string // the URL of its proxy, "" for none
 }
 
-// EmptyDir is the directory, below that of a download, that must be there and empty.
+// EmptyDir is a directory inside that of a download, which must exist and be empty.
 const EmptyDir = "none"
 
 // The files in the directory of a download.
@@ -23,8 +23,8 @@ const (
 	confFile   = "apt.conf"
 )
 
-// Files are the files that apt needs in a directory to fetch the package from this repository, and
-// from no other, without reading or changing what apt knows of the machine's own repositories.
+// Files returns the files that apt needs in a directory to fetch the package from this repository
+// only. apt then neither reads nor changes its state for the machine's own repositories.
 func (s Source) Files(dir string) map[string]string {
 	source := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s/%s\n",
 		s.URL, s.Suite, dir, keyFile)
@@ -42,7 +42,7 @@ func (s Source) Files(dir string) map[string]string {
 	return map[string]string{keyFile: s.Key, sourceFile: source, confFile: conf}
 }
 
-// Commands fetch the package into a directory that has the files, and verify what they fetch.
+// Commands returns the commands that fetch and verify the package in a directory with these files.
 func (s Source) Commands(dir string) (update, download []string) {
 	apt := []string{"env", "--chdir=" + dir, "LC_ALL=C",
 		"APT_CONFIG=" + dir + "/" + confFile, "apt-get"}

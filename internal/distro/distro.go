@@ -1,6 +1,6 @@
-// Package distro knows the names that Linux distributions give things: packages, units, paths, and
-// the commands of their package managers. A distribution is one entry of Known. The package reads
-// and runs nothing; what a node's own things and those of Kubernetes are called is in package node.
+// Package distro holds the names that differ between Linux distributions: packages, units, paths,
+// and the commands of their package managers. A distribution is one entry of Known. The package
+// reads and runs nothing; package node holds the names of a node's own things and of Kubernetes'.
 package distro
 
 import (
@@ -15,17 +15,17 @@ const (
 	VendorRelease = "/usr/lib/os-release"
 )
 
-// Needrestart has the configuration of needrestart, which Debian's family runs after upgrades.
+// Needrestart is the configuration directory of needrestart, which Debian runs after upgrades.
 const Needrestart = "/etc/needrestart"
 
-// Advice is a command for people, or a part of one: a constant, and no word of others.
+// Advice is a command for people, or a part of one: a constant, and never untrusted text.
 type Advice string
 
 // Distro is a distribution.
 type Distro struct {
-	ID, Name string            // ID is that of os-release(5)
-	Oldest   string            // the VERSION_ID of the oldest release that is supported
-	Suites   map[string]string // by VERSION_ID, of releases that Microsoft has a repository for
+	ID, Name string            // ID is the one in os-release(5)
+	Oldest   string            // the VERSION_ID of the oldest supported release
+	Suites   map[string]string // the suites of Microsoft's repositories, by VERSION_ID
 	Manager  Manager
 
 	IPTables, NFTables, KernelModules Advice // packages
@@ -33,11 +33,11 @@ type Distro struct {
 	Runtimes    []string // packages whose upgrade restarts a container runtime or kubelet
 	Rivals      []string // units of other container runtimes and kubelets
 	TimeKeepers []string // units that synchronise the clock
-	Reboot      string   // the file that an update leaves which waits for a reboot
+	Reboot      string   // the file that marks a pending reboot after an update
 	Trust       Advice   // the command that adds a CA to the system's
 }
 
-// Known returns the distributions that are supported. The last stands for those that are not.
+// Known returns the supported distributions. The last is the default for unsupported ones.
 func Known() []Distro {
 	debian := Distro{
 		ID: "debian", Name: "Debian", Oldest: "12", Suites: map[string]string{"12": "bookworm"},
@@ -59,8 +59,8 @@ func Known() []Distro {
 	return []Distro{ubuntu, debian}
 }
 
-// Find returns the distribution with an ID of os-release(5). For one that is not known it returns
-// false, and Debian, whose names most others have.
+// Find returns the distribution with an ID of os-release(5). For an unknown one it returns false,
+// and Debian, whose names most others use.
 func Find(id string) (Distro, bool) {
 	list := Known()
 	i := slices.IndexFunc(list, func(d Distro) bool { return d.ID == id })
@@ -70,7 +70,7 @@ func Find(id string) (Distro, bool) {
 	return list[i], true
 }
 
-// Supported reports whether a node can run on a release, by its ID and VERSION_ID.
+// Supported reports whether a node can run on a release, given its ID and VERSION_ID.
 func Supported(id, version string) bool {
 	d, ok := Find(id)
 	var is, least [2]int // Debian has no minor version
@@ -79,7 +79,7 @@ func Supported(id, version string) bool {
 	return ok && n > 0 && slices.Compare(is[:], least[:]) >= 0
 }
 
-// AllSupported names the releases that are supported.
+// AllSupported lists the supported releases.
 func AllSupported() string {
 	var list []string
 	for _, d := range Known() {

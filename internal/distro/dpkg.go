@@ -1,23 +1,23 @@
 package distro
 
-// Manager is a package manager. To a command the name or file of a package is added.
+// Manager is a package manager. The name or file of a package is appended to its commands.
 type Manager struct {
 	Name, Front string // the program itself, and the one that people and timers run
-	Upgrader    string // runs by itself
-	// Show prints the state of a package, a word of States or another, and its version; it exits
-	// with 1 for one that it does not know.
+	Upgrader    string // installs updates automatically
+	// Show prints the state of a package, a word of States or another, and its version; it exits with
+	// 1 for an unknown package.
 	Show, Install, Remove, Purge []string
-	// Environment of these commands: no question is asked, and no other service restarted.
+	// Environment prevents questions of these commands, and restarts of other services.
 	Environment []string
-	// Locks keep out other package managers. The caller holds the first, the manager takes the last.
+	// Locks exclude other package managers. The caller holds the first, the manager takes the last.
 	Locks    [2]string
-	Database string // what is known of each package
-	Suffix   string // of the name of a package's file
+	Database string // the records of all packages
+	Suffix   string // ends the name of a package's file
 
 	Fetch, Finish, Hold, Unhold Advice
 }
 
-// dpkg is Debian's package manager (dpkg(1), dpkg-query(1), dpkg's frontend locking protocol).
+// dpkg returns Debian's package manager (dpkg(1), dpkg-query(1), dpkg's frontend locking protocol).
 func dpkg() Manager {
 	return Manager{
 		Name: "dpkg", Front: "apt", Upgrader: "unattended-upgrades",

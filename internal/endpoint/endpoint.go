@@ -1,5 +1,5 @@
-// Package endpoint tells which servers a configuration needs. It asks none of them: package kube
-// goes the way to one, and package agent/support tries all.
+// Package endpoint lists the servers that a configuration needs. It makes no requests: package kube
+// tries to reach one, and package agent/support tries all.
 package endpoint
 
 import (
@@ -15,17 +15,17 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// Metadata is where an Azure VM gets its tokens.
+// Metadata is the service from which an Azure VM gets its tokens.
 const Metadata = "http://169.254.169.254"
 
 // Provider is the purpose of the resource provider.
 const Provider = "the resource provider"
 
-// Asked is a machine whose servers are asked for.
+// Asked describes the machine whose servers are listed.
 type Asked struct {
 	Config  config.Config
-	Joining bool   // the machine is no node yet
-	Server  string // where its API server is, "" when that is not known
+	Joining bool   // the machine is not a node yet
+	Server  string // its API server, "" if unknown
 	// Arch is the architecture of the machine, Files its files.
 	Arch  string
 	Files interface {
@@ -33,8 +33,8 @@ type Asked struct {
 	}
 }
 
-// Needed returns the servers that a configuration needs. On a machine that is no node they are
-// needed now; on a node most are for a change to come.
+// Needed returns the servers that a configuration needs. A machine that is not a node needs them
+// now; a node needs most of them only for a future change.
 func Needed(p Asked) []health.Endpoint {
 	var list []health.Endpoint
 	add := func(raw, purpose string, needed bool) {
@@ -63,7 +63,7 @@ func Needed(p Asked) []health.Endpoint {
 	return list
 }
 
-// azure adds those of the node's identity, of the cluster's resource, and of the provider.
+// azure adds the servers for the node's identity, for the cluster's resource, and the provider.
 func (p Asked) azure(add func(raw, purpose string, needed bool)) {
 	c, az := p.Config, p.Config.Azure
 	follows := c.ContinuousMonitoring
@@ -97,7 +97,7 @@ func (p Asked) azure(add func(raw, purpose string, needed bool)) {
 	}
 }
 
-// artifacts adds where programs are downloaded from: mirrors first, then upstream.
+// artifacts adds the sources of programs: mirrors first, then upstream.
 func (p Asked) artifacts(add func(raw, purpose string, needed bool)) {
 	c := p.Config
 	mirrors := artifact.NewSource(c.Artifacts, nil).Mirrors
@@ -108,7 +108,7 @@ func (p Asked) artifacts(add func(raw, purpose string, needed bool)) {
 		return
 	}
 	if c.Kubernetes.Version == "" {
-		c.Kubernetes.Version = "0.0.0" // the host is the same for all
+		c.Kubernetes.Version = "0.0.0" // the host is the same for all versions
 	}
 	for _, a := range artifact.Wanted(c, p.Arch) {
 		at := artifact.Upstream(a, c.Artifacts.Overrides)
@@ -116,11 +116,11 @@ func (p Asked) artifacts(add func(raw, purpose string, needed bool)) {
 	}
 }
 
-// mirrored finds the servers in a hosts.toml of containerd.
+// mirrored matches the servers in a hosts.toml of containerd.
 var mirrored = regexp.MustCompile(`(?m)^\s*\[host\."([^"]+)"\]`)
 
-// registry adds where the image of each pod's sandbox comes from. A machine without a network for
-// programs has its images, too.
+// registry adds the source of the pods' sandbox image. A machine without a network for programs has
+// its images, too.
 func (p Asked) registry(add func(raw, purpose string, needed bool)) {
 	c := p.Config
 	host, _, _ := strings.Cut(c.Containerd.PauseImage, "/")

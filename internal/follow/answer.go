@@ -18,10 +18,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-const maxBody = 1 << 20 // bounds what is read of an answer, in bytes; a bundle has a few kilobytes
+const maxBody = 1 << 20 // max bytes read of an answer; a bundle has a few kilobytes
 
-// NewClient makes the HTTP client for the provider, over a proxy or nil, trusting roots or, for
-// nil, the system's. It follows no redirect, asks for nothing compressed, and keeps one connection.
+// NewClient returns an HTTP client for the provider, with a proxy or nil, trusting roots or, if
+// nil, the system's. It follows no redirects, requests no compression, and keeps one connection.
 func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
@@ -36,8 +36,8 @@ func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool
 			MaxResponseHeaderBytes: 64 << 10,
 			DisableCompression:     true,
 			ForceAttemptHTTP2:      true,
-			// Polls share one connection: one whose path has died without a word must end before
-			// TCP gives it up, after a quarter of an hour.
+			// Polls share one connection: if its path dies silently, it must end before TCP gives it up,
+			// after a quarter of an hour.
 			HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second,
 				PingTimeout: 15 * time.Second},
 			MaxConnsPerHost: 2,
@@ -45,14 +45,14 @@ func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool
 	}
 }
 
-// reply is the answer of a server. Its body was read where it is JSON.
+// reply is the answer of a server. Its body has been read if it is JSON.
 type reply struct {
 	*http.Response
 	json []byte
 	err  error // why there is no JSON
 }
 
-// ask makes a request and reads the answer, all within the time of its context.
+// ask makes a request and reads the answer, all within the deadline of its context.
 func ask(client *http.Client, req *http.Request) (*reply, error) {
 	req.Header.Set("Accept", "application/json")
 	resp, err := client.Do(req)
@@ -62,7 +62,7 @@ func ask(client *http.Client, req *http.Request) (*reply, error) {
 	defer resp.Body.Close()
 	r := &reply{Response: resp}
 	r.json, r.err = r.read()
-	// A connection can be used again if little is left of the answer; else it ends.
+	// A connection can be reused if little is left of the answer; else it is closed.
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	return r, nil
 }
@@ -74,12 +74,12 @@ func (r *reply) kind() string {
 	return shorten(kind)
 }
 
-// strange is about an answer that no provider gives: something else has answered.
+// strange returns an error for an answer that no provider gives: something else has answered.
 func (r *reply) strange(format string, args ...any) error {
 	return fmt.Errorf("cannot use the answer of %s: %s", r.host(), fmt.Sprintf(format, args...))
 }
 
-// read reads the body of an answer that is to be JSON, no more than maxBody bytes of it.
+// read reads the body of an answer, which must be JSON, up to maxBody bytes.
 func (r *reply) read() ([]byte, error) {
 	kind := r.kind()
 	// A blob's content has the type that it was stored with.
@@ -93,7 +93,7 @@ func (r *reply) read() ([]byte, error) {
 		return nil, r.strange("it is encoded as %q, which was not asked for", shorten(coding))
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err == nil { // a server that sees us give up may still end what it was writing
+	if err == nil { // the server may notice our giving up before its answer ends
 		err = r.Request.Context().Err()
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func (r *reply) read() ([]byte, error) {
 	return body, nil
 }
 
-// decode reads the JSON of an answer, which is to be what is named.
+// decode decodes the JSON of an answer; name describes it in errors.
 func (r *reply) decode(to any, name string) error {
 	if r.err == nil && json.Unmarshal(r.json, to) != nil {
 		return r.strange("it is not %s", name)
@@ -113,7 +113,7 @@ func (r *reply) decode(to any, name string) error {
 	return r.err
 }
 
-// withoutURL is an error of net/http without the URL that it quotes.
+// withoutURL removes the URL that net/http quotes in its errors.
 func withoutURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
@@ -121,7 +121,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// redirect describes where an answer leads, without what may be secret.
+// redirect returns an error with the target of a redirect, without its possibly secret parts.
 func (r *reply) redirect() error {
 	to, err := r.Location()
 	if err != nil {
@@ -130,9 +130,9 @@ func (r *reply) redirect() error {
 	return r.strange("it redirects to %s://%s, and no redirect is followed", to.Scheme, to.Host)
 }
 
-const maxPause = 5 * time.Minute // the longest pause between two requests
+const maxPause = 5 * time.Minute // max pause between two requests
 
-// retryAfter is for how long a server asks to be left alone; 0 when it does not (RFC 9110, 10.2.3).
+// retryAfter returns the pause that the server requests; 0 if none (RFC 9110, 10.2.3).
 func (r *reply) retryAfter() time.Duration {
 	pause := r.seconds("Retry-After")
 	if at, err := http.ParseTime(r.Header.Get("Retry-After")); err == nil {
@@ -149,7 +149,7 @@ func (r *reply) seconds(name string) time.Duration {
 	return time.Duration(min(max(n, 0), 1<<20)) * time.Second
 }
 
-// clockSkew tells how far the clock of this machine is from the server's, if that is much.
+// clockSkew describes the difference between this machine's clock and the server's, if it is large.
 func (r *reply) clockSkew() string {
 	at, err := http.ParseTime(r.Header.Get("Date"))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package follow is the resource provider as the agent sees it: the configuration URL that a
-// machine is given, the polls of its flexNodeConfig, and the reports. It speaks and understands;
-// what follows for the machine is decided by package agent. It keeps nothing on disk.
+// Package follow is the agent's client of the resource provider: the configuration URL that a
+// machine is given, the polls of its flexNodeConfig, and the reports. It only exchanges and
+// interprets messages; package agent decides what they mean for the machine. It stores nothing.
 package follow
 
 import (
@@ -21,11 +21,11 @@ import (
 // URL is a configuration URL. It lets its holder join as its node, so it is a secret.
 type URL struct {
 	config.Secret
-	Host string // the server that the URL names, with its port if it has one
-	ends string // until when it can work, as the URL says it
+	Host string // the server in the URL, with its port if it has one
+	ends string // the expiry, as given in the URL
 }
 
-// ParseURL reads a configuration URL. Its errors do not quote it.
+// ParseURL parses a configuration URL. Its errors do not quote it.
 func ParseURL(text string) (URL, error) {
 	const cannot = "cannot use the configuration URL: "
 	u, err := url.Parse(strings.TrimSpace(text))
@@ -41,13 +41,13 @@ func ParseURL(text string) (URL, error) {
 	return URL{config.Secret(u.String()), u.Host, u.Query().Get("se")}, nil
 }
 
-// Digest is the SHA-256 of the URL, in hexadecimal: it reports whether another one is the same.
+// Digest returns the hexadecimal SHA-256 of the URL, for comparing URLs.
 func (u URL) Digest() string {
 	sum := sha256.Sum256([]byte(u.Reveal()))
 	return hex.EncodeToString(sum[:])
 }
 
-// DeadError tells that a configuration URL does not give anything any more.
+// DeadError reports that a configuration URL no longer works.
 type DeadError struct{ Host, Why string }
 
 func (e *DeadError) Error() string {
@@ -55,10 +55,10 @@ func (e *DeadError) Error() string {
 		"; ask for a new URL with regenerateToken"
 }
 
-// Fetcher fetches what a configuration URL gives.
+// Fetcher fetches the bundle of a configuration URL.
 type Fetcher struct {
 	Client *http.Client
-	// For limits the retries of temporary failures; Waiting is called for each failure before that.
+	// For limits the retries of temporary failures; Waiting is called for each of them.
 	For     time.Duration
 	Waiting func(err error, pause time.Duration)
 }
@@ -69,8 +69,8 @@ const (
 	fetchPause = 30 * time.Second
 )
 
-// Fetch returns the bundle behind a URL, at most 1 MiB. What may pass is tried again; a dead URL is
-// a *DeadError at once, and a server without the pinned certificate a *PinError.
+// Fetch returns the bundle of a URL, at most 1 MiB. It retries temporary failures; a dead URL is a
+// *DeadError at once, and a server without the pinned certificate a *PinError.
 func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 	deadline := time.Now().Add(f.For)
 	for pauses := (wait.Backoff{Base: firstPause, Max: fetchPause}); ; {
@@ -93,7 +93,7 @@ func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 	}
 }
 
-// once asks one time. pause is for how long the server asks to be left alone.
+// once makes one request. pause is the pause that the server requests.
 func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tryLimit)
 	defer cancel()
@@ -118,7 +118,7 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 	}
 }
 
-// dead reports whether a URL is used up: JSON of a provider or XML of a store of blobs says so.
+// dead reports whether a URL no longer works, judging by JSON of a provider or XML of a blob store.
 func (r *reply) dead() bool {
 	kind, status := r.kind(), r.StatusCode
 	return (r.err == nil || kind == "application/xml" || kind == "text/xml") &&
@@ -126,7 +126,7 @@ func (r *reply) dead() bool {
 		status != http.StatusTooManyRequests && status != http.StatusTooEarly
 }
 
-// why tells why a URL is dead, as far as its own parameter se (of a shared access signature) says.
+// why explains why a URL is dead, from its parameter se (of a shared access signature).
 func (u URL) why(status int) string {
 	at, err := time.Parse(time.RFC3339, u.ends)
 	switch {

@@ -16,46 +16,46 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Machine is this machine, as far as following needs it. Its methods are called by one goroutine.
+// Machine is the part of this machine that Follower needs. One goroutine calls its methods.
 type Machine interface {
-	// Offers are the resources that the machine has received last and that it runs on.
+	// Offers returns the resources last received and now applied.
 	Offers() (received, applied config.Resource)
-	// Fetch returns the configuration that is on offer, with its secrets, verified.
+	// Fetch returns the offered configuration, with its secrets, verified.
 	Fetch(ctx context.Context) (bundle []byte, of config.Resource, err error)
-	// Receive puts a configuration on disk. An *UnusableError is not tried again.
+	// Receive stores a configuration. An *UnusableError is not retried.
 	Receive(ctx context.Context, bundle []byte) error
-	// Unusable receives the version of an offer that is not received, and why; nil if it is.
+	// Unusable records the version of a refused offer, and the reason; nil if it was accepted.
 	Unusable(version string, why error)
-	// Deleted gives the machine back, and reports whether it does: its owner may forbid that.
+	// Deleted begins to give the machine back and reports whether it does: the owner may forbid that.
 	Deleted() (leaves bool)
 }
 
-// UnusableError tells that an offer cannot be used, now or later.
+// UnusableError reports that an offer cannot be used, now or later.
 type UnusableError struct{ Err error }
 
 func (e *UnusableError) Error() string { return e.Err.Error() }
 func (e *UnusableError) Unwrap() error { return e.Err }
 
-// Follower follows a flexNodeConfig. A machine is given back only for a tombstone with the uid of
-// its own resource, seen by two polls one after the other, and only if its owner allows that.
+// Follower follows a flexNodeConfig. It gives the machine back only for a tombstone with the uid of
+// its own resource that two consecutive polls return, and only if its owner allows that.
 type Follower struct {
 	Resource *Resource
 	Machine  Machine
 	// Root returns the root certificate that the machine trusts, in DER; nil for none.
 	Root     func() []byte
-	Wait     time.Duration // for how long the provider may hold a poll back; 0 polls without that
-	Interval time.Duration // between polls until the provider says another; 0 is 30 s
-	// Told receives each answer or failure, and the pause that follows.
+	Wait     time.Duration // max time for which the provider may hold a poll; 0 disables that
+	Interval time.Duration // between polls until the provider sends another; 0 is 30 s
+	// Told receives each answer or failure, and the following pause.
 	Told func(answer Answer, err error, pause time.Duration)
 	Log  *slog.Logger
 
 	pace    pace
 	etag    string
 	stones  int
-	failing time.Time // since when no poll has been answered
+	failing time.Time // the time of the first of the failing polls
 }
 
-// Run follows until ctx ends or the resource was deleted.
+// Run follows until ctx ends or the machine is given back.
 func (f *Follower) Run(ctx context.Context) {
 	f.pace.interval = f.Interval
 	for pause := f.pace.first(); wait.Sleep(ctx, pause); {
@@ -81,20 +81,20 @@ func (f *Follower) Run(ctx context.Context) {
 		if err == nil {
 			err = f.take(ctx, answer)
 		} else if answer.Deleted != nil {
-			f.etag = "" // the next answer tells what is on offer
+			f.etag = "" // the next answer describes the offer
 			f.Machine.Unusable(answer.Deleted.ConfigVersion, err)
 		}
 		if err != nil && ctx.Err() != nil {
-			return // it has not failed: the caller has ended it
+			return // the caller has cancelled it
 		}
-		// The first poll is never held back. The next one is to be soon, or a change would wait.
+		// The first poll is never held. The next one must come soon, or a change would wait.
 		answer.Waited = answer.Waited || first && f.etag != "" && f.Wait > 0
 		pause = f.next(answer, err)
 		f.Told(answer, err, pause)
 	}
 }
 
-// genuine is an *UntrustedError unless the resource is deleted, and no restore has undone that.
+// genuine returns an *UntrustedError unless the resource is deleted and was not restored since.
 func (f *Follower) genuine(stone agentapi.Tombstone) error {
 	_, err := verify(f.Root(), stone.Signature, signing.Statement{
 		Kind: signing.Tombstone, UID: stone.UID, Version: stone.ConfigVersion, Epoch: stone.Epoch,
@@ -109,7 +109,7 @@ func (f *Follower) genuine(stone agentapi.Tombstone) error {
 	return follows(is, received, config.Resource{UID: received.UID, Epoch: applied.Epoch})
 }
 
-// deleted deals with a tombstone, and reports whether the machine is given back.
+// deleted handles a tombstone, and reports whether the machine is given back.
 func (f *Follower) deleted(answer Answer) (leaves bool) {
 	f.stones++
 	switch f.stones {
@@ -122,7 +122,7 @@ func (f *Follower) deleted(answer Answer) (leaves bool) {
 	return f.Machine.Deleted()
 }
 
-// next is the pause after a poll. A failure is logged when it begins, and when it is over.
+// next returns the pause after a poll. It logs the first of several failures, and their end.
 func (f *Follower) next(answer Answer, err error) time.Duration {
 	if err == nil {
 		if !f.failing.IsZero() {
@@ -138,7 +138,7 @@ func (f *Follower) next(answer Answer, err error) time.Duration {
 	return f.pace.afterError(err)
 }
 
-// take deals with an answer. The ETag is kept once nothing is left to do about the offer.
+// take handles an answer. It keeps the ETag once the offer needs no more work.
 func (f *Follower) take(ctx context.Context, answer Answer) error {
 	received, applied := f.Machine.Offers()
 	if v := answer.Version; v != "" && v != received.ConfigVersion && v != applied.ConfigVersion {
@@ -172,10 +172,10 @@ func (f *Follower) receive(ctx context.Context, received, applied config.Resourc
 	return f.Machine.Receive(ctx, bundle)
 }
 
-// follows is an *UntrustedError if an offer cannot come after what a machine has received and runs.
+// follows returns an *UntrustedError if an offer cannot follow the received and applied ones.
 func follows(o, received, applied config.Resource) error {
 	err := after(o, received)
-	if err == nil && applied.UID == received.UID { // else it is of a resource before
+	if err == nil && applied.UID == received.UID { // else applied is of an earlier resource
 		err = after(o, applied)
 	}
 	if err != nil {
@@ -184,7 +184,7 @@ func follows(o, received, applied config.Resource) error {
 	return nil
 }
 
-// after is an error if an offer cannot come after another.
+// after returns an error if an offer cannot follow another.
 func after(o, before config.Resource) error {
 	switch {
 	case before.UID != "" && o.UID != before.UID:
@@ -207,12 +207,12 @@ func older(a, b string) bool {
 }
 
 const (
-	// usualInterval is the interval of polls without another, give or take a third.
+	// usualInterval is the default poll interval, give or take a third.
 	usualInterval = 30 * time.Second
-	// The least and the most that a provider may say.
+	// The min and max of intervals from a provider.
 	leastInterval = 5 * time.Second
 	maxInterval   = time.Hour
-	// again is the most that is rested between two polls of which the first was held back.
+	// again is the max pause between two polls of which the first was held.
 	again = time.Second
 )
 
@@ -221,7 +221,7 @@ type pace struct {
 	failures int
 }
 
-// first is the pause after a start: machines that came up together do not ask together.
+// first returns the pause after a start: machines that start together do not poll together.
 func (p *pace) first() time.Duration {
 	return rand.N(p.usual() * 4 / 3) // no secret
 }
@@ -237,7 +237,7 @@ func (p *pace) after(a Answer) time.Duration {
 	return p.usual()*2/3 + rand.N(p.usual()*2/3) // no secret
 }
 
-// afterError is the pause after a failure: longer each time, and at least what the server asks for.
+// afterError returns the pause after a failure: it grows, and is at least what the server requests.
 func (p *pace) afterError(err error) time.Duration {
 	pause := min(p.usual()<<min(p.failures, 10), max(maxPause, p.usual()))
 	p.failures++

@@ -19,29 +19,29 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Keys are the key of this machine, the secret that registers it, and the id of its boot.
+// Keys provides the key of this machine, the secret that registers it, and its boot id.
 type Keys interface {
-	// MachineKey returns the key; the first call makes it.
+	// MachineKey returns the key, which the first call creates.
 	MachineKey(ctx context.Context) (*machinekey.Key, error)
-	// EnrolmentSecret returns that of the bundle; "" for none.
+	// EnrolmentSecret returns the secret in the bundle; "" for none.
 	EnrolmentSecret() (string, error)
-	// SignAsKubelet signs a statement as the node's kubelet; nil while that has no certificate.
+	// SignAsKubelet signs a statement as the node's kubelet; nil while kubelet has no certificate.
 	SignAsKubelet(ctx context.Context, statement []byte) (certificate, signature []byte, err error)
-	// BootID returns the id of the machine's boot, which is made once in each.
+	// BootID returns the id of the current boot.
 	BootID() (string, error)
 }
 
-// Signer signs requests to a provider's own listener as the machine. Several goroutines may use it.
+// Signer signs requests to a provider's own listener as the machine. It is safe for concurrent use.
 type Signer struct {
 	Keys Keys
 
 	mu sync.Mutex
-	// nonce is the last one that the provider has given; "" while its clock agrees with ours.
+	// nonce is the last one from the provider; "" while its clock agrees with ours.
 	nonce string
 	poll  signedPoll
 }
 
-// signedPoll is the token of polls, which is used again until shortly before it ends.
+// signedPoll is the token for polls, which is reused until shortly before it expires.
 type signedPoll struct {
 	claims machinekey.Claims
 	key    string // the thumbprint
@@ -49,9 +49,9 @@ type signedPoll struct {
 	made   time.Time // on the monotonic clock
 }
 
-const pollsFor = machinekey.Lifetime - time.Minute // for how long a token of polls is used
+const pollsFor = machinekey.Lifetime - time.Minute // how long a token for polls is used
 
-// sign returns a token for a request, or, with the zero value, for polls.
+// sign returns a token for a request, or, for the zero value, for polls.
 func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) 
 	return token, err
 }
 
-// challenged takes in an answer's nonce, and reports whether the request is to be sent again.
+// challenged stores an answer's nonce, and reports whether to send the request again.
 func (s *Signer) challenged(resp *reply) bool {
 	nonce := resp.Header.Get(machinekey.NonceHeader)
 	if resp.StatusCode != http.StatusUnauthorized || nonce == "" {
@@ -93,7 +93,7 @@ func (r *Resource) claims() machinekey.Claims {
 	return machinekey.Claims{UID: r.UID, Audience: strings.TrimRight(r.Endpoint, "/")}
 }
 
-// authorize signs a request, or gives it a token of the node's identity in Azure.
+// authorize signs a request, or adds a token of the node's Azure identity.
 func (r *Resource) authorize(ctx context.Context, req *http.Request, body []byte) error {
 	scheme, token, err := "Bearer", "", error(nil)
 	if r.Signer == nil {
@@ -112,7 +112,7 @@ func (r *Resource) authorize(ctx context.Context, req *http.Request, body []byte
 	return err
 }
 
-// The codes of the provider's answers about keys.
+// The provider's error codes about keys.
 const (
 	notRegistered = "MachineKeyNotRegistered"
 	secondMachine = "SecondMachine"
@@ -123,10 +123,10 @@ func (r *reply) hasCode(code string) bool {
 	return r.StatusCode >= 400 && json.Unmarshal(r.json, &answer) == nil && answer.Error.Code == code
 }
 
-// unknown reports whether the provider does not know this machine, whose key may not be registered.
+// unknown reports whether the provider does not know this machine: its key may not be registered.
 func (r *reply) unknown() bool { return r.hasCode(notRegistered) || r.hasCode(secondMachine) }
 
-// IsSecond reports whether the provider refuses this machine since another one is the node.
+// IsSecond reports whether the provider refuses this machine because another one is the node.
 func IsSecond(err error) bool {
 	refused, ok := errors.AsType[*RefusedError](err)
 	return ok && refused.Code == secondMachine
@@ -134,8 +134,8 @@ func IsSecond(err error) bool {
 
 const registerAction = "registerKey"
 
-// register registers this machine's key: by the bundle's enrolment secret, or by the node's
-// identity in Azure. With a secret no token is shown: another server could ask for that.
+// register registers this machine's key: with the bundle's enrolment secret, or with the node's
+// Azure identity. With a secret it sends no token, which another server could ask for.
 func (r *Resource) register(ctx context.Context) error {
 	secret, err := r.Signer.Keys.EnrolmentSecret()
 	if err != nil {
@@ -152,7 +152,7 @@ func (r *Resource) register(ctx context.Context) error {
 	return nil
 }
 
-// registerWith registers the key by a secret, and kubelet: a restored provider may know neither.
+// registerWith registers the key with a secret, and kubelet: a restored provider may know neither.
 func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	key, err := r.Signer.Keys.MachineKey(ctx)
 	if err != nil {
@@ -161,21 +161,21 @@ func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	ask := agentapi.RegisterKey{EnrolmentSecret: secret}
 	certificate, signature, err := r.Signer.Keys.SignAsKubelet(ctx,
 		machinekey.Statement(r.UID, key.Thumbprint()))
-	if err == nil && certificate != nil { // one that cannot be used proves nothing
+	if err == nil && certificate != nil { // an unusable certificate proves nothing
 		ask.Kubelet = &agentapi.KubeletProof{Certificate: certificate, Signature: signature}
 	}
 	_, err = r.post(ctx, registerAction, ask)
 	return err
 }
 
-// Introduce tells the provider who the node's identity in Azure is in the cluster.
+// Introduce tells the provider which user of the cluster the node's Azure identity is.
 func Introduce(ctx context.Context, q Question, principal string) error {
 	r := q.in(q.Ways[0])
 	defer r.Client.CloseIdleConnections()
 	q.Alive()
 	ctx, cancel := context.WithTimeout(ctx, beginLimit)
 	defer cancel()
-	_, err := r.Poll(ctx, "", 0) // which registers the key, where the provider does not know it
+	_, err := r.Poll(ctx, "", 0) // this registers the key if the provider does not know it
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Request = machinekey.RequestOf(req.Method, req.URL.Path, nil) // the body has the token
+	c.Request = machinekey.RequestOf(req.Method, req.URL.Path, nil) // the token is in the body
 	token, err := r.Signer.sign(ctx, c)
 	if err != nil {
 		return err
@@ -200,19 +200,19 @@ func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	return err
 }
 
-// Identity makes the credential of the node's own identity in Azure.
+// Identity returns the credential of the node's own Azure identity.
 type Identity func(c config.Config) (identity.Credential, error)
 
-// NodeIdentity makes the credential that a configuration names.
+// NodeIdentity returns the credential of the identity in a configuration.
 func NodeIdentity(c config.Config) (identity.Credential, error) {
 	return identity.Node(c.Azure, c.ProxyFunc())
 }
 
-// Tokens are those with which the provider is asked. They may be asked for by several goroutines.
+// Tokens gets the tokens for the provider. It is safe for concurrent use.
 type Tokens struct {
 	Identity Identity
 
-	// mu guards both, also while a token is asked for, which may take minutes.
+	// mu guards both fields; it is held while a token is requested, which may take minutes.
 	mu         sync.Mutex
 	key        string // of the identity of credential
 	credential identity.Credential
@@ -243,9 +243,9 @@ func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
 	return token.Token, nil
 }
 
-// Prove makes sure that the provider answers a node in the first of the ways: one poll with the
-// registered key, or with a fresh token, past every cache. A refusal is a transition.Refused; any
-// other error leaves open whether it answers.
+// Prove checks that the provider answers a node in the first of the ways, by one poll with the
+// registered key or with a fresh token that bypasses all caches. A refusal is a transition.Refused;
+// other errors prove nothing.
 func Prove(ctx context.Context, q Question) error {
 	m := q.Ways[0]
 	if !m.Asks || q.Resource.UID == "" {
@@ -269,7 +269,7 @@ func Prove(ctx context.Context, q Question) error {
 	return err
 }
 
-// proveToken asks Azure for a fresh token, with which the resource is asked then.
+// proveToken requests a fresh token from Azure, which is then used for the resource.
 func (r *Resource) proveToken(ctx context.Context, q Question, c config.Config) error {
 	scope, err := Scope(c)
 	if err != nil {

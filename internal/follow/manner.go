@@ -12,22 +12,22 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// Manner describes the way to ask a provider; the zero value does not ask it.
+// Manner describes how a provider is polled; the zero value does not poll.
 type Manner struct {
 	Asks bool
-	// Signs tells that the provider's own listener is asked, with the machine's key.
+	// Signs is set for the provider's own listener, which is polled with the machine's key.
 	Signs    bool
 	Endpoint string
 	Interval time.Duration
 	Proxy    config.Proxy
-	// identity names the identity with its secret. Where this process cannot read a file of it,
-	// unread has what the configuration says.
+	// identity names the identity with its secret. If this process cannot read its file, unread holds
+	// the configured section instead.
 	identity string
 	unread   config.Azure
-	Config   config.Config // the configuration that says so, with its credentials
+	Config   config.Config // the configuration behind these settings, with its credentials
 }
 
-// MannerOf returns how a configuration, with its credentials, has the provider be asked.
+// MannerOf returns how a configuration, with its credentials, polls the provider.
 func MannerOf(c config.Config) Manner {
 	if !c.ContinuousMonitoring {
 		return Manner{}
@@ -48,20 +48,20 @@ func MannerOf(c config.Config) Manner {
 	return m
 }
 
-// Same reports whether the provider is asked in the same manner.
+// Same reports whether both manners are the same.
 func (m Manner) Same(o Manner) bool {
 	m.Config, o.Config = config.Config{}, config.Config{}
 	return reflect.DeepEqual(m, o)
 }
 
-// SameWay reports whether the way to the provider is the same, however often it is gone.
+// SameWay reports whether both manners are the same except for the interval.
 func (m Manner) SameWay(o Manner) bool {
 	m.Interval = o.Interval
 	return m.Same(o)
 }
 
-// Scope returns the scope of the provider's tokens. Its own listener gets none for Resource
-// Manager.
+// Scope returns the scope of the provider's tokens. Tokens for Resource Manager are never sent to
+// the provider's own listener.
 func Scope(c config.Config) (string, error) {
 	to, audience := c.Agent.Monitoring, c.Azure.ResourceManagerEndpoint
 	if to.Endpoint != "" && to.Endpoint != config.ResourceManager {
@@ -76,13 +76,13 @@ func Scope(c config.Config) (string, error) {
 }
 
 // refusesNode reports whether the provider refuses the node for good, or another server has
-// answered. A role that is missing does not count: it takes effect minutes after it was assigned.
+// answered. A missing role does not count: it takes effect minutes after its assignment.
 func refusesNode(err error) bool {
 	if _, other := errors.AsType[x509.HostnameError](err); other {
 		return true
 	}
 	refused, ok := errors.AsType[*RefusedError](err)
-	if !ok || refused.Code == "" { // something else may have answered, for now
+	if !ok || refused.Code == "" { // something else may have answered, temporarily
 		return false
 	}
 	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound ||
@@ -90,29 +90,29 @@ func refusesNode(err error) bool {
 }
 
 const (
-	// formerAfter is for how long polls fail before the provider is asked in the former way too.
+	// formerAfter is the time of failing polls after which the former way is tried too.
 	formerAfter = 15 * time.Minute
-	// formerFor is for how long it is asked in that way until the configured one is tried again.
+	// formerFor is the time for which the former way is used until the configured one is tried again.
 	formerFor = 5 * time.Minute
 )
 
-// Ways holds the ways to ask the provider: the configured one, and, until it has answered in that,
-// in turns the former one. A change that cuts a node off could not be taken back otherwise.
+// Ways holds the ways to poll the provider: the configured one, and, until that has been answered,
+// in turns the former one. Otherwise a change that cuts a node off could not be reverted.
 type Ways struct {
-	current, former Manner // former is the zero value where current is the only way
-	// Asked is the one of the two that is in use since turned; Back means the former.
+	current, former Manner // former is zero if current is the only way
+	// Asked is the one of the two in use since turned; Back is set if it is the former.
 	Asked  Manner
 	Back   bool
 	turned time.Time
-	// answered tells that a poll in this manner was answered, failing since when none was.
+	// answered is set if a poll in this manner was answered; failing is the time since when none was.
 	answered bool
 	failing  time.Time
 }
 
-// NewWays are those of a provider that is asked in one manner.
+// NewWays returns the ways of a provider that is polled in one manner.
 func NewWays(m Manner) Ways { return Ways{current: m, Asked: m} }
 
-// Settle sets both manners. It reports whether current has answered, and whether it is another.
+// Settle sets both manners. It reports whether current was answered, and whether it changed.
 func (w *Ways) Settle(current, former Manner) (answered, changed bool) {
 	w.former = former
 	if current.Same(w.current) {
@@ -122,14 +122,14 @@ func (w *Ways) Settle(current, former Manner) (answered, changed bool) {
 	return false, true
 }
 
-// Asks reports whether the provider is asked as the configuration says.
+// Asks reports whether the configuration polls the provider.
 func (w *Ways) Asks() bool { return w.current.Asks }
 
 func (w *Ways) overdue() bool {
 	return w.former.Asks && !w.failing.IsZero() && time.Since(w.failing) >= formerAfter
 }
 
-// Turn decides how the provider is asked next, and reports whether that is the former manner.
+// Turn chooses the next manner, and reports whether it is the former one.
 func (w *Ways) Turn() (back bool) {
 	w.Back = !w.Back && w.overdue()
 	if w.Asked = w.current; w.Back {
@@ -139,12 +139,12 @@ func (w *Ways) Turn() (back bool) {
 	return w.Back
 }
 
-// Polled takes in how a poll has ended, and reports whether it is time for the next turn.
+// Polled records the result of a poll, and reports whether it is time for the next turn.
 func (w *Ways) Polled(err error) bool {
 	switch {
 	case w.Back:
 		return time.Since(w.turned) >= formerFor
-	case !w.Asked.Same(w.current): // another manner was settled upon during the poll
+	case !w.Asked.Same(w.current): // Settle has changed the manner during the poll
 		return false
 	case err == nil:
 		w.answered, w.failing = true, time.Time{}

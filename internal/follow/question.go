@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// beginLimit bounds the question whether a change may begin, in one of the ways, and Introduce.
+	// beginLimit bounds one request in one way to begin a change, and Introduce.
 	beginLimit = 45 * time.Second
-	// holdLeast is the shortest pause before a provider that holds a change is asked again.
+	// holdLeast is the min pause before a provider that holds a change is asked again.
 	holdLeast = 10 * time.Second
 )
 
-// Question holds the ways to a provider, to ask it beside the polls.
+// Question holds the ways to a provider, for requests beside the polls.
 type Question struct {
 	Resource Resource // without its endpoint, client and token
-	// Ways are tried one after the other until the provider answers.
+	// Ways are tried in order until the provider answers.
 	Ways     []Manner
 	Client   func(c config.Config) *http.Client
 	Identity Identity
 	Keys     Keys
-	Alive    func() // called as work goes on
+	Alive    func() // called during the work
 }
 
 func (q Question) in(m Manner) *Resource {
@@ -41,7 +41,7 @@ func (q Question) in(m Manner) *Resource {
 	return &r
 }
 
-// Begin is a *transition.HoldError unless the node may be disrupted for a configVersion.
+// Begin returns a *transition.HoldError unless the node may be disrupted for a configVersion.
 func Begin(ctx context.Context, q Question, version string) error {
 	hold := &transition.HoldError{Err: errors.New("the node does not follow it")}
 	q.each(func(r *Resource) (answers bool) {
@@ -54,7 +54,7 @@ func Begin(ctx context.Context, q Question, version string) error {
 	return hold
 }
 
-// each asks in one way after the other, until the provider answers.
+// each calls ask for the ways in order, until the provider answers.
 func (q Question) each(ask func(*Resource) (answers bool)) {
 	for answers, i := false, 0; i < len(q.Ways) && !answers; i++ {
 		if m := q.Ways[i]; m.Asks {
@@ -66,7 +66,7 @@ func (q Question) each(ask func(*Resource) (answers bool)) {
 	}
 }
 
-// begin asks in one way. An answer that comes after what it grants has ended is asked for again.
+// begin asks in one way. It asks again if an answer arrives after the granted time.
 func (r *Resource) begin(ctx context.Context, version string) *transition.HoldError {
 	ctx, cancel := context.WithTimeout(ctx, beginLimit)
 	defer cancel()
@@ -94,23 +94,23 @@ func (r *Resource) begin(ctx context.Context, version string) *transition.HoldEr
 	}
 }
 
-// ErrNotFollowed is the error for a node that follows no provider.
+// ErrNotFollowed is the error of a node that follows no provider.
 var ErrNotFollowed = errors.New("the node follows no resource provider")
 
-// Leave has the provider delete the Node of this machine.
+// Leave makes the provider delete the Node of this machine.
 func Leave(ctx context.Context, q Question) error {
 	_, err := leave(ctx, q, agentapi.Leave{}, "have the resource provider delete the Node")
 	return err
 }
 
-// LeftArc tells the provider whether the Arc machine of a deleted node has left, or the problem.
+// LeftArc reports to the provider that the Arc machine of a deleted node has left, or the problem.
 func LeftArc(ctx context.Context, q Question, problem string) error {
 	said := agentapi.Leave{Arc: &agentapi.ArcLeft{Problem: problem}}
 	_, err := leave(ctx, q, said, "tell the resource provider what is left in Azure Arc")
 	return err
 }
 
-// ArcSecret returns the secret that has enrolled this machine, whose node was deleted, with Arc.
+// ArcSecret returns the secret that enrolled this machine, whose node was deleted, with Arc.
 func ArcSecret(ctx context.Context, q Question) (config.Secret, error) {
 	key, err := sealed.NewKey()
 	if err != nil {
@@ -130,7 +130,7 @@ func ArcSecret(ctx context.Context, q Question) (config.Secret, error) {
 	return config.Secret(secret), err
 }
 
-// leave asks for the action leave in one way after the other, until one is answered.
+// leave requests the action leave in one way after the other, until one is answered.
 func leave(
 	ctx context.Context, q Question, ask agentapi.Leave, doing string,
 ) (resp *reply, err error) {

@@ -11,14 +11,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// heartbeat is the interval of reports of a node that has not changed, with half as much more or
-// less. fresh is the max age of such a report.
+// heartbeat is the interval of reports from an unchanged node, give or take a half. fresh is the
+// max age of such a report.
 const (
 	heartbeat = time.Hour
 	fresh     = 30 * time.Minute
 )
 
-// Reporter tells the provider how the node is: when that has changed, and once in a while.
+// Reporter reports the node's status to the provider: on changes, and periodically.
 type Reporter struct {
 	Resource *Resource
 	Log      *slog.Logger
@@ -26,11 +26,11 @@ type Reporter struct {
 	mu   sync.Mutex
 	says chan said // the last report, until Run takes it
 	last said
-	told string // what was reported last
-	// failed counts the failed tries in a row; overdue reports that a report was due and too old.
+	told string // the last content reported
+	// failed counts the consecutive failures; overdue is set if a due report was too old.
 	failed  int
 	overdue bool
-	after   time.Time // when the next try may be, after one that has failed
+	after   time.Time // the earliest time of the next attempt after a failure
 }
 
 type said struct {
@@ -38,12 +38,12 @@ type said struct {
 	at     time.Time
 }
 
-// NewReporter makes a Reporter.
+// NewReporter returns a Reporter.
 func NewReporter(r *Resource, log *slog.Logger) *Reporter {
 	return &Reporter{Resource: r, Log: log, says: make(chan said, 1)}
 }
 
-// Say takes the present report. It does not wait; of several reports the last one counts.
+// Say queues the current report. It does not block; only the last of several reports counts.
 func (r *Reporter) Say(report agentapi.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,8 +73,8 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// tell reports what is new or due, unless it is too old: then the next report is waited for. It
-// returns when to report next; 0 leaves that as it is.
+// tell sends a new or due report, unless it is too old: then it waits for the next report. It
+// returns the time until the next report; 0 leaves it unchanged.
 func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	report := r.last.report
 	if report == nil {
@@ -89,7 +89,7 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	}
 	if err := r.Resource.Report(ctx, *report); err != nil {
 		if ctx.Err() != nil {
-			return 0 // it has not failed: the caller has ended it
+			return 0 // the caller has cancelled it
 		}
 		p := pace{failures: r.failed}
 		if r.failed++; r.failed == 1 {
@@ -103,7 +103,7 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	return wait.Jitter(heartbeat)
 }
 
-// saysOf is all that a report says. When something was seen last says nothing new.
+// saysOf returns the content of a report. The time at which drift was last seen is no news.
 func saysOf(report agentapi.Report) string {
 	if report.Drift != nil {
 		drift := *report.Drift

@@ -15,38 +15,38 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
-// Resource is a flexNodeConfig, asked as the node that it describes.
+// Resource is a client of a flexNodeConfig, which authenticates as its node.
 type Resource struct {
 	Client *http.Client
-	// Signer signs requests with the machine's key; with nil, Token returns a token for each.
+	// Signer signs requests with the machine's key; if nil, Token returns a token for each.
 	Signer   *Signer
 	Token    func(context.Context) (string, error)
 	Endpoint string // the base URL of Resource Manager, or of the provider itself
-	// ID is its ARM id, UID what tells it from another of that name.
+	// ID is its ARM id, UID distinguishes it from others with that id.
 	ID, UID string
-	Trial   bool // tells the provider that the request is no sign of the node
+	Trial   bool // tells the provider that the request is no sign of life
 }
 
 // Answer holds the result of a poll.
 type Answer struct {
-	// ETag names the offer; Version is its configVersion, "" for none or the one named in the poll.
+	// ETag identifies the offer; Version is its configVersion, "" for none or the one in the request.
 	ETag, Version string
-	// Interval is the interval of polls that the provider wants; 0 when it does not say.
+	// Interval is the poll interval requested by the provider; 0 if none.
 	Interval time.Duration
-	// Waited tells that the provider has held the request back, Woken that it has answered before
-	// it had to although the offer is the same: what it held back may begin.
+	// Waited is set if the provider has held the request. Woken is set if it has answered early
+	// although the offer is the same: a held change may begin.
 	Waited, Woken bool
 	Second        bool // the provider has seen another machine beside this one
-	// Diagnose is the id of the diagnosis that is asked for, "" for none, and Kind its kind.
+	// Diagnose is the id of the requested diagnosis, "" for none, and Kind its kind.
 	Diagnose, Kind string
-	Deleted        *agentapi.Tombstone // set when the owner has deleted the resource
+	Deleted        *agentapi.Tombstone // set if the owner has deleted the resource
 }
 
-// RefusedError is an answer with an error in it.
+// RefusedError is an error that the provider returned.
 type RefusedError struct {
 	Host, Code, Message string
 	Status              int
-	Pause               time.Duration // for how long the server asks to be left alone
+	Pause               time.Duration // the pause that the server requests
 }
 
 func (e *RefusedError) Error() string {
@@ -60,7 +60,7 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// Poll asks for another offer than that of an ETag, "" for any. The provider may wait for one.
+// Poll requests an offer with another ETag; "" accepts any offer. The provider may wait for one.
 func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (Answer, error) {
 	header := http.Header{}
 	if etag != "" {
@@ -114,7 +114,7 @@ func (r *Resource) offered(resp *reply) (string, error) {
 	return shown.Properties.ConfigVersion, nil
 }
 
-// tombstoneInfo is the type of the additional info that has a tombstone (docs/reference/api.md).
+// tombstoneInfo is the type of the additional info with a tombstone (docs/reference/api.md).
 const tombstoneInfo = "FlexNodeConfigTombstone"
 
 // refusal reads an error. A tombstone counts only in a 404, and only with the uid of this node.
@@ -148,8 +148,8 @@ func (r *Resource) refusal(resp *reply) (*agentapi.Tombstone, error) {
 	return nil, refused
 }
 
-// Bundle fetches the offered configuration. Its secrets are sealed to a key made for this request,
-// so that nothing in between reads them. joined asks for an empty bootstrap token.
+// Bundle fetches the offered configuration. Its secrets are encrypted to a key made for this
+// request, so that no intermediary can read them. joined requests an empty bootstrap token.
 func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	key, err := sealed.NewKey()
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	return key.Open(sealed.About{ID: r.ID, UID: r.UID}, answer.EncapsulatedKey, answer.Ciphertext)
 }
 
-// Report tells the provider how the node is.
+// Report reports the node's status to the provider.
 func (r *Resource) Report(ctx context.Context, report agentapi.Report) error {
 	if _, err := r.post(ctx, "reportStatus", report); err != nil {
 		return fmt.Errorf("cannot report the node's status: %w", err)
@@ -175,7 +175,7 @@ func (r *Resource) Report(ctx context.Context, report agentapi.Report) error {
 	return nil
 }
 
-// Diagnosed answers a request for a diagnosis.
+// Diagnosed sends the result of a requested diagnosis.
 func (r *Resource) Diagnosed(ctx context.Context, d agentapi.Diagnosed) error {
 	if _, err := r.post(ctx, "reportDiagnosis", d); err != nil {
 		return fmt.Errorf("cannot report the diagnosis: %w", err)
@@ -183,9 +183,9 @@ func (r *Resource) Diagnosed(ctx context.Context, d agentapi.Diagnosed) error {
 	return nil
 }
 
-const slowest = 8 << 10 // the rate of the slowest line that is waited for, in bytes per second
+const slowest = 8 << 10 // the slowest supported line, in bytes per second
 
-// post sends a body to an action of the resource. An answer that is no success is an error.
+// post sends a body to an action of the resource. An unsuccessful answer is an error.
 func (r *Resource) post(ctx context.Context, action string, body any) (*reply, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -200,8 +200,8 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 	return resp, err
 }
 
-// send makes a request as the node. wait is what it may take beside the usual time. A signed one is
-// sent again if the clock differs, or if the key is not registered yet.
+// send makes a request as the node. wait extends the usual timeout. A signed request is sent again
+// if the clocks differ, or after registering an unregistered key.
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {

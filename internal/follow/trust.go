@@ -30,14 +30,14 @@ func (e *UntrustedError) Error() string {
 }
 func (e *UntrustedError) Unwrap() error { return e.Err }
 
-// Proof is a signature that was verified.
+// Proof describes a verified signature.
 type Proof struct {
-	// Signed is when it was made, Until until when its key is certified, after which a node goes
-	// on.
+	// Signed is the time of the signature, Until the end of its key's certificate; a node keeps
+	// running after that.
 	Signed, Until time.Time
 }
 
-// Verify verifies a bundle's signature by the root certificate that this machine trusts, in DER.
+// Verify verifies a bundle's signature with the root certificate that this machine trusts, in DER.
 // The error is an *UntrustedError, unless the bundle cannot be read.
 func Verify(bundle, root []byte) (proof Proof, from config.Resource, err error) {
 	content, from, err := config.Covered(bundle)
@@ -72,7 +72,7 @@ func verify(root []byte, by *agentapi.Signature, said signing.Statement) (proof 
 	return proof, nil
 }
 
-// Roots returns the CAs of the system together with others, in PEM.
+// Roots returns the CAs of the system and those in ca, in PEM.
 func Roots(ca []byte) *x509.CertPool {
 	roots, err := x509.SystemCertPool()
 	if err != nil { // a machine may have none
@@ -82,19 +82,19 @@ func Roots(ca []byte) *x509.CertPool {
 	return roots
 }
 
-// Trust is the trust in the provider's TLS certificate at the first contact.
+// Trust configures the trust in the provider's TLS certificate at the first contact.
 type Trust struct {
-	CA []byte // CAs that are trusted too, in PEM
-	// Pin is "sha256:" and the hexadecimal SHA-256 of the public key (SubjectPublicKeyInfo, in DER)
-	// of a certificate; "" for none. The server's chain must have that, its own one or a CA. One
-	// that the server presents is trusted.
+	CA []byte // additional CAs, in PEM
+	// Pin is "sha256:" and the hexadecimal SHA-256 of the public key (SubjectPublicKeyInfo, in DER) of
+	// a certificate; "" for none. The server's chain must contain that certificate, as its own or as a
+	// CA, which is trusted if the server presents it.
 	Pin string
 
 	mu    sync.Mutex
-	found []byte // the pinned certificate where nothing else is trusted, in PEM
+	found []byte // the pinned certificate if only the pin makes it trusted, in PEM
 }
 
-// PinError reports that a server's chain has no certificate with the pin.
+// PinError reports that no certificate in a server's chain has the pin.
 type PinError struct{ Host string }
 
 func (e *PinError) Error() string {
@@ -102,7 +102,7 @@ func (e *PinError) Error() string {
 		"pin; the URL was not sent"
 }
 
-// Client returns a client that asks a configuration URL.
+// Client returns a client for a configuration URL.
 func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*http.Client, error) {
 	roots := Roots(t.CA)
 	if t.CA != nil && !x509.NewCertPool().AppendCertsFromPEM(t.CA) {
@@ -122,20 +122,20 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 	}
 	client := NewClient(proxy, roots)
 	if through, ok := client.Transport.(*http.Transport); ok {
-		through.TLSClientConfig.InsecureSkipVerify = true // VerifyConnection verifies, also the pin
+		through.TLSClientConfig.InsecureSkipVerify = true // VerifyConnection verifies, including the pin
 		through.TLSClientConfig.VerifyConnection = func(s tls.ConnectionState) error {
 			if s.ServerName != "" && s.ServerName == between {
 				_, err := verified(s.PeerCertificates, between, roots)
 				return err
 			}
-			// The name is as TLS spells it; an address has none.
+			// The name is spelled as in TLS; an address has none.
 			return t.pinned(s.PeerCertificates, cmp.Or(s.ServerName, at), roots, pin)
 		}
 	}
 	return client, nil
 }
 
-// route returns the server of a configuration URL, and another one that is a proxy over TLS, or "".
+// route returns the server of a configuration URL, and the TLS proxy before it, or "".
 func route(proxy func(*http.Request) (*url.URL, error), u URL) (at, between string, err error) {
 	to, err := url.Parse(u.Reveal())
 	if err != nil {
@@ -182,7 +182,7 @@ func (t *Trust) pinned(
 	alone := x509.NewCertPool()
 	alone.AddCert(anchor)
 	if _, e := verified(given, host, alone); e != nil {
-		if err == nil { // the server's own chain is another one
+		if err == nil { // the server's own chain is a different one
 			return &PinError{host}
 		}
 		return e

@@ -1,6 +1,6 @@
-// Package generation keeps nodes as they were rendered: configuration, facts, resources and
-// contents, immutable and named by their digest. Rolling back, repairing and comparing never render
-// again, so they give the same machine under every later version of the program.
+// Package generation stores rendered nodes: configuration, facts, resources and contents, immutable
+// and named by their digest. Rollback, repair and comparison never render again, so they give the
+// same machine with every later version of the program.
 package generation
 
 import (
@@ -21,8 +21,8 @@ import (
 // Generation is one node, rendered, without its bindings and secrets.
 type Generation struct {
 	ID     string        // the SHA-256 of the rest, in lower-case hex
-	Config config.Config // complete and holds no credential
-	// Received is the digest of the document with its secrets, whatever defaults are today.
+	Config config.Config // complete, without credentials
+	// Received is the digest of the document with its secrets, independent of defaults.
 	Received string
 	Facts    node.Facts
 	// Node lists the resources; contents hold placeholders for the bindings.
@@ -30,7 +30,7 @@ type Generation struct {
 	Origin Origin
 }
 
-// Origin tells where a generation came from.
+// Origin describes the origin of a generation.
 type Origin struct {
 	Kind  string `json:"kind"`  // file or url
 	Agent string `json:"agent"` // the version of the program that rendered it
@@ -49,7 +49,7 @@ type body struct {
 	Contents  map[string]string `json:"contents"`
 }
 
-// New makes a generation of a rendered node.
+// New returns the generation of a rendered node.
 func New(
 	c config.Config, received string, f node.Facts, rendered state.Desired, o Origin,
 ) (Generation, error) {
@@ -61,7 +61,7 @@ func New(
 	return g, err
 }
 
-// encode returns generation.json and node.json. The same generation always gives the same bytes.
+// encode returns generation.json and node.json. The encoding is deterministic.
 func (g Generation) encode() (first, second []byte, err error) {
 	contents := make(map[string]string)
 	for _, item := range g.Node {
@@ -77,7 +77,7 @@ func (g Generation) encode() (first, second []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	first, err = json.Marshal(head{ // which makes the configuration compact
+	first, err = json.Marshal(head{ // this compacts the configuration
 		Config: c, Received: g.Received, Facts: g.Facts, Origin: g.Origin,
 		NodeSHA256: state.Digest(string(second)),
 	})
@@ -87,20 +87,20 @@ func (g Generation) encode() (first, second []byte, err error) {
 	return first, second, nil
 }
 
-// Pointer names a generation by its part in the machine's life.
+// Pointer names a generation by its role on the machine.
 type Pointer string
 
 // The pointers. They are links in the store's directory.
 const (
-	Live     Pointer = "live"     // what the machine runs on now; kubelet's credential plugin reads it
-	Applied  Pointer = "applied"  // what was proved healthy last
-	Previous Pointer = "previous" // what was proved healthy before that
+	Live     Pointer = "live"     // the running one, which kubelet's credential plugin reads
+	Applied  Pointer = "applied"  // the last one proved healthy
+	Previous Pointer = "previous" // the one proved healthy before that
 )
 
-// ErrDamaged tells that a generation on disk does not match its own digest, or is not whole.
+// ErrDamaged reports that a generation on disk does not match its own digest, or is incomplete.
 var ErrDamaged = errors.New("the generation is damaged")
 
-// Files is a machine as Reader reads it.
+// Files is the part of a machine that Reader needs.
 type Files interface {
 	Observe(ctx context.Context, key state.Key) (state.Resource, error)
 	ReadFile(path string) ([]byte, error)
@@ -118,7 +118,7 @@ type Reader struct {
 	Dir   string // the directory, which exists
 }
 
-// Store keeps generations.
+// Store stores generations.
 type Store struct {
 	Reader
 	Disk apply.Disk
@@ -130,7 +130,7 @@ func (s Reader) pointer(p Pointer) string   { return path.Join(s.Dir, string(p))
 func (s Reader) head(id string) string      { return path.Join(s.path(id), "generation.json") }
 func (s Reader) resources(id string) string { return path.Join(s.path(id), "node.json") }
 
-// Save writes a generation that is not whole on disk: this release may not know all in it.
+// Save stores a generation. It leaves an intact one alone: this release may not know all in it.
 func (s Store) Save(ctx context.Context, g Generation) error {
 	if _, err := s.Load(g.ID); err == nil {
 		return s.Disk.Flush()
@@ -187,13 +187,13 @@ func (s Reader) Load(id string) (Generation, error) {
 	return g, nil
 }
 
-// Config reads only the configuration of a generation, which is all that a token needs.
+// Config reads only the configuration of a generation, which suffices for a token.
 func (s Reader) Config(id string) (config.Config, error) {
 	g, _, err := s.bare(id)
 	return g.Config, err
 }
 
-// read reads a file of a generation. A missing one is damage: the caller was pointed to it.
+// read reads a file of a generation. A missing file is damage: a pointer led to it.
 func (s Reader) read(file string) ([]byte, error) {
 	data, err := s.Files.ReadFile(file)
 	switch {
@@ -224,7 +224,7 @@ func (s Reader) bare(id string) (g Generation, nodeSHA256 string, err error) {
 	return g, h.NodeSHA256, nil
 }
 
-// Target returns the id that a pointer leads to; "" when there is no such pointer.
+// Target returns the id of a pointer's generation; "" if the pointer does not exist.
 func (s Reader) Target(ctx context.Context, p Pointer) (string, error) {
 	is, err := s.Files.Observe(ctx, state.PathKey(s.pointer(p)))
 	if err != nil {
@@ -237,7 +237,7 @@ func (s Reader) Target(ctx context.Context, p Pointer) (string, error) {
 	return path.Base(link.Target), nil
 }
 
-// Point makes a pointer lead to a generation that is in the store.
+// Point sets a pointer to a stored generation.
 func (s Store) Point(ctx context.Context, p Pointer, id string) error {
 	link := state.Link{Path: s.pointer(p), Target: path.Join("generations", id)}
 	if err := apply.Make(ctx, s.Disk, link); err != nil {
@@ -246,7 +246,7 @@ func (s Store) Point(ctx context.Context, p Pointer, id string) error {
 	return s.Disk.Flush()
 }
 
-// Read returns the generation that a pointer leads to; nil when there is no such pointer.
+// Read returns a pointer's generation; nil if the pointer does not exist.
 func (s Reader) Read(ctx context.Context, p Pointer) (*Generation, error) {
 	id, err := s.Target(ctx, p)
 	if err != nil || id == "" {
@@ -259,7 +259,7 @@ func (s Reader) Read(ctx context.Context, p Pointer) (*Generation, error) {
 	return &g, nil
 }
 
-// IDs lists the generations that are kept.
+// IDs lists the stored generations.
 func (s Reader) IDs() ([]string, error) {
 	names, err := s.Files.List(s.generations())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// The types of the conditions that other code refers to; the catalogue has all of them.
+// The types of the conditions that other code refers to; the catalogue has all types.
 const (
 	NodeObserved        = "NodeObserved"
 	ClusterCAValid      = "ClusterCAValid"
@@ -48,30 +48,30 @@ const (
 	EndpointsTrusted   = "EndpointsTrusted"
 )
 
-// Use is a set of occasions on which a condition is asked for, and what it counts for.
+// Use is a set of occasions on which a condition is evaluated, and of its properties.
 type Use uint
 
 // The occasions.
 const (
-	// Preflight: it must not be False before a machine is changed. It may be Unknown until then.
+	// Preflight conditions must not be False before a machine is changed. They may be Unknown.
 	Preflight Use = 1 << iota
-	// Gate: it must be True before a change is committed; GateLocal: and it needs no cluster.
+	// Gate conditions must be True before a change is committed; GateLocal ones need no cluster.
 	Gate
 	GateLocal
-	// Network: it must not be False of the pod subnets that a join has learned.
+	// Network conditions must not be False for the pod subnets that a join has learned.
 	Network
-	// Advice is shown of a node that has passed the gate; only the cluster's operator can cure it.
+	// Advice is shown for a node that has passed the gate; only the cluster's operator can act on it.
 	Advice
-	// Watch: status reports it. That is all but what only Examine tells, whose caller waits for it.
+	// Watch conditions are in the status: all but those that are evaluated only at a caller's request.
 	Watch
 
-	caution   // told before anything is changed, which it does not hold
-	explained // the services' logs say why it is False
-	harmless  // may be False on a healthy node, and is shown
-	forRoot   // wrong where the node's own files cannot be told from others'
-	underived // of a file or a setting, which is what it is whatever else is wrong
+	caution   // shown before a change, without preventing it
+	explained // the services' logs explain why it is False
+	harmless  // may be False on a healthy node, but is shown
+	forRoot   // misleading unless the caller is root and sees the node's own files
+	underived // about a file or a setting, independent of other faults
 
-	// Without this part of the evidence the condition is not checked.
+	// The condition is not evaluated without this part of the evidence.
 	ofMachine
 	ofUpkeep
 	ofExamined
@@ -87,7 +87,7 @@ type entry struct {
 	use   Use
 }
 
-// catalogue lists all conditions, from the machine outwards: what fails first explains the rest.
+// catalogue lists all conditions, from the machine outwards: the first failure explains the rest.
 func catalogue() []entry {
 	return []entry{
 		{"ConfigurationValid", LayerConfiguration, configurationValid, ofExamined},
@@ -166,7 +166,7 @@ func catalogue() []entry {
 	}
 }
 
-// Evaluate computes the conditions of an occasion, in their order.
+// Evaluate evaluates the conditions of an occasion, in the order of the catalogue.
 func Evaluate(on Use, e Evidence) []Condition {
 	conditions := judged(e, func(known entry) bool { return known.use&on != 0 })
 	for i, c := range conditions {
@@ -175,7 +175,7 @@ func Evaluate(on Use, e Evidence) []Condition {
 	return conditions
 }
 
-// Cautions returns what is wrong before a change and does not hold it, in full length.
+// Cautions returns the failed conditions that do not prevent a change, with unabridged messages.
 func Cautions(e Evidence) []Condition {
 	return failing(judged(e, func(known entry) bool { return known.use&caution != 0 }))
 }
@@ -192,13 +192,13 @@ func judged(e Evidence, wanted func(entry) bool) []Condition {
 	return conditions
 }
 
-// Explained reports whether the services' logs say why a condition is as it is.
+// Explained reports whether the services' logs explain why a condition is False.
 func (c Condition) Explained() bool { return c.Status == False && c.of(explained) }
 
-// Ill reports whether a condition makes its node unhealthy. What is Unknown does not, nor advice.
+// Ill reports whether a condition makes its node unhealthy. Unknown ones and advice do not.
 func (c Condition) Ill() bool { return c.Status == False && !c.Advises() }
 
-// Advises reports whether a condition can be False on a node that works, such as one that needs no
+// Advises reports whether a condition can be False on a working node, such as one that needs no
 // Services.
 func (c Condition) Advises() bool { return c.of(harmless) }
 
@@ -210,7 +210,7 @@ func (c Condition) of(u Use) bool {
 
 const longestMessage = 1024 // the resource provider's limit of a message, in bytes
 
-// judge checks a condition whose evidence was gathered.
+// judge evaluates a condition if its evidence was gathered.
 func (c entry) judge(e Evidence) Condition {
 	switch {
 	case c.use&ofMachine != 0 && e.Machine == nil, c.use&ofUpkeep != 0 && e.Upkeep == nil,
@@ -226,10 +226,10 @@ func (c entry) judge(e Evidence) Condition {
 	return c.check(e)
 }
 
-// Clip returns a text as one line of at most so many bytes.
+// Clip returns a text as one line; most is its max length in bytes.
 func Clip(text string, most int) string { return cut(untrusted.Line(text), most) }
 
-// ClipLines returns lines of others as a text of at most so many bytes.
+// ClipLines returns untrusted lines as a text; most is its max length in bytes.
 func ClipLines(lines []string, most int) string {
 	clean := make([]string, len(lines))
 	for i, line := range lines {
@@ -249,17 +249,17 @@ func cut(text string, most int) string {
 
 func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }
 
-// noted is a condition that is True, with what an operator may want to know beside it.
+// noted returns a True condition with a note for the operator.
 func noted(reason, message string) Condition {
 	return Condition{Status: True, Reason: reason, Message: untrusted.Text(message).String()}
 }
 
-// cure is an advice, whose commands in backticks are constants of ours, not words of others.
+// cure is advice. Commands in it, in backticks, are our own constants, not quoted text.
 type cure = distro.Advice
 
 var command = regexp.MustCompile("`([^`]+)`")
 
-// fails returns a condition that is False: what is wrong, which may quote others, and cures.
+// fails returns a False condition. what, the fault, may quote untrusted text.
 func fails(owner, reason, what string, cures ...cure) Condition {
 	c := Condition{Status: False, Reason: untrusted.Reason(reason), Owner: owner,
 		Message: untrusted.Text(what).String()}
@@ -272,7 +272,7 @@ func fails(owner, reason, what string, cures ...cure) Condition {
 	return c
 }
 
-// when is False for what is wrong, and else True.
+// when returns a False condition if wrong is set, and a True one otherwise.
 func when(wrong bool, owner, reason, what string, cures ...cure) Condition {
 	if wrong {
 		return fails(owner, reason, what, cures...)
@@ -280,10 +280,10 @@ func when(wrong bool, owner, reason, what string, cures ...cure) Condition {
 	return holds()
 }
 
-// plainWord matches a value that changes no command that it is a word of.
+// plainWord matches a value that is safe as one word of a command.
 var plainWord = regexp.MustCompile(`^[\w][\w.=:,/@+-]*$`)
 
-// run adds a cure with a command that has values, which others may have chosen, as its %s.
+// run adds a cure with a command whose %s are values that others may have chosen.
 func (c Condition) run(text cure, values ...string) Condition {
 	all := untrusted.Text(strings.Join(values, " "))
 	c.Message += "; " + fmt.Sprintf(string(text), all)
@@ -306,8 +306,8 @@ const (
 	notAnswered = "NotAnswered"
 )
 
-// NotAnswered reports whether an error was the answer to the question that a condition depends on.
+// NotAnswered reports whether the query that a condition depends on failed.
 func (c Condition) NotAnswered() bool { return c.Status == Unknown && c.Reason == notAnswered }
 
-// NotChecked tells that the evidence of a condition was not gathered, so that it says nothing.
+// NotChecked reports whether the evidence for a condition was not gathered.
 func (c Condition) NotChecked() bool { return c.Status == Unknown && c.Reason == notChecked }

@@ -30,7 +30,7 @@ func hostAsConfigured(e Evidence) Condition {
 	return fails(OwnerMachine, "Drift", differ, list, "run `aks-flex-node drift --repair`")
 }
 
-// storeIntact: the programs of the node are those that were verified.
+// storeIntact checks that the programs of the node are the verified ones.
 func storeIntact(e Evidence) Condition {
 	if !e.Damaged.OK() {
 		return e.Damaged.missing()
@@ -70,38 +70,38 @@ func changing(t transition.Transition) Condition {
 		fmt.Sprintf("a change is under way (%s, in phase %s)", t.Kind, t.Phase))
 }
 
-// RevisionNotTrusted is the reason of an offer that is not signed for this machine, or goes back.
+// RevisionNotTrusted is the reason for an offer that is not signed for this machine, or goes back.
 const RevisionNotTrusted = "RevisionNotTrusted"
 
-// RefusedByPolicy is the reason of what the policy of the machine does not allow a provider.
+// RefusedByPolicy is the reason for an offer that the policy of the machine forbids.
 const RefusedByPolicy = "RefusedByPolicy"
 
 // The reasons why a change waits.
 const (
-	DeletionWaits   = "DeletionWaits" // for a person, as the policy of the machine asks for
+	DeletionWaits   = "DeletionWaits" // for a person to confirm, as the policy of the machine requires
 	DrainBlocked    = "DrainBlocked"
 	DownloadFailed  = "DownloadFailed"
 	APIServerSilent = "APIServerSilent"
 	WindowClosed    = "WindowClosed"
 	ChangeHeld      = "ChangeHeld"     // by the provider
-	ProviderSilent  = "ProviderSilent" // it was asked whether the change may begin
+	ProviderSilent  = "ProviderSilent" // the request to begin the change was not answered
 	PreflightFailed = "PreflightFailed"
 	MachinePaused   = "MachinePaused" // by a person
 	AttemptFailed   = "AttemptFailed" // for another cause
 )
 
-// Waiting says why a change waits.
+// Waiting describes why a change waits.
 type Waiting struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// Owner can remove the cause.
+	// Owner names the party that can remove the cause.
 	Owner       string    `json:"owner"`
 	Since       time.Time `json:"since"`
-	NextAttempt time.Time `json:"nextAttempt"`        // when the service tries again at the latest
+	NextAttempt time.Time `json:"nextAttempt"`        // latest time of the next attempt by the service
 	Received    string    `json:"received,omitempty"` // the digest of the document
 }
 
-// PauseText says until when a machine is paused, and why.
+// PauseText returns a message with the end of a pause and its reason.
 func PauseText(until time.Time, reason string) string {
 	text := "the agent begins no change and no repair until " + until.UTC().Format(time.RFC3339)
 	if reason != "" {
@@ -115,10 +115,10 @@ func notPaused(e Evidence) Condition {
 		"run `aks-flex-node resume` to end that")
 }
 
-// longestCause bounds the cause in the message, which also has times and owner, in bytes.
+// longestCause is the max length in bytes of the cause in a message that also has times and owner.
 const longestCause = 600
 
-// noChangeWaiting: each change asked for is applied, or under way for the first time.
+// noChangeWaiting fails while a requested change waits or is retried.
 func noChangeWaiting(e Evidence) Condition {
 	if e.Upkeep != nil && e.Upkeep.Polls != nil && e.Upkeep.Polls.Kept != "" {
 		return deletionKept(e.Upkeep.Polls.Kept)

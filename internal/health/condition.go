@@ -1,6 +1,6 @@
-// Package health says how a node is, in conditions: small statements such as KubeletRunning, each
-// with a reason, words for people and the owner of the cure. Each is a pure function of the
-// evidence that the agent gathers once. Their names are an interface and do not change.
+// Package health describes the health of a node as conditions: small statements such as
+// KubeletRunning, each with a reason, a message for people and the owner of the cure. Each is a
+// pure function of the evidence that the agent gathers once. Their names are a stable API.
 package health
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// Status is whether a condition holds. All conditions are positive: True is healthy.
+// Status is the status of a condition. All conditions are positive: True is healthy.
 type Status string
 
 // The statuses.
@@ -24,7 +24,7 @@ const (
 	Unknown Status = "Unknown"
 )
 
-// The owners: who can cure what a condition finds.
+// The owners, who can fix a failed condition.
 const (
 	OwnerMachine       = "machine"
 	OwnerCluster       = "cluster"
@@ -38,16 +38,16 @@ const (
 type Condition struct {
 	Type   string `json:"type"`
 	Status Status `json:"status"`
-	// Reason is one CamelCase word for programs; Message is what is wrong and the cure, for people.
+	// Reason is one CamelCase word for programs; Message describes the fault and the cure for people.
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
-	// Owner names the party that can cure it; "" while nothing is wrong.
+	// Owner names the party that can fix it; "" for a healthy condition.
 	Owner    string    `json:"owner,omitempty"`
-	Since    time.Time `json:"since"`              // when status and reason became as they are
+	Since    time.Time `json:"since"`              // the last change of status or reason
 	Remedies []string  `json:"remedies,omitempty"` // the commands that Message names
 }
 
-// Merge returns now, with the previous Since where status and reason are the same.
+// Merge returns now, keeping the previous Since of conditions with the same status and reason.
 func Merge(before, now []Condition) []Condition {
 	merged := slices.Clone(now)
 	for i, c := range merged {
@@ -66,8 +66,8 @@ func Healthy(conditions []Condition) bool {
 	return !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Status != True })
 }
 
-// First returns the condition that decides: of the ill ones, else the False ones, else the Unknown
-// ones, the first in the order of the layers. ok is false when all are True.
+// First returns the most important condition that is not True: ill ones before other False ones
+// before Unknown ones, then by layer. ok is false if all are True.
 func First(conditions []Condition) (first Condition, ok bool) {
 	known := Names()
 	for _, c := range conditions {
@@ -90,10 +90,10 @@ func (c Condition) rank() int {
 	return 2
 }
 
-// Error lists conditions that are False.
+// Error is an error with a list of False conditions.
 type Error struct{ Conditions []Condition }
 
-// Error has one line for each condition.
+// Error returns one line per condition.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Conditions))
 	for i, c := range e.Conditions {
@@ -102,7 +102,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Problem returns an *Error of the conditions that are False, nil when there are none.
+// Problem returns an *Error with the False conditions, nil if there are none.
 func Problem(conditions []Condition) error {
 	if failing := failing(conditions); len(failing) > 0 {
 		return &Error{Conditions: failing}
@@ -116,8 +116,8 @@ func failing(conditions []Condition) []Condition {
 	})
 }
 
-// ToReport returns the conditions of a report, at most limit: why a change waits, then the False
-// and Unknown ones. Ready, which the provider knows, and what was not checked are left out.
+// ToReport returns the conditions for a report, at most limit: why a change waits, then the False
+// and Unknown ones. It omits Ready, which the provider knows, and unchecked ones.
 func ToReport(conditions []Condition, limit int) []Condition {
 	told := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
 		return c.Status == True || c.Type == NodeReady || c.NotChecked()
@@ -132,7 +132,7 @@ func ToReport(conditions []Condition, limit int) []Condition {
 	return told[:min(len(told), limit)]
 }
 
-// UnhealthyError tells the condition for which a node did not become healthy in time.
+// UnhealthyError reports a node that did not become healthy in time, and the deciding condition.
 type UnhealthyError struct {
 	Node      string
 	Within    time.Duration
@@ -144,14 +144,14 @@ func (e *UnhealthyError) Error() string {
 		e.Node, e.Within, e.Condition.Type, e.Condition.Message)
 }
 
-// Unwritten reports whether a condition fails that must, where a cluster writes nothing down.
+// Unwritten reports whether a condition fails as it must while the cluster stores no writes.
 func Unwritten(c Condition) bool {
 	return c.Status != True && (c.Reason == "NodeStatusUnknown" || slices.Contains([]string{
 		LeaseRenewed, PodsSynchronized, LabelsApplied}, c.Type))
 }
 
-// AtFault reports whether the configuration keeps the gate closed: the former one gets an answer
-// that this one does not get, or something else is wrong.
+// AtFault reports whether the new configuration keeps the gate closed: the old one got an answer
+// that the new one does not get, or another condition fails without an excuse.
 func AtFault(before, is Evidence, gate []Condition, excused func(Condition) bool) bool {
 	if lost(before.Node, is.Node) || lost(before.Credential, is.Credential) ||
 		lost(before.Lease, is.Lease) || lost(before.Pods, is.Pods) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Names are the types of all conditions, in the order of the layers.
+// Names returns the types of all conditions, in the order of the layers.
 func Names() []string {
 	var names []string
 	for _, known := range catalogue() {
@@ -17,24 +17,24 @@ func Names() []string {
 // The verdicts on a condition.
 const (
 	OK      = "ok"
-	Warning = "warning" // wrong, and the node can be healthy with it
+	Warning = "warning" // a fault with which the node can be healthy
 	Fault   = "error"
 	Unclear = "unknown"
 	Skipped = "skipped" // its evidence was not gathered
 )
 
-// Diagnosis is a condition in the form that doctor shows.
+// Diagnosis is a condition as shown by doctor.
 type Diagnosis struct {
 	Condition
 	Layer   Layer    `json:"layer"`
 	Verdict string   `json:"verdict"`
-	Follows []string `json:"follows,omitempty"` // the conditions that are the likely cause
+	Follows []string `json:"follows,omitempty"` // the conditions that likely cause this one
 }
 
-// Found reports whether something is wrong.
+// Found reports whether the condition is a fault or a warning.
 func (d Diagnosis) Found() bool { return d.Verdict == Fault || d.Verdict == Warning }
 
-// Examine judges all wanted conditions. What is wrong comes first, each cause before its effects.
+// Examine evaluates the wanted conditions. Faults come first, each cause before its effects.
 func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
 	var found, rest []Diagnosis
 	for _, c := range judged(e, func(known entry) bool { return wanted(known.name) }) {
@@ -100,7 +100,7 @@ func depth(d Diagnosis) int {
 	return first*1000 + slices.Index(Names(), d.Type)
 }
 
-// explains reports whether a finding is the likely cause of another. No warning explains an error.
+// explains reports whether a finding likely causes another. A warning does not explain an error.
 func explains(cause, effect Diagnosis) bool {
 	if cause.Verdict != Fault && effect.Verdict == Fault || cause.Type == effect.Type ||
 		effect.of(underived) {
@@ -110,10 +110,10 @@ func explains(cause, effect Diagnosis) bool {
 		cause.Layer == effect.Layer && slices.Contains(beside(effect.Type), cause.Type)
 }
 
-// Layer is where on the way from the machine to its Node a condition stands.
+// Layer is the position of a condition on the way from the machine to its Node.
 type Layer string
 
-// The layers: what is wrong in one explains what is wrong in those after it, as causes has it.
+// The layers. A fault in one explains faults in later ones, as defined by causes.
 const (
 	LayerConfiguration Layer = "configuration"
 	LayerMachine       Layer = "machine"
@@ -128,7 +128,7 @@ const (
 	LayerNode          Layer = "node"
 )
 
-// layerOf is a condition's layer; for an API server that is not reached, the one that is broken.
+// layerOf returns a condition's layer; for an unreachable API server, that of the fault.
 func layerOf(c Condition) Layer {
 	l := LayerNode
 	if i := slices.Index(Names(), c.Type); i >= 0 {
@@ -143,7 +143,7 @@ func layerOf(c Condition) Layer {
 	}[c.Reason], l)
 }
 
-// causes are the layers in which the cause of what is wrong in a layer can be.
+// causes returns the layers that can cause a fault in a layer.
 func causes(l Layer) []Layer {
 	way := []Layer{LayerNetwork, LayerDNS, LayerClock, LayerTLS}
 	return map[Layer][]Layer{
@@ -155,7 +155,7 @@ func causes(l Layer) []Layer {
 	}[l]
 }
 
-// beside are the conditions of the same layer in which the cause of one can be.
+// beside returns the conditions of the same layer that can cause a fault of one.
 func beside(name string) []string {
 	credentials := []string{PrincipalCredential, KubeletCertificate, ArcConnected, CredentialValid}
 	kubelet := []string{KubeletRunning, KubeletStable}

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// tried judges an answer that only succeeds or fails; the form of the message has the error as %s.
+// tried evaluates an answer without a value; form formats its error, as its %s.
 func tried(a Answer[struct{}], owner, reason, form string, cures ...cure) Condition {
 	switch {
 	case !a.Asked:
@@ -28,7 +28,7 @@ func configurationValid(e Evidence) Condition {
 		"%s", "correct it, and check it with `aks-flex-node config validate`")
 }
 
-// stateReadable: without its records the agent can neither keep the node nor give the machine back.
+// stateReadable checks the agent's records, without which it can neither keep nor remove the node.
 func stateReadable(e Evidence) Condition {
 	return tried(e.Examined.State, OwnerMachine, "Damaged", "%s; what is below "+
 		"/var/lib/aks-flex-node was changed by another program", "restore it from a backup, or see "+
@@ -52,7 +52,7 @@ func controlGroups(e Evidence) Condition {
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
 }
 
-// refusesCgroupV1 is true from Kubernetes 1.35 on, and for a version left open, which may be any.
+// refusesCgroupV1 reports whether kubelet refuses cgroup v1: from 1.35 on, or any unset version.
 func refusesCgroupV1(e Evidence) bool {
 	if e.Kubelet.OK() && e.Kubelet.Value.Active {
 		return false
@@ -61,8 +61,8 @@ func refusesCgroupV1(e Evidence) bool {
 	return !ok || v.Major > 1 || v.Minor >= 35
 }
 
-// podFeatures notes what pods cannot ask for on this node, and fails where kubelet cannot start
-// since the ids for user namespaces do not fit (pkg/kubelet/userns).
+// podFeatures notes the features that this node cannot offer to pods. It fails if kubelet cannot
+// start since the ids for user namespaces do not fit (pkg/kubelet/userns).
 func podFeatures(e Evidence) Condition {
 	w, ids := e.Wanted, e.Examined.KubeletIDs
 	if kubernetes, ok := release.Parse(w.Kubernetes.Version); len(ids) == 2 &&
@@ -87,7 +87,7 @@ func podFeatures(e Evidence) Condition {
 		{"image volumes", "containerd", 2, 1},
 	} {
 		var major, minor int
-		n, _ := fmt.Sscanf(is[need.part], "%d.%d", &major, &minor) // "" where it is left open
+		n, _ := fmt.Sscanf(is[need.part], "%d.%d", &major, &minor) // "" if unset
 		if n == 2 && (major < need.major || major == need.major && minor < need.minor) {
 			lacks = append(lacks, fmt.Sprintf("%s need %s %d.%d, and this is %s", need.feature,
 				need.part, need.major, need.minor, is[need.part]))
@@ -99,7 +99,7 @@ func podFeatures(e Evidence) Condition {
 	return holds()
 }
 
-// idsFit reports whether a range of ids, N:M, is enough for each of so many pods.
+// idsFit reports whether a range of ids, N:M, is large enough for the given number of pods.
 func idsFit(ids string, pods int) bool {
 	const each = 1 << 16
 	var first, length int64
@@ -108,7 +108,7 @@ func idsFit(ids string, pods int) bool {
 		first%each == 0 && length%each == 0 && length >= int64(pods)*each
 }
 
-// ownersSettings notes which settings of others are laid over ours.
+// ownersSettings notes the owner's settings that override ours.
 func ownersSettings(e Evidence) Condition {
 	if found := e.Examined.OwnersSettings; len(found) > 0 {
 		return noted("OfOthers", "settings of others change the services, and are no drift: "+
@@ -133,7 +133,7 @@ func portsFree(e Evidence) Condition {
 		"find it with `ss -ltnp`, and stop it")
 }
 
-// defaultRoute: a machine whose servers are all on its own network needs none.
+// defaultRoute checks the default route. A machine that reaches all servers without one needs none.
 func defaultRoute(e Evidence) Condition {
 	if e.Examined.Routed == nil {
 		return notAsked()
@@ -152,7 +152,7 @@ func resolverConfigured(e Evidence) Condition {
 		"server, and pods will have none either", "configure one; `resolvectl status` shows them")
 }
 
-// slowSync is the time for a small file on a slow disk: containerd and kubelet wait for many.
+// slowSync is a slow disk's time for a small file: containerd and kubelet wait for many.
 const slowSync = 250 * time.Millisecond
 
 func diskResponsive(e Evidence) Condition {
@@ -166,8 +166,8 @@ func diskResponsive(e Evidence) Condition {
 		"cause, or use a faster disk")
 }
 
-// packagesInOrder: what the package manager does by itself must neither fail nor restart a runtime
-// beneath pods.
+// packagesInOrder checks that automatic runs of the package manager neither fail nor restart a
+// runtime beneath pods.
 func packagesInOrder(e Evidence) Condition {
 	switch x, m := e.Examined, e.distro().Manager; {
 	case x == nil:
@@ -187,35 +187,35 @@ func packagesInOrder(e Evidence) Condition {
 	return holds()
 }
 
-// Examined holds evidence that costs too much to be gathered each minute, but for doctor.
+// Examined holds evidence that is too expensive for each check and that only doctor gathers.
 type Examined struct {
 	host.Examination
-	// Configuration is whether that can be used, State whether the agent's records can be read.
+	// Configuration has the error of reading the configuration, State that of the agent's records.
 	Configuration, State Answer[struct{}]
-	Unprivileged         bool // the caller is not root, and cannot see what is the node's own
-	CgroupV1Allowed      bool // the owner has had kubelet accept version 1
-	// OwnersSettings are the files of others that are laid over the services' settings.
+	Unprivileged         bool // the caller is not root, and cannot see the node's own files
+	CgroupV1Allowed      bool // the owner has configured kubelet to accept version 1
+	// OwnersSettings are the owner's files that override the services' settings.
 	OwnersSettings []string
-	// Taken are ports of kubelet that another process listens on while kubelet does not run.
+	// Taken are the ports of kubelet on which another process listens while kubelet does not run.
 	Taken []int
-	// Endpoints are the servers that the configuration needs, and how they were reached.
+	// Endpoints are the servers that the configuration needs, with the results of reaching them.
 	Endpoints Answer[[]Endpoint]
 }
 
 // Endpoint is a server that the configuration needs.
 type Endpoint struct {
-	// URL has scheme, host and port alone; Purpose is why it is needed.
+	// URL has only scheme, host and port; Purpose is what the server is needed for.
 	URL     string `json:"url"`
 	Purpose string `json:"purpose"`
-	// Needed tells that this machine needs it now; another one only for a change to come.
+	// Needed is set if this machine needs it now, and not only for a future change.
 	Needed bool `json:"needed"`
-	// Cluster tells that it is the API server, which has a condition of its own.
+	// Cluster is set for the API server, which has a condition of its own.
 	Cluster bool `json:"-"`
 	kube.Reached
 	Err error `json:"-"` // why it cannot be reached, a *kube.Fault
 }
 
-// MarshalJSON writes how the server answers; clockAhead is in seconds.
+// MarshalJSON adds whether the server answers; clockAhead is in seconds.
 func (e Endpoint) MarshalJSON() ([]byte, error) {
 	type alone Endpoint
 	all := struct {

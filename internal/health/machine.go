@@ -50,7 +50,7 @@ func toolsInstalled(e Evidence) Condition {
 			"service of this machine: "+string(d.Manager.Fetch+" "+d.NFTables))
 }
 
-// The free bytes that a node needs: first for artifacts and first images, later for an update.
+// The free bytes that a node needs: first for artifacts and images, later for an update.
 const (
 	leastFree          = 2 << 30
 	leastFreeInstalled = 512 << 20
@@ -75,13 +75,13 @@ func programTrusted(e Evidence) Condition {
 	c := tried(e.Trust, OwnerMachine, "Untrusted", "%s")
 	if untrusted, ok := errors.AsType[*config.TrustError](e.Trust.Err); ok {
 		c = fails(OwnerMachine, "Untrusted", untrusted.Why())
-		c.Message += "; run `" + untrusted.Command + "`" // of our own words, with a quoted path
+		c.Message += "; run `" + untrusted.Command + "`" // our own command, with a quoted path
 		c.Remedies = []string{untrusted.Command}
 	}
 	return c
 }
 
-// runtimeOwned: two container runtimes or kubelets on one machine break each other.
+// runtimeOwned fails if there is another container runtime or kubelet: they break each other.
 func runtimeOwned(e Evidence) Condition {
 	var foreign []string
 	for _, u := range e.Machine.Units {
@@ -100,10 +100,10 @@ func directoriesFree(e Evidence) Condition {
 		"move it away or remove it")
 }
 
-// nodeAddressPresent: kubelet takes an address that the machine lacks, where it cannot be reached.
+// nodeAddressPresent fails if the machine lacks node.kubelet.nodeIP, which kubelet announces.
 func nodeAddressPresent(e Evidence) Condition {
 	if e.Wanted.Node.Kubelet.NodeIP == "" {
-		return holds() // kubelet chooses one of the machine's
+		return holds() // kubelet chooses one itself
 	}
 	if e.Machine == nil {
 		return notAsked()
@@ -118,7 +118,7 @@ func nodeAddressPresent(e Evidence) Condition {
 	return holds()
 }
 
-// present reports whether an address is one of the machine's, as the unspecified one always is.
+// present reports whether an address is one of addresses; the unspecified address always is.
 func present(text string, addresses []string) bool {
 	wanted, err := netip.ParseAddr(text)
 	if err != nil {
@@ -130,7 +130,7 @@ func present(text string, addresses []string) bool {
 	})
 }
 
-// podSubnetsFit: the families of pods and of what is configured for them must go together.
+// podSubnetsFit checks that the address families of pods and of their configuration match.
 func podSubnetsFit(e Evidence) Condition {
 	var six, four []string
 	for _, cidr := range e.Machine.PodCIDRs {
@@ -167,7 +167,7 @@ func joined(text string) string {
 	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(text)
 }
 
-// firewallOpen: behind a firewall that drops by default a Ready node's pods reach nothing.
+// firewallOpen fails if a firewall drops packets by default: pods of a Ready node reach nothing.
 func firewallOpen(e Evidence) Condition {
 	found := e.Machine.Barriers
 	switch {
@@ -193,7 +193,7 @@ func firewallOpen(e Evidence) Condition {
 		"ignore where other rules let it pass, or run: "+strings.Join(commands, "; "))
 }
 
-// kubeletWay explains what a closed port of kubelet means in this cluster.
+// kubeletWay describes the effect of a closed kubelet port in this cluster.
 func kubeletWay(m *Machine) string {
 	switch {
 	case m.Tunnel:
@@ -208,12 +208,12 @@ func kubeletWay(m *Machine) string {
 // Metadata is the result of a connection to the metadata service from a pod's network.
 type Metadata struct {
 	Guarded bool // the rules which reject it are loaded
-	Tried   bool // false where no pod has a network of its own
-	// Reached and Refused report how the connection ended; neither is a timeout.
+	Tried   bool // false if no pod has a network of its own
+	// Reached and Refused report how the connection ended; both are false after a timeout.
 	Reached, Refused bool
 }
 
-// metadataGuarded: a pod that reaches the metadata service has its machine's identity.
+// metadataGuarded fails if pods reach the metadata service, and so the machine's identity.
 func metadataGuarded(e Evidence) Condition {
 	m := e.Metadata
 	switch {
@@ -240,17 +240,17 @@ func metadataGuarded(e Evidence) Condition {
 		"refused nor answered")
 }
 
-// leastMemory leaves nothing for a pod. Of the 512 MB of a small machine, its kernel shows less.
+// leastMemory leaves no room for a pod. The kernel of a 512 MB machine reports less than 512 MB.
 const leastMemory = 450 << 20
 
-// What the documents ask for: 2 GB of memory, of which the kernel shows up to a tenth less, and
-// 25 GB of free disk before the node is there.
+// The documented requirements: 2 GB of memory, of which the kernel reports up to a tenth less, and
+// 25 GB of free disk before the node is installed.
 const (
 	advisedMemory = 2_000_000_000 / 10 * 9
 	advisedFree   = 25_000_000_000
 )
 
-const imagesDir = "/var/lib" // where images and the data of pods are
+const imagesDir = "/var/lib" // holds images and the data of pods
 
 func memorySize(e Evidence) Condition {
 	m := e.Machine
@@ -262,7 +262,7 @@ func memorySize(e Evidence) Condition {
 		"larger one", m.MemoryBytes>>20, leastMemory>>20))
 }
 
-// sizeAdvised: a smaller machine works, with few pods and small images.
+// sizeAdvised warns of a small machine, which works with few pods and small images.
 func sizeAdvised(e Evidence) Condition {
 	m := e.Machine
 	if m == nil || m.MemoryBytes == 0 {
@@ -273,7 +273,7 @@ func sizeAdvised(e Evidence) Condition {
 		less = append(less, fmt.Sprintf("%d MB of memory (advised are 2 GB)", m.MemoryBytes>>20))
 	}
 	free, known := m.Free[imagesDir]
-	if known && !m.Installed && free < advisedFree { // what a node has used is no longer free
+	if known && !m.Installed && free < advisedFree { // an installed node has used some of it
 		less = append(less, fmt.Sprintf("%d GB free below %s (advised are 25 GB)",
 			free/1_000_000_000, imagesDir))
 	}
@@ -281,20 +281,20 @@ func sizeAdvised(e Evidence) Condition {
 		strings.Join(less, " and ")+": it can be a node with few pods and small images")
 }
 
-// What systemd, containerd and kubelet themselves use, about. kubeReserved is meant for that, so
-// the larger of the two counts.
+// The approximate usage of systemd, containerd and kubelet themselves. kubeReserved is meant for
+// it, so the larger of the two counts.
 const (
 	systemMillis = 100
 	systemMemory = 256 << 20
 )
 
-// What kubelet evicts at when nothing is configured (KubeletConfiguration, evictionHard).
+// kubelet's default eviction thresholds (KubeletConfiguration, evictionHard).
 const (
 	defaultMemoryEviction = "100Mi"
 	defaultDiskEviction   = "10%"
 )
 
-// reservationsFit: kubelet exits when kubeReserved and evictionHard exceed the machine.
+// reservationsFit fails if kubeReserved and evictionHard exceed the machine: kubelet exits then.
 func reservationsFit(e Evidence) Condition {
 	m, w := e.Machine, e.Wanted
 	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
@@ -349,8 +349,8 @@ func amountOf(text string, whole int64) (float64, error) {
 	return q.AsApproximateFloat64(), nil
 }
 
-// swapLimited: with control groups of version 1 kubelet does not start with LimitedSwap, and
-// without the kernel's accounting it lets no pod use swap.
+// swapLimited fails if LimitedSwap cannot work: with cgroup v1 kubelet does not start, and without
+// the kernel's accounting no pod can use swap.
 func swapLimited(e Evidence) Condition {
 	if e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits {
 		return fails(OwnerConfiguration, "NoSwapLimits", "node.kubelet.swap is LimitedSwap, and "+
@@ -361,13 +361,13 @@ func swapLimited(e Evidence) Condition {
 	return holds()
 }
 
-// nodeObserved: what depends on the unobserved is Unknown, which makes no node unhealthy.
+// nodeObserved fails if observing failed. Conditions that depend on it are Unknown, not unhealthy.
 func nodeObserved(e Evidence) Condition {
 	return tried(e.Observed, OwnerMachine, "NotObserved", "cannot find out all of how this machine "+
 		"is: %s", "see whether `systemctl status` answers, and `dmesg` for errors of a disk")
 }
 
-// Unchecked returns the last conditions after a check that has failed: NodeObserved is False.
+// Unchecked returns the last conditions after a failed check, with NodeObserved set to False.
 func Unchecked(last []Condition, why error, at time.Time) []Condition {
 	c := fails(OwnerMachine, "CheckFailed", Clip("cannot check this node: "+oneLine(why),
 		longestMessage), "see `journalctl -u aks-flex-node-agent`")

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// nodeRegistered: only the API server's own 404 means that the Node object is missing.
+// nodeRegistered checks the Node object. Only the API server's own 404 means that it is missing.
 func nodeRegistered(e Evidence) Condition {
 	switch {
 	case e.Node.OK():
@@ -35,7 +35,7 @@ func nodeRegistered(e Evidence) Condition {
 		"`aks-flex-node drift --repair` registers it again")
 }
 
-// outdated reports whether the Node says what an earlier kubelet has said, in whole seconds.
+// outdated reports whether the Node's status is from an earlier kubelet process, in whole seconds.
 func outdated(e Evidence) bool {
 	heartbeat := kube.Ready(e.Node.Value).LastHeartbeatTime.Time
 	return e.Kubelet.OK() && e.Kubelet.Value.Active &&
@@ -48,7 +48,7 @@ func notReported() Condition {
 
 func nodeReady(e Evidence) Condition {
 	ready := kube.Ready(e.Node.Value)
-	lost := ready.Status == corev1.ConditionUnknown // the cluster has written that, not kubelet
+	lost := ready.Status == corev1.ConditionUnknown // written by the cluster, not by kubelet
 	switch {
 	case ready.Status == "":
 		return unknown("NotReported", ready.Message)
@@ -87,10 +87,10 @@ func networkNotReady(e Evidence) Condition {
 	}
 }
 
-// leaseDuration is for how long a lease lasts when it does not say itself, as kubelet's does.
+// leaseDuration is the duration of a lease that does not specify it, as kubelet's.
 const leaseDuration = 40 * time.Second
 
-// leaseRenewed: the lease tells that the kubelet that runs now is heard by the cluster now.
+// leaseRenewed checks the lease, which proves that the cluster hears from the running kubelet.
 func leaseRenewed(e Evidence) Condition {
 	const advice cure = "read `journalctl -u kubelet`, and check the network"
 	started := time.Time{}
@@ -158,7 +158,7 @@ func runsAsConfigured(e Evidence) Condition {
 		"drop-ins below kubelet.conf.d")
 }
 
-// plain is x.y.z of a version, without "v" and a vendor's suffix.
+// plain returns x.y.z of a version, without "v" and a vendor's suffix.
 func plain(version string) string {
 	version = strings.TrimPrefix(version, "v")
 	if end := strings.IndexAny(version, "-+"); end >= 0 {
@@ -178,7 +178,7 @@ func labelsApplied(e Evidence) Condition {
 		"`aks-flex-node drift --repair`")
 }
 
-// taintsApplied: a node may give itself taints when it registers, and never again.
+// taintsApplied checks the taints, which a node may only set when it registers.
 func taintsApplied(e Evidence) Condition {
 	var lacking []string
 	for _, text := range e.Wanted.Node.Taints {
@@ -197,7 +197,7 @@ func taintsApplied(e Evidence) Condition {
 		"--overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
 }
 
-// nodeOwned: two machines under one name overwrite each other's Node and take each other's pods.
+// nodeOwned fails if another machine has the name: both write the Node and take each other's pods.
 func nodeOwned(e Evidence) Condition {
 	switch {
 	case kube.NodeMissing(e.Node.Err):
@@ -221,8 +221,8 @@ func nodeOwned(e Evidence) Condition {
 }
 
 // anothers reports whether a Node describes another machine: both identifiers differ, or one does
-// and that machine is still heard of. A reinstalled system has another machineID, a disk that has
-// moved another systemUUID. What one side does not know says nothing.
+// and that machine is still alive. A reinstalled system has another machineID, a moved disk another
+// systemUUID. Identifiers that one side lacks are ignored.
 func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 	same, differ := false, false
 	for _, id := range [][2]string{{info.MachineID, m.MachineID}, {info.SystemUUID, m.SystemUUID}} {
@@ -233,7 +233,7 @@ func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 	return differ && (heard || !same)
 }
 
-const podStart = 30 * time.Second // limits the time in which kubelet begins with a pod
+const podStart = 30 * time.Second // limits the time until kubelet starts a pod
 
 func podsSynchronized(e Evidence) Condition {
 	if !e.Pods.OK() {
@@ -282,7 +282,7 @@ func bound(pod corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// podSubnetsAgree: a Node registered again may get other subnets, and its former go to another.
+// podSubnetsAgree fails if the Node got other subnets: another node may get the old ones.
 func podSubnetsAgree(e Evidence) Condition {
 	if e.Wanted.CNI.PodCIDR != "" || len(e.Machine.PodCIDRs) == 0 {
 		return holds()

@@ -19,7 +19,7 @@ func apiServerReachable(e Evidence) Condition {
 	fault, isFault := errors.AsType[*kube.Fault](e.Probe.Err)
 	switch {
 	case !e.Probe.Asked && (e.Node.OK() || kube.NodeMissing(e.Node.Err)):
-		return holds() // it has answered another question
+		return holds() // it has answered another request
 	case !e.Probe.Asked:
 		return notAsked()
 	case e.Probe.Err == nil, isFault && fault.Layer == kube.LayerAuth:
@@ -55,7 +55,7 @@ func layer(fault *kube.Fault) (owner, reason string) {
 	}
 }
 
-// credentialValid: an old token lasts for hours, so the credential is proved with one request.
+// credentialValid checks the credential with one request, as an old token lasts for hours.
 func credentialValid(e Evidence) Condition {
 	if e.Credential.OK() {
 		return holds()
@@ -108,7 +108,7 @@ func versionsCompatible(e Evidence) Condition {
 	return holds()
 }
 
-// clusterUpgradable: the next minor version of the cluster still goes with this kubelet.
+// clusterUpgradable checks that this kubelet works with the cluster's next minor version.
 func clusterUpgradable(e Evidence) Condition {
 	if !e.ServerVersion.OK() {
 		return e.ServerVersion.missing()
@@ -125,7 +125,7 @@ func clusterUpgradable(e Evidence) Condition {
 			"1.%d.z before that", kubelet, release.MaxSkew, server, v.Minor))
 }
 
-// certificateIssued: without an accepted credential kubelet's latest request tells.
+// certificateIssued checks the node's credential, or else kubelet's latest certificate request.
 func certificateIssued(e Evidence) Condition {
 	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
 		return holds()
@@ -159,7 +159,7 @@ func certificateIssued(e Evidence) Condition {
 // Works reports whether a version of kubelet works with one of the API server.
 func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }
 
-// Why Services cannot be reached, where time may cure it.
+// The reasons why Services cannot be reached that may pass with time.
 const (
 	proxyMissing = "ProxyMissing"
 	notReachable = "NotReachable"
@@ -167,7 +167,7 @@ const (
 
 const servicesGuide = "docs/how-to/prepare-a-cluster.md says what the cluster needs"
 
-// servicesReachable: a Ready Node says nothing about Services, without which pods resolve no name.
+// servicesReachable checks Services: without them pods resolve no names on a Node that is Ready.
 func servicesReachable(e Evidence) Condition {
 	if !e.Services.OK() {
 		return e.Services.missing()
@@ -197,14 +197,14 @@ func servicesReachable(e Evidence) Condition {
 	return holds()
 }
 
-// How long after it became Ready a node waits for what comes by itself: a kube-proxy that has been
-// scheduled to it has an image to pull.
+// The time that a node waits, after it became Ready, for components that start by themselves: a
+// kube-proxy that was scheduled to it first pulls its image.
 const (
 	patience      = 10 * time.Second
 	proxyPatience = 45 * time.Second
 )
 
-// Patience returns how long a node that joined waits for Services and a serving certificate.
+// Patience returns the time that a joined node waits for Services and a serving certificate.
 func Patience(e Evidence) time.Duration {
 	switch c := servicesReachable(e); {
 	case c.Status == False && c.Reason == notReachable:
@@ -223,17 +223,17 @@ func proxies(pod corev1.Pod) bool {
 	})
 }
 
-// Arc describes the machine's registration with Azure Arc, as far as its Arc agent knows.
+// Arc describes the machine's registration with Azure Arc, as known to its Arc agent.
 type Arc struct {
-	// Machine is the ARM id under which it is registered, "" when it is not; Recorded is the one
-	// that the node was enrolled as.
+	// Machine is the ARM id of its registration, "" if it has none; Recorded is the id under which the
+	// node was enrolled.
 	Machine, Recorded string
-	Agent             string // the agent's own word for its connection
+	Agent             string // the agent's term for its connection
 	Refused           bool   // Azure no longer gives the machine's identity a token
 	Lost              bool   // only a new enrolment helps
 }
 
-// arcConnected: an Arc machine that Azure forgets gets no tokens; its identity can lose roles.
+// arcConnected checks that Azure still accepts the Arc machine, and that it still has its roles.
 func arcConnected(e Evidence) Condition {
 	if e.Wanted.Azure.AuthMode() != config.AuthArc {
 		return holds()
@@ -273,7 +273,7 @@ func (e Evidence) endpoints() []Endpoint {
 	})
 }
 
-// broken are the servers that are needed now and whose way is broken in one of these layers.
+// broken fails if a server needed now cannot be reached because of a fault in one of the layers.
 func (e Evidence) broken(
 	in func(Endpoint, kube.Layer) bool, owner, reason string, advice cure,
 ) Condition {
@@ -314,7 +314,7 @@ func endpointsTrusted(e Evidence) Condition {
 			"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)")
 }
 
-// pathMTU: where larger packets are dropped on the way, connections are made and then hang.
+// pathMTU checks the path MTU: if larger packets are dropped, connections open and then hang.
 func pathMTU(e Evidence) Condition {
 	for _, p := range e.endpoints() {
 		if p.SmallOnly {
@@ -327,10 +327,10 @@ func pathMTU(e Evidence) Condition {
 	return holds()
 }
 
-// maxAhead is the max difference of two clocks. Entra ID and certificates forgive five minutes.
+// maxAhead is the max difference of two clocks. Entra ID and certificates tolerate five minutes.
 const maxAhead = time.Minute
 
-// clockAccurate compares the clocks of servers. Where they differ, this machine's is not wrong.
+// clockAccurate compares the clock with servers'. If those differ, this machine's is not wrong.
 func clockAccurate(e Evidence) Condition {
 	var differ []string
 	dated := 0

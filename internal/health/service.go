@@ -37,10 +37,10 @@ func containerdRunning(e Evidence) Condition {
 	return holds()
 }
 
-// Hangs reports whether the runtime runs and does not answer. A busy machine may lose a question.
+// Hangs reports whether the runtime runs but does not answer. A busy machine may miss one request.
 func (e Evidence) Hangs() bool { return e.Unanswered > 1 }
 
-// failedPlugin quotes why containerd has no CRI plugin, where its log still tells.
+// failedPlugin quotes the reason why containerd has no CRI plugin, if its log still has it.
 func failedPlugin(log []string) string {
 	for _, line := range slices.Backward(log) {
 		if strings.Contains(line, "failed to load plugin") && strings.Contains(line, "cri") {
@@ -65,12 +65,12 @@ func kubeletRunning(e Evidence) Condition {
 		"kubelet does not run"+lastWords(s.Log), "read `journalctl -u kubelet`")
 }
 
-const maxFactor = 30 // bounds the settling time of a kubelet that has often been restarted
+const maxFactor = 30 // bounds the settling time of a kubelet with many restarts
 
 func (w Wanted) settling() time.Duration { return cmp.Or(w.Settling, 10*time.Second) }
 
-// kubeletStable: a kubelet that crashes again and again posts Ready each time. The time for which
-// it must run grows with every restart by systemd, so that it is not healthy in between.
+// kubeletStable fails for a kubelet that crashes repeatedly, though it posts Ready each time. The
+// min time of its process grows with every restart, so that it is not healthy in between.
 func kubeletStable(e Evidence) Condition {
 	s := e.Kubelet.Value
 	running := s.Active && s.PID != 0
@@ -116,7 +116,7 @@ func kubeletHealthy(e Evidence) Condition {
 		"read `journalctl -u kubelet`, and restart it with `systemctl restart kubelet`")
 }
 
-// servingCertificate: a kubelet that waits for one answers no logs and no exec.
+// servingCertificate fails while kubelet waits for its certificate: logs and exec do not work.
 func servingCertificate(e Evidence) Condition {
 	switch {
 	case !e.Wanted.Node.Kubelet.ServerTLSBootstrap:
@@ -134,20 +134,20 @@ func servingCertificate(e Evidence) Condition {
 }
 
 type symptom struct {
-	text          string // what is in the line
+	text          string // a part of the line
 	reason, owner string
 	message       string
 	remedy        cure
-	registering   bool // kubelet runs on, and only its Node is not registered
+	registering   bool // kubelet keeps running, but its Node is not registered
 }
 
-// symptoms of kubelet, the most decisive first.
+// symptoms returns the known symptoms of kubelet, the most decisive first.
 func symptoms() []symptom {
 	const own, configured, cluster = OwnerMachine, OwnerConfiguration, OwnerCluster
 	return []symptom{
 		{"unknown flag", "UnknownFlag", own, "kubelet does not know one of its flags",
 			"check KUBELET_EXTRA_ARGS in /etc/default/kubelet", false},
-		// Every kubelet warns of cgroup v1; this is the line of one that refuses it.
+		// Every kubelet warns of cgroup v1; only one that refuses it logs this line.
 		{"to not run on a host using cgroup v1", "CgroupV1", own,
 			"kubelet refuses this machine's cgroup v1",
 			"boot with cgroup v2, or allow it by failCgroupV1: false in a drop-in below " +
@@ -199,10 +199,10 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 
 const longestLine = 240 // limits the quoted part of a line of a log, in bytes
 
-// klogError begins an error in kubelet's log: severity, date, time, thread, place in the source.
+// klogError matches the start of an error in kubelet's log: severity, date, time, thread, line.
 var klogError = regexp.MustCompile(`^[EF][0-9]{4} [0-9:.]+ +[0-9]+ [^ ]+\] `)
 
-// lastWords quotes the last error of a log, or else its last line.
+// lastWords quotes the last error in a log, or else its last line.
 func lastWords(log []string) string {
 	if len(log) == 0 {
 		return ""

@@ -14,49 +14,49 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// Upkeep is evidence of what wears out or changes under a node, gathered with each check.
+// Upkeep holds evidence of parts that wear out or change under a node, gathered with each check.
 type Upkeep struct {
 	host.Upkeep
 	Swaps     []string // the swap areas in use on a machine that is a node
-	HostNames []string // the machine's, now and after a boot, where kubelet goes by them
-	// CA holds the cluster's certificates in PEM, "" when they are not known.
+	HostNames []string // the machine's current and static names, if kubelet uses them
+	// CA holds the cluster's certificates in PEM, "" if unknown.
 	CA string
 	// Client is kubelet's client certificate, Principal the service principal's credential.
 	Client, Principal Answer[Validity]
-	// Registries are why registries have given kubelet nothing for the node's identity lately.
+	// Registries are the reasons why registries have recently refused the node's identity.
 	Registries []string
 	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *Polls
 }
 
-// Validity is from when to when a certificate is valid.
+// Validity is the period in which a certificate is valid.
 type Validity struct{ From, To time.Time }
 
 // Polls describes the polls of the provider.
 type Polls struct {
-	// First is when it was asked for the first time, Answered when it has answered last.
+	// First is the time of the first poll, Answered that of the last answer.
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
 	Next     time.Time `json:"next"`
 	Answered time.Time `json:"answered,omitzero"`
-	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
+	// Result is unchanged, offered, deleted or failed; Error is the error of a failed poll.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
-	// Kept is DeletionWaits or RefusedByPolicy where a deletion does not count, else "".
+	// Kept is DeletionWaits or RefusedByPolicy if a deletion has no effect, else "".
 	Kept string `json:"kept,omitempty"`
 	// Second is SecondRefused or SecondSeen; "" without another machine.
 	Second   string `json:"second,omitempty"`
-	Failures int    `json:"failures,omitempty"` // counts the polls in a row that have failed
-	// Received and Applied are the configVersions that the machine has and that it runs on.
+	Failures int    `json:"failures,omitempty"` // counts the consecutive failed polls
+	// Received and Applied are the configVersions that the machine has received and that it runs.
 	Received string `json:"received,omitempty"`
 	Applied  string `json:"applied,omitempty"`
-	// Signed is when the installation has signed what the machine has, Certified is until when its
-	// root key certifies the key that has: a node goes on after that.
+	// Signed is the time at which the installation signed the configuration of the machine, Certified
+	// the time until which its root key certifies the signing key: a node keeps running after that.
 	Signed    time.Time `json:"signed,omitzero"`
 	Certified time.Time `json:"certified,omitzero"`
 }
 
-// lacking judges a list of what is missing or wrong, which the form of the message has as %s.
+// lacking fails if found is not empty; form formats the list, as its %s.
 func lacking(found []string, reason, form string, cures ...cure) Condition {
 	what := fmt.Sprintf(form, strings.Join(found, ", "))
 	return when(len(found) > 0, OwnerMachine, reason, what, cures...)
@@ -68,7 +68,7 @@ func fileSystemsWritable(e Evidence) Condition {
 		"check it with fsck, and mount it again")
 }
 
-const maxInodes = 94 // the part of the inodes that may be in use, in percent: kubelet evicts at 95
+const maxInodes = 94 // max percentage of used inodes: kubelet evicts at 95
 
 func inodesFree(e Evidence) Condition {
 	var full []string
@@ -89,7 +89,7 @@ func swapOff(e Evidence) Condition {
 		"%s", "turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
 }
 
-// registriesAllow: an image of a registry that refuses the node's identity is not pulled.
+// registriesAllow fails if a registry refuses the node's identity: its images are not pulled.
 func registriesAllow(e Evidence) Condition {
 	c := lacking(e.Upkeep.Registries, "PullRefused", "images cannot be pulled: %s",
 		"wait some minutes after a new role assignment; kubelet tries again by itself")
@@ -104,7 +104,7 @@ func rebootNotPending(e Evidence) Condition {
 		"waits for a reboot ("+e.distro().Reboot+")", "drain the node, and run `reboot`")
 }
 
-// hostNameStable: a kubelet that is not given its Node's name takes the machine's at each start.
+// hostNameStable checks the host name, which a kubelet without a node name takes at each start.
 func hostNameStable(e Evidence) Condition {
 	wanted := e.Wanted.Agent.NodeName
 	if wanted == "localhost" || strings.HasPrefix(wanted, "localhost.") {
@@ -123,9 +123,9 @@ func hostNameStable(e Evidence) Condition {
 	return holds()
 }
 
-const settled = 10 * time.Minute // the time that a time service may take after a boot
+const settled = 10 * time.Minute // the time that synchronisation may take after a boot
 
-// timeSynchronized: a clock that nothing corrects drifts until certificates and tokens are refused.
+// timeSynchronized fails if nothing corrects the clock: it drifts until certificates are refused.
 func timeSynchronized(e Evidence) Condition {
 	if e.Upkeep.Clock == nil {
 		return notAsked()
@@ -169,8 +169,8 @@ func clusterCAValid(e Evidence) Condition {
 		ended+"; ask the cluster's operator for a configuration with the present one")
 }
 
-// renewal describes how a certificate is kept valid: margin returns how long before its end its
-// successor must exist, given the length of its life; the texts complete the message.
+// renewal describes how a certificate is kept valid: margin returns how long before the end of its
+// life its successor must exist, given the length of its life; the texts complete the message.
 type renewal struct {
 	what, owner     string
 	margin          func(life time.Duration) time.Duration
@@ -206,7 +206,7 @@ func within(left time.Duration) string {
 	return fmt.Sprintf("in %d hours", int(left/time.Hour))
 }
 
-// kubeletCertificate: kubelet asks for the next one when 10 to 30 % of the time is left.
+// kubeletCertificate checks the certificate, which kubelet renews with 10 to 30 % of its life left.
 func kubeletCertificate(e Evidence) Condition {
 	return renewal{
 		what: "kubelet's client certificate", owner: OwnerCluster,
@@ -219,10 +219,10 @@ func kubeletCertificate(e Evidence) Condition {
 	}.judge(e, e.Upkeep.Client)
 }
 
-// soon is the time before its end in which an operator has to renew a credential.
+// soon is the time before expiry within which an operator must renew a credential.
 const soon = 14 * 24 * time.Hour
 
-// principalCredential: only its owner renews it, and knows when a secret ends.
+// principalCredential warns of an expiring credential, which only its owner can renew.
 func principalCredential(e Evidence) Condition {
 	const renew cure = "have a new one made, add it to the application in Entra ID, and put it there"
 	what := "the secret of the service principal (azure.servicePrincipal.secretExpires)"
@@ -238,13 +238,13 @@ func principalCredential(e Evidence) Condition {
 	}.judge(e, e.Upkeep.Principal)
 }
 
-// What the provider says of another machine with the key of this one, or that wants to be its node.
+// The provider's answers about another machine with the same key or for the same node.
 const (
-	SecondRefused = "refused" // this machine is, since the other one is the node
+	SecondRefused = "refused" // this machine is refused, as the other one is the node
 	SecondSeen    = "seen"    // the other one is refused
 )
 
-// onlyMachine: a disk that was copied has the machine's key too.
+// onlyMachine fails if another machine uses this node's key, as after a disk was copied.
 func onlyMachine(e Evidence) Condition {
 	p := e.Upkeep.Polls
 	if p != nil && p.Second == SecondRefused {
@@ -260,11 +260,11 @@ func onlyMachine(e Evidence) Condition {
 
 const secondMachine = "SecondMachine"
 
-// unanswered is for how long the provider may not answer, though it was asked more than once: polls
-// that fail are five minutes apart, or as long as an hour where the owner says so.
+// unanswered is the time for which the provider may not answer, over more than one poll: failed
+// polls are five minutes apart, or up to an hour if the owner configures that.
 const unanswered = 15 * time.Minute
 
-// providerAnswers: a node whose provider does not answer goes on, and receives no change.
+// providerAnswers fails if the provider is silent: the node keeps running, but receives no change.
 func providerAnswers(e Evidence) Condition {
 	p := e.Upkeep.Polls
 	if !e.Wanted.ContinuousMonitoring || p == nil {
@@ -277,10 +277,10 @@ func providerAnswers(e Evidence) Condition {
 		p.Error, "see `aks-flex-node endpoints`, and ask its operator")
 }
 
-// notVulnerable: no release is known to let a container break out.
+// notVulnerable fails for releases that are known to let a container break out.
 func notVulnerable(e Evidence) Condition { return said(e, "Vulnerable", e.Wanted.Flaw) }
 
-// versionsSupported: each release branch still gets fixes.
+// versionsSupported fails for release branches that no longer get fixes.
 func versionsSupported(e Evidence) Condition {
 	return said(e, "EndOfSupport", func(name, version string) string {
 		if day := release.SupportEnded(name, version, e.Today); day != "" {

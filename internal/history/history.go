@@ -1,5 +1,5 @@
-// Package history is what a machine has been: the generations that were proved, those that were
-// rejected, and what differs between two of them. It reads generations and writes nothing.
+// Package history describes a machine's past: the generations that were proved, those that were
+// rejected, and the differences between two of them. It reads generations and writes nothing.
 package history
 
 import (
@@ -16,29 +16,29 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// How many generations and rejections are kept. Artifacts are kept of the applied and previous one.
+// The max numbers of generations and rejections. Only the applied and previous ones keep artifacts.
 const (
 	maxGenerations = 5
 	maxRejections  = 10
 )
 
-// Proved is a generation that was proved healthy, once.
+// Proved records a generation that was proved healthy.
 type Proved struct {
 	Generation string    `json:"generation"`
-	At         time.Time `json:"at,omitzero"` // when
-	// Resource is the one that the machine ran on when it left this generation; zero until then.
+	At         time.Time `json:"at,omitzero"` // the time of the proof
+	// Resource is the one that the machine ran when it left this generation; zero until then.
 	Resource config.Resource `json:"resource,omitzero"`
 }
 
-// List is the applied generation, which is the last one, and those that were applied before.
+// List holds the applied generation, which is last, and those applied before.
 type List []Proved
 
-// Last returns when a generation was proved last.
+// Last returns the entry of a generation.
 func (list List) Last(id string) (Proved, bool) {
 	return first(list, func(p Proved) bool { return p.Generation == id })
 }
 
-// Next is the history once a generation is proved, after one with a resource. Each is in it once.
+// Next returns the history after a change from a generation, which ran a resource, to a proved one.
 func (list List) Next(from, to string, ran config.Resource, at time.Time) List {
 	if len(list) > 0 && list[len(list)-1].Generation == to {
 		return list
@@ -64,27 +64,27 @@ func (list List) IDs() []string {
 	return ids
 }
 
-// Rejection is a generation that failed. Only a change or a person has it tried again.
+// Rejection is a failed generation. It is retried only if it changes or a person asks.
 type Rejection struct {
 	Generation string `json:"generation"`
-	// Received is the digest of the document that it came from.
+	// Received is the digest of its document.
 	Received string    `json:"received"`
 	Reason   string    `json:"reason"`
 	At       time.Time `json:"at"`
 	// Log holds the last lines of the unit that failed.
 	Log []string `json:"log,omitempty"`
-	// Past reports that another document has been wanted since. It is not tried again all the same.
+	// Past is set if another document has been wanted since. It is still not retried.
 	Past   bool `json:"past,omitempty"`
-	ByHand bool `json:"byHand,omitempty"` // it has not failed: a person went back from it
-	// Origin and Resource are where it came from, Kubernetes is the version that it had.
+	ByHand bool `json:"byHand,omitempty"` // it has not failed: a person rolled it back
+	// Origin and Resource are its origin, Kubernetes is its version.
 	Origin     generation.Origin `json:"origin,omitzero"`
 	Resource   config.Resource   `json:"resource,omitzero"`
 	Kubernetes string            `json:"kubernetes,omitempty"`
-	// Facts are those of the machine that the generation was rendered for.
+	// Facts are the facts of the machine for which the generation was rendered.
 	Facts node.Facts `json:"facts,omitzero"`
 }
 
-// Rejections are those that are kept, the oldest first.
+// Rejections are the stored rejections, oldest first.
 type Rejections []Rejection
 
 // Of returns the rejection of a document.
@@ -111,42 +111,42 @@ func first[T any](list []T, is func(T) bool) (found T, ok bool) {
 	return found, false
 }
 
-// With returns the rejections that are kept once there is another one.
+// With returns the rejections to store after another one.
 func (list Rejections) With(r Rejection) Rejections {
 	next := append(list.Without(r.Received), r)
 	return next[max(0, len(next)-maxRejections):]
 }
 
-// Outdated reports whether Want changes something.
+// Outdated reports whether Want would change something.
 func (list Rejections) Outdated(received string) bool {
 	return slices.ContainsFunc(list, func(r Rejection) bool {
 		return r.Past == (r.Received == received)
 	})
 }
 
-// Want notes which document is wanted now: rejections of others are past.
+// Want records the wanted document: rejections of others are past.
 func (list Rejections) Want(received string) {
 	for i, r := range list {
 		list[i].Past = r.Received != received
 	}
 }
 
-// What a generation is to the machine.
+// The states of a generation on the machine.
 const (
-	StateApplied  = "applied"  // proved healthy, and the machine is this one
-	StatePrevious = "previous" // proved before that; with its artifacts
-	StateKept     = "kept"     // proved before; its artifacts may have to be fetched again
-	StateRejected = "rejected" // not tried again until the content changes or a person asks
+	StateApplied  = "applied"  // proved healthy, and in force
+	StatePrevious = "previous" // proved before that; its artifacts are kept
+	StateKept     = "kept"     // proved earlier; its artifacts may have to be fetched again
+	StateRejected = "rejected" // not retried until the content changes or a person asks
 	StateChanging = "changing" // being applied
 	StateReceived = "received" // not tried yet
 )
 
-// Past is one line of the history of a machine.
+// Past is one entry of a machine's history.
 type Past struct {
-	// Generation is "" for what is not rendered yet.
+	// Generation is "" for a document that was not rendered yet.
 	Generation string     `json:"generation,omitempty"`
 	At         *time.Time `json:"at,omitempty"`
-	// Origin tells where the configuration came from, Resource and Version from which flexNodeConfig.
+	// Origin is the source of the configuration, Resource and Version its flexNodeConfig.
 	Origin   string `json:"origin,omitempty"`
 	Resource string `json:"resource,omitempty"`
 	Version  string `json:"configVersion,omitempty"`
@@ -157,24 +157,24 @@ type Past struct {
 	Reason     string `json:"reason,omitempty"`
 }
 
-// Memory holds all that a machine remembers of itself.
+// Memory holds everything that a machine has recorded about itself.
 type Memory struct {
 	Generations generation.Reader
 	Proved      List
 	Rejected    Rejections
-	// Applied and Previous are generations; "" without one.
+	// Applied and Previous are generations; "" for none.
 	Applied, Previous string
 	Transition        *transition.Transition
-	// Received is the resource that a provider has delivered last, with the digest of its document,
-	// and Runs the one that the machine runs on; zero for none.
+	// Received is the resource last delivered by a provider, Digest that of its document, and Runs the
+	// resource that the machine runs; zero for none.
 	Received, Runs config.Resource
 	Digest         string
-	Waits          string // why the former is not applied yet; "" when that is not known
+	Waits          string // why Received is not applied yet; "" if unknown
 }
 
-// Past lists the generations of a machine, the newest first, and what it has received and is not.
+// Past lists the generations of a machine, the newest first, and a received but unapplied one.
 func (m Memory) Past() []Past {
-	past := append(m.pending(), m.kept()...) // before those that were rejected in the same second
+	past := append(m.pending(), m.kept()...) // before those rejected in the same second
 	for _, r := range m.Rejected {
 		past = append(past, Past{
 			Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
@@ -186,7 +186,7 @@ func (m Memory) Past() []Past {
 	return past
 }
 
-// when orders the history: what is not over yet is the newest.
+// when returns the time to sort by: unfinished entries are the newest.
 func (p Past) when() time.Time {
 	switch {
 	case p.At != nil:
@@ -215,7 +215,7 @@ func (m Memory) pending() []Past {
 		State: StateReceived, Reason: firstLine(m.Waits)}}
 }
 
-// kept are the generations that are on this machine and were proved healthy.
+// kept returns the generations on this machine that were proved healthy.
 func (m Memory) kept() []Past {
 	ids := m.Proved.IDs()
 	for _, id := range []string{m.Previous, m.Applied} {
@@ -252,7 +252,7 @@ func (p *Past) describe(g *generation.Generation) {
 	p.Origin, p.Agent, p.Kubernetes = g.Origin.Kind, g.Origin.Agent, g.Config.Kubernetes.Version
 }
 
-// Find returns the kept generation of a name: applied, previous, live, or an id's first letters.
+// Find returns a kept generation by name: applied, previous, live, or the start of its id.
 func Find(ctx context.Context, all generation.Reader, name string) (*generation.Generation, error) {
 	pointers := []generation.Pointer{generation.Live, generation.Applied, generation.Previous}
 	if p := generation.Pointer(name); slices.Contains(pointers, p) {
@@ -282,12 +282,12 @@ func Find(ctx context.Context, all generation.Reader, name string) (*generation.
 type Comparison struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Config are the settings that differ, Changes what a change from one to the other would do.
+	// Config are the differing settings, Changes the changes from one to the other.
 	Config  []config.Difference `json:"config"`
 	Changes []state.Line        `json:"changes"`
 }
 
-// Compare returns what differs between two generations, as each is bound on this machine now.
+// Compare returns the differences between two generations, each bound on this machine now.
 func Compare(
 	before, after *generation.Generation, bind func(*generation.Generation) node.Bindings,
 ) (Comparison, error) {

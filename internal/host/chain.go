@@ -28,7 +28,7 @@ func (l linux) findChains(ctx context.Context, prefix string) ([]string, error) 
 	return found, nil
 }
 
-// savedTable is a table as iptables-save prints it; its rules are without "-A".
+// savedTable is a table in the output of iptables-save; its rules are without "-A".
 type savedTable struct {
 	name          string
 	chains, rules []string
@@ -68,7 +68,7 @@ func matchingChains(rules, prefix string) []string {
 	return found
 }
 
-// saveRules returns the rules as iptables-save prints them; none where the tool is missing.
+// saveRules returns the output of iptables-save; "" if the tool is missing.
 func (l linux) saveRules(ctx context.Context, family string) (string, error) {
 	out, err := l.run(ctx, "", family+"-save")
 	if errors.Is(err, fs.ErrNotExist) || err != nil && strings.Contains(family, "6") {
@@ -102,8 +102,8 @@ func (l linux) clearChains(ctx context.Context, prefix string, found []string) e
 	return errors.Join(errs...)
 }
 
-// removal is the input of iptables-restore --noflush that removes the chains in gone ("table
-// chain") and what jumps to them.
+// removal returns the input for iptables-restore --noflush that removes the chains in gone ("table
+// chain") and the rules that jump to them.
 func removal(rules string, gone map[string]bool) string {
 	var b strings.Builder
 	for _, t := range parseRules(rules) {
@@ -128,7 +128,7 @@ func removal(rules string, gone map[string]bool) string {
 	return b.String()
 }
 
-// target is the chain that a rule jumps to. It comes last: a comment before it may hold anything.
+// target returns the chain that a rule jumps to. It is the last jump: a comment may hold anything.
 func target(rule string) string {
 	i := strings.LastIndex(" "+rule, " -j ")
 	if i < 0 {
@@ -140,18 +140,18 @@ func target(rule string) string {
 
 const ownNetwork = "aks-flex-node" // the name of our network in the rules of the CNI plugins
 
-// networkName finds the network that a rule of a CNI plugin belongs to; its comment says
-// `name: "podman" id: "..."` (containernetworking/plugins, pkg/utils).
+// networkName matches the network that a rule of a CNI plugin belongs to. Its comment is `name:
+// "podman" id: "..."` (containernetworking/plugins, pkg/utils).
 var networkName = regexp.MustCompile(`name: \\?"([^"\\]+)\\?"`)
 
-// firewallChains are those of the firewall plugin, which our network does not use.
+// firewallChains are the chains of the firewall plugin, which our network does not use.
 var firewallChains = []string{
 	"CNI-FORWARD", "CNI-ADMIN", "CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2",
 }
 
-// foreignChains are the chains of one table that other CNI networks of this machine use, such as
-// podman's: those whose rules, or the rules that jump to them, name another network, and the shared
-// ones that are connected with those.
+// foreignChains returns the chains of one table that other CNI networks of this machine, such as
+// podman's, use. Those are chains whose rules, or the rules that jump to them, name another
+// network, and the shared chains that are connected with them.
 func foreignChains(rules []string) map[string]bool {
 	named := map[string]string{}
 	links := map[string][]string{}

@@ -18,24 +18,24 @@ import (
 
 var errJob = errors.New("the job failed")
 
-// DBus is systemd over its private socket, which works for root without a message bus. The
-// connection is made at the first call, and again when it was lost: systemd drops it when it
-// re-executes itself, which an update of its package does. Every call ends within a bounded time.
+// DBus talks to systemd over its private socket, which works for root without a message bus. It
+// connects at the first call, and again after losing the connection: systemd drops it when it
+// re-executes itself, as on an update of its package. Every call ends within a bounded time.
 type DBus struct {
-	// JobTimeout limits a job, CallTimeout any other call; 0 is two minutes, and 30 seconds.
+	// JobTimeout limits a job, CallTimeout any other call; 0 is two minutes and 30 seconds.
 	JobTimeout, CallTimeout time.Duration
-	// PollInterval is the time between two looks at the unit while a job runs; 0 is three seconds.
+	// PollInterval is the interval at which a unit is polled while a job runs; 0 is three seconds.
 	PollInterval time.Duration
 
 	dial   func(ctx context.Context) (dbusConn, error)
-	uptime func() (time.Duration, error) // returns the clock that systemd stamps units with
+	uptime func() (time.Duration, error) // returns the clock of systemd's time stamps
 
 	mu   sync.Mutex
 	conn dbusConn
 	stop context.CancelFunc
 }
 
-// dbusConn has the methods of *dbus.Conn that are used.
+// dbusConn has the methods of *dbus.Conn that DBus uses.
 type dbusConn interface {
 	Close()
 	Connected() bool
@@ -60,7 +60,7 @@ type dbusConn interface {
 		[]dbus.UnitStatus, error)
 }
 
-// connect returns the connection, a new one when the last was lost. ctx bounds the dialling.
+// connect returns the connection, or a new one if that was lost. ctx bounds the dialling.
 func (s *DBus) connect(ctx context.Context) (dbusConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *DBus) close() {
 	}
 }
 
-// call makes a call that may be made twice: again on a new connection when one is lost under it.
+// call makes an idempotent call: it repeats it on a new connection if the first is lost meanwhile.
 func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.CallTimeout, 30*time.Second))
 	defer cancel()
@@ -131,7 +131,7 @@ func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
 		if path, _ := unit["FragmentPath"].(string); path == "" || !strings.HasSuffix(name, ".service") {
 			return nil
 		}
-		// All three hundred properties of a service would take systemd milliseconds.
+		// Reading all three hundred properties of a service would cost systemd milliseconds.
 		for _, number := range []string{"MainPID", "NRestarts"} {
 			p, err := conn.GetServicePropertyContext(ctx, name, number)
 			if err != nil {
@@ -153,8 +153,8 @@ func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
 }
 
 // UnitStatusOf returns the state of a unit by its properties on the bus. now and up are one moment
-// by the wall clock and by CLOCK_MONOTONIC. The wall time that systemd stamps is by the clock of
-// then, which may have been stepped since.
+// by the wall clock and by CLOCK_MONOTONIC. It does not use systemd's wall-clock time stamps, as
+// the clock may have been stepped since.
 func UnitStatusOf(unit map[string]any, now time.Time, up time.Duration) UnitStatus {
 	text := func(key string) string { s, _ := unit[key].(string); return s }
 	number := func(key string) int { n, _ := unit[key].(uint32); return int(n) }
@@ -175,7 +175,7 @@ func UnitStatusOf(unit map[string]any, now time.Time, up time.Duration) UnitStat
 	return is
 }
 
-// uptime returns CLOCK_MONOTONIC, which does not count the time that a machine is suspended.
+// uptime returns CLOCK_MONOTONIC, which excludes the time in suspend.
 func uptime() (time.Duration, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -184,7 +184,7 @@ func uptime() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Fragments makes one call for all units, as most of them are not installed.
+// Fragments makes one call for all units, as most are not installed.
 func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string, error) {
 	files := make(map[string]string)
 	err := s.call(ctx, func(ctx context.Context, conn dbusConn) error {
@@ -195,7 +195,7 @@ func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string
 		if len(list) != len(names) { // systemd leaves out invalid names
 			return fmt.Errorf("systemd tells of %d units of %s", len(list), names)
 		}
-		for i, u := range list { // in the order of the names; one that is an alias has another
+		for i, u := range list { // in the order of names; an alias has another name
 			if u.LoadState == "not-found" {
 				continue
 			}
@@ -212,12 +212,12 @@ func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string
 	return files, err
 }
 
-// startJob starts a job of systemd; its result comes in the channel.
+// startJob starts a job of systemd, which sends its result to the channel.
 type startJob func(
 	conn dbusConn, ctx context.Context, name, mode string, result chan<- string,
 ) (int, error)
 
-// jobs are the verbs that start a job, and how a unit is when its job is done.
+// jobs holds the verbs that start a job, and how a unit looks when its job is done.
 var jobs = map[Verb]struct {
 	start startJob
 	done  func(UnitStatus) bool
@@ -233,8 +233,8 @@ func isRunning(is UnitStatus) bool {
 	return slices.Contains([]string{"active", "reloading", "refreshing"}, is.Active)
 }
 
-// job starts a job and returns when it is done. Its end is announced on the connection; as that may
-// be lost, the unit is asked for too: once no job is left for it, its state tells the result.
+// job starts a job and waits until it is done. Its end is announced on the connection; as that may
+// be lost, the unit is polled too: once it has no job left, its state is the result.
 func (s *DBus) job(
 	ctx context.Context, name string, start startJob, done func(UnitStatus) bool,
 ) error {
@@ -269,7 +269,7 @@ func (s *DBus) job(
 		is, err := s.Unit(within, name)
 		if err != nil || is.Job {
 			silent = 0
-			continue // systemd may be starting again, or is at it
+			continue // systemd may be starting it again
 		}
 		if silent++; silent < 2 {
 			continue // the announcement may be on its way
@@ -281,7 +281,7 @@ func (s *DBus) job(
 	}
 }
 
-// Do makes systemd see what has changed of unit files, as systemctl does.
+// Do also makes systemd read changed unit files, as systemctl does.
 func (s *DBus) Do(ctx context.Context, verb Verb, name string) error {
 	if kind, ok := jobs[verb]; ok {
 		return s.job(ctx, name, kind.start, kind.done)

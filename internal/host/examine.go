@@ -16,32 +16,32 @@ import (
 
 // Examination holds the facts gathered only when something is wrong. Unknown ones are zero.
 type Examination struct {
-	// MissingModules are those of the kernel modules asked for that it neither has nor can load.
+	// MissingModules are the requested kernel modules that are neither loaded nor loadable.
 	MissingModules []string
-	// CgroupVersion is 1 or 2; MissingControllers are those that kubelet needs and does not have.
+	// CgroupVersion is 1 or 2; MissingControllers are the controllers that kubelet needs and lacks.
 	CgroupVersion      int
 	MissingControllers []string
 	// MissingCPU are features of the processor without which Kubernetes' images do not run.
 	MissingCPU []string
 	// Kernel is the kernel's release.
 	Kernel string
-	// KubeletIDs are the ranges that the user kubelet has in /etc/subuid and in /etc/subgid, where
-	// that user and getsubids are there: then kubelet takes no other ids for user namespaces.
+	// KubeletIDs are the ranges of the user kubelet in /etc/subuid and in /etc/subgid, if that user
+	// and getsubids exist: then kubelet takes no other ids for user namespaces.
 	KubeletIDs []string
 	Listening  []int // the TCP ports of this machine that a process listens on
 	// Routed reports whether there is a default route, and Resolvers are the name servers that the
-	// node asks; nil when that is not known.
+	// node asks; nil if unknown.
 	Routed    *bool
 	Resolvers []string
-	// Sync is the median time until a small file is on the disk; 0 when that is not known.
+	// Sync is the median time to write a small file to the disk; 0 if unknown.
 	Sync time.Duration
-	// Unfinished are packages that dpkg has not finished with; Held those of ours that are on hold;
-	// Upgradable those of container runtimes and kubelet, of the distribution or of others, that
-	// are not.
+	// Unfinished are the packages that dpkg has not finished with, Held our packages that are on hold.
+	// Upgradable are the packages of container runtimes and kubelet, of any origin, that are not on
+	// hold.
 	Unfinished, Held, Upgradable []string
 }
 
-// Examine finds out what takes a while. It writes only below dir, into a file without a name.
+// Examine runs the slow examinations. It writes only below dir, into a file without a name.
 func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
 	x := Examination{
 		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
@@ -54,7 +54,7 @@ func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
 	return x
 }
 
-// missingModules are neither loaded, nor in the kernel, nor listed below /lib/modules.
+// missingModules returns the modules that are neither loaded, nor built in, nor in /lib/modules.
 func (h *Host) missingModules(wanted []string) []string {
 	dir := path.Join("/lib/modules", h.text("/proc/sys/kernel/osrelease"))
 	loadable, err := h.ReadFile(path.Join(dir, "modules.dep"))
@@ -73,7 +73,7 @@ func (h *Host) missingModules(wanted []string) []string {
 	})
 }
 
-// cgroups tells the version of the control groups, and which controllers kubelet will miss.
+// cgroups returns the version of the control groups, and the controllers that kubelet lacks.
 func (h *Host) cgroups() (version int, missing []string) {
 	has, err := h.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	if err != nil {
@@ -85,14 +85,14 @@ func (h *Host) cgroups() (version int, missing []string) {
 	return 2, without(strings.Fields(string(has)), "cpu", "cpuset", "memory", "pids")
 }
 
-// swapLimits reports whether control groups have memory.swap.max (Linux, admin-guide/cgroup-v2),
-// which is in each but the root: systemd has made system.slice.
+// swapLimits reports whether control groups have memory.swap.max (Linux, admin-guide/cgroup-v2).
+// Each but the root has it; systemd always makes system.slice.
 func (h *Host) swapLimits() bool { return h.exists("/sys/fs/cgroup/system.slice/memory.swap.max") }
 
-// missingCPU are the features of x86-64-v2 that a processor lacks. On arm64 every processor that
-// runs the supported systems will do.
+// missingCPU returns the features of x86-64-v2 that the processor lacks. On arm64 every processor
+// that runs the supported systems suffices.
 func (h *Host) missingCPU() []string {
-	rows, _ := h.rows("/proc/cpuinfo") // what cannot be read is not known
+	rows, _ := h.rows("/proc/cpuinfo") // empty if unreadable
 	for _, row := range rows {
 		if len(row) > 1 && row[0] == "flags" {
 			return without(row, "cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")
@@ -117,12 +117,12 @@ func (h *Host) kubeletIDs() []string {
 	return ids
 }
 
-// without are those of the wanted that a list does not have.
+// without returns the wanted strings that are not in list.
 func without(list []string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(s string) bool { return slices.Contains(list, s) })
 }
 
-// listening returns the TCP ports that a process listens on (proc_net_tcp, state 0A).
+// listening returns the TCP ports that processes listen on (proc_net_tcp, state 0A).
 func (h *Host) listening() []int {
 	var ports []int
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -141,7 +141,7 @@ func (h *Host) listening() []int {
 	return slices.Compact(ports)
 }
 
-// resolvers are the name servers of a resolv.conf(5), nil when it cannot be read.
+// resolvers returns the name servers in a resolv.conf(5); nil if it cannot be read.
 func (h *Host) resolvers(file string) []string {
 	rows, err := h.rows(file)
 	if file == "" || err != nil {
@@ -159,8 +159,8 @@ func (h *Host) resolvers(file string) []string {
 // syncLimit limits the wait for a disk: one that has failed may never answer.
 const syncLimit = 10 * time.Second
 
-// syncTime returns the median time until 4 KiB are on the disk below a directory, or below the
-// nearest existing one above it, or syncLimit if it takes longer; 0 when that is not known.
+// syncTime returns the median time to write 4 KiB to the disk below dir or its nearest existing
+// parent, at most syncLimit; 0 if unknown.
 func (h *Host) syncTime(dir string) time.Duration {
 	return upTo(syncLimit, func() time.Duration {
 		at := h.path(dir)
@@ -173,8 +173,8 @@ func (h *Host) syncTime(dir string) time.Duration {
 	})
 }
 
-// upTo returns the result of measure, or limit when that takes longer. The kernel ends no write
-// that hangs, so that measure may go on, and even keep the process from ending after its output.
+// upTo returns the result of measure, or limit if that takes longer. The kernel cannot cancel a
+// hanging write: measure may go on, and even keep the process from exiting.
 func upTo(limit time.Duration, measure func() time.Duration) time.Duration {
 	took := make(chan time.Duration, 1)
 	go func() { took <- measure() }()
@@ -207,26 +207,26 @@ func syncTime(dir string) time.Duration {
 	return took[len(took)/2]
 }
 
-// Upkeep holds the parts of a running machine that wear out or change, and cost next to nothing to
-// read. Unknown ones have the zero value.
+// Upkeep holds the parts of a running machine that wear out or change and that are cheap to read.
+// Unknown ones have the zero value.
 type Upkeep struct {
-	// InodesUsed is the part of the inodes in use, in percent, by directory; ReadOnly are the
-	// directories whose file system cannot be written.
+	// InodesUsed is the percentage of inodes in use, by directory; ReadOnly are the directories on a
+	// read-only file system.
 	InodesUsed     map[string]int
 	ReadOnly       []string
 	RebootRequired bool   // an update of the system waits for a reboot
-	Clock          *Clock // nil when it is not known
+	Clock          *Clock // nil if unknown
 }
 
 // Clock describes the synchronisation of the machine's clock.
 type Clock struct {
-	Synchronized bool          // as the kernel has been told (adjtimex(2), STA_UNSYNC)
-	Container    bool          // the clock is that of another machine, whose affair it is
+	Synchronized bool          // as a service has set it (adjtimex(2), STA_UNSYNC)
+	Container    bool          // the clock is the host's, and not kept here
 	Uptime       time.Duration // of the machine
 	Keepers      []string      // the time services that run, if the clock is not synchronised
 }
 
-// Upkeep tells how the machine keeps, and how the file systems of directories do.
+// Upkeep examines the machine and the file systems of the given directories.
 func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 	u := Upkeep{InodesUsed: make(map[string]int), Clock: h.clock(ctx)}
 	for _, dir := range dirs {
@@ -247,7 +247,7 @@ func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 
 func (h *Host) clock(ctx context.Context) *Clock {
 	if h.exists("/run/systemd/container") {
-		return &Clock{Container: true} // which may not even be allowed to ask
+		return &Clock{Container: true} // a container may not even be allowed to ask
 	}
 	synchronized, err := h.Kernel.ClockSynchronized()
 	var up unix.Sysinfo_t

@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Query says which places and units Facts asks for.
+// Query selects the places and units that Facts examines.
 type Query struct {
 	CNIConfDir  string   // where network configurations are
 	Filesystems []string // directories whose free space is wanted
@@ -42,8 +42,8 @@ type Facts struct {
 	NvidiaRuntime string
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
-	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs,
-	// else /etc/resolv.conf; "" when there is neither. Resolvers are its name servers.
+	// ResolvConf is the resolver configuration with real servers: systemd-resolved's if it runs, else
+	// /etc/resolv.conf; "" if neither exists. Resolvers are its name servers.
 	ResolvConf string
 	Resolvers  []string
 	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
@@ -55,12 +55,12 @@ type Facts struct {
 	CNIConfigs         []string
 	IPTables, NFTables bool             // whether these programs are installed
 	Free               map[string]int64 // the free space in bytes below each directory asked for
-	Units              []InstalledUnit  // those of the units asked for that are installed
+	Units              []InstalledUnit  // the installed ones of Query.Units
 	NoIPv6             bool             // a new network interface has no address of IPv6
 	Addresses          []string         // the IP addresses of all network interfaces
 	// Advertised are the interfaces whose IPv6 default route is lost once the kernel forwards.
 	Advertised []string
-	// Firewalls are those that stop packets of a node. FirewallErr is why that is not known.
+	// Firewalls are the firewalls that stop packets of a node, FirewallErr the error of finding them.
 	Firewalls   []Firewall
 	FirewallErr error
 	// CPUs is the amount of processor, in thousandths of one; MemoryBytes the physical memory, and
@@ -70,10 +70,10 @@ type Facts struct {
 	HugePages              map[int64]int64 // the bytes in huge pages, by the bytes of one
 }
 
-// InstalledUnit is a unit with its file.
+// InstalledUnit is a unit and the path of its file.
 type InstalledUnit struct{ Name, Path string }
 
-// Facts finds out about the machine. It changes nothing.
+// Facts reads the facts about the machine. It changes nothing.
 func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	f := Facts{UID: os.Geteuid(), Arch: runtime.GOARCH, Free: make(map[string]int64)}
 	if h.Root != "" {
@@ -132,7 +132,7 @@ func (h *Host) network(_ context.Context, q Query, f *Facts) error {
 	return err
 }
 
-// cpus returns the processors online now, as kubelet counts them; else those of this process.
+// cpus counts the processors that are online, as kubelet does; else those of this process.
 func (h *Host) cpus() (int, error) {
 	text, err := h.ReadFile("/sys/devices/system/cpu/online")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +180,7 @@ func (h *Host) sizes(_ context.Context, q Query, f *Facts) error {
 	return h.hugePages(f)
 }
 
-// hugePages finds out how much memory is in huge pages (the kernel's admin-guide/mm/hugetlbpage).
+// hugePages reads how much memory is in huge pages (the kernel's admin-guide/mm/hugetlbpage).
 func (h *Host) hugePages(f *Facts) error {
 	const dir = "/sys/kernel/mm/hugepages"
 	sizes, err := h.List(dir)
@@ -236,7 +236,7 @@ func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
 	return nil
 }
 
-// CNIConfigs lists the network configurations in a directory, in the order of a runtime.
+// CNIConfigs lists the network configurations in a directory, in the order of a container runtime.
 func (h *Host) CNIConfigs(dir string) ([]string, error) {
 	names, err := h.List(dir)
 	if except(err, fs.ErrNotExist) != nil {
@@ -247,9 +247,9 @@ func (h *Host) CNIConfigs(dir string) ([]string, error) {
 	}), nil
 }
 
-// Flags of a route (linux/route.h, linux/ipv6_route.h): it is up, it rejects, it is there by
-// default, and the kernel has learned it from a router's advertisement. Routes of systemd-networkd
-// and NetworkManager, which listen themselves, have not the last one.
+// Flags of a route (linux/route.h, linux/ipv6_route.h): it is up, it rejects, it is a default
+// route, and the kernel learned it from a router advertisement. Routes of systemd-networkd and
+// NetworkManager, which listen themselves, lack the last one.
 const rtfUp, rtfReject, rtfDefault, rtfAddrConf = 0x1, 0x200, 0x10000, 0x40000
 
 // isDefault6 reports whether a row of /proc/net/ipv6_route is a default route with certain flags.
@@ -262,8 +262,8 @@ func isDefault6(row []string, all, none uint64) bool {
 	return err == nil && flags&all == all && flags&none == 0
 }
 
-// routed reports whether there is a default route of either family; nil when that is not known. The
-// kernel itself keeps a default route of IPv6 that rejects everything.
+// routed reports whether there is a default route of either family; nil if unknown. The kernel
+// itself keeps a default route of IPv6 that rejects everything.
 func (h *Host) routed() *bool {
 	four, err := h.rows("/proc/net/route")
 	six, err6 := h.rows("/proc/net/ipv6_route")
@@ -283,7 +283,7 @@ func (h *Host) routed() *bool {
 // gives up when it forwards (accept_ra is 1; Linux, networking/ip-sysctl).
 func (h *Host) advertised() ([]string, error) {
 	rows, err := h.rows("/proc/net/ipv6_route")
-	if except(err, fs.ErrNotExist) != nil { // that of a kernel without IPv6
+	if except(err, fs.ErrNotExist) != nil { // a kernel without IPv6
 		return nil, fmt.Errorf("cannot read the routes of IPv6: %w", err)
 	}
 	var found []string

@@ -142,7 +142,7 @@ func (h *Host) Keep(ctx context.Context, from state.Resource) (kept string, err 
 	}
 }
 
-// contentOf opens a file of the machine, whatever digest is asked for: what is written is checked.
+// contentOf opens a file of the machine for any digest: the written content is verified.
 func (h *Host) contentOf(file state.File) contents {
 	return func(string) (io.ReadCloser, error) { return h.Open(file.Path) }
 }

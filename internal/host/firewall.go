@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Firewall is a firewall of the machine's owner that stops what no rule accepts. Its name says what
-// its rules are changed with:
+// Firewall is a firewall of the machine's owner that stops packets that no rule accepts. Its name
+// identifies its backend:
 //
 //	ufw
 //	firewalld ZONE              the zone of interfaces that have none
@@ -20,14 +20,14 @@ import (
 //	iptables-nft CHAIN          and ip6tables-nft
 type Firewall struct {
 	Name string
-	Hook string // names the hook of the rules: input, forward or output; "" is all of them
+	Hook string // the hook of the rules: input, forward or output; "" is all of them
 }
 
-// backend is one sort of firewall.
+// backend is one kind of firewall.
 type backend interface {
-	// observe reports whether it has a rule that lets this pass, and if not, whether it stops it.
+	// observe reports whether a rule accepts the packets of r, and if not, whether they are dropped.
 	observe(r rule) (open, drops bool, err error)
-	// opening are the commands that let it pass, closing those that take away our rule alone.
+	// opening returns the commands that add our rule, closing those that remove it and nothing else.
 	opening(r rule) [][]string
 	closing(r rule) ([][]string, error)
 }
@@ -49,8 +49,8 @@ func (h *Host) backend(name string) (backend, error) {
 
 const ourComment = "aks-flex-node" // in the comment of every rule of ours
 
-// rule describes the packets that are let pass: "in tcp 10250,30000-32767", "in from cni0",
-// "forward to cni0", "forward translated" (by a Service).
+// rule describes accepted packets: "in tcp 10250,30000-32767", "in from cni0", "forward to cni0",
+// "forward translated" (by a Service).
 type rule struct{ text, way, how, what string }
 
 func parseRule(text string) rule {
@@ -69,7 +69,7 @@ func (r rule) comment() string {
 
 func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
 
-// ports are those of a rule, with the sign between the ends of a range that a program wants.
+// ports returns the ports of a rule, with the given separator between the ends of a range.
 func (r rule) ports(through string) string { return strings.ReplaceAll(r.what, "-", through) }
 
 // Firewalls finds the firewalls of this machine that stop packets of a node. It runs no program.
@@ -99,7 +99,7 @@ func (h *Host) Firewalls() ([]Firewall, error) {
 	return found, nil
 }
 
-// OpeningCommands are the commands that make an opening, for people to run.
+// OpeningCommands returns the commands that make an opening, for people to run.
 func (h *Host) OpeningCommands(o state.Opening) []string {
 	b, err := h.backend(o.Firewall)
 	if err != nil {
@@ -175,7 +175,7 @@ func (h *Host) observeOpening(key state.Key) (state.Resource, error) {
 	return state.Opening{Firewall: firewall, Rule: text, Open: open, Off: off}, nil
 }
 
-// setOpening adds or removes a rule by the firewall's own program; only one of ours is removed.
+// setOpening adds or removes a rule with the firewall's own program. It removes only our rules.
 func (h *Host) setOpening(ctx context.Context, to state.Opening) error {
 	b, err := h.backend(to.Firewall)
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// firewalld is the firewall of that name. After each reload it has what its zones' files say.
+// firewalld is the firewall of that name. Each reload applies the files of its zones.
 type firewalld struct {
 	host *Host
 	zone string
 }
 
 const (
-	firewalldTable = "firewalld" // where firewalld keeps its rules (FirewallBackend=nftables)
+	firewalldTable = "firewalld" // the table that firewalld uses (FirewallBackend=nftables)
 	firewalldDir   = "/etc/firewalld"
-	trustedZone    = "trusted" // lets everything pass (firewalld.zones(5))
+	trustedZone    = "trusted" // accepts all packets (firewalld.zones(5))
 )
 
 func (h *Host) defaultZone() string {
@@ -38,7 +38,7 @@ func (f firewalld) observe(r rule) (open, drops bool, err error) {
 	return is.lets(r), running, err
 }
 
-// firewalldZone holds the elements of a zone's file that ours may be among.
+// firewalldZone holds the elements of a zone's file in which our rules may appear.
 type firewalldZone struct {
 	Ports      []firewalldPort      `xml:"port"`
 	Interfaces []firewalldInterface `xml:"interface"`
@@ -53,7 +53,7 @@ type firewalldInterface struct {
 	Name string `xml:"name,attr"`
 }
 
-// firewalldZone reads the zone of a name; one that has no file is empty.
+// firewalldZone reads the zone called name; one without a file is empty.
 func (h *Host) firewalldZone(name string) (zone firewalldZone, err error) {
 	for _, dir := range []string{firewalldDir, "/usr/lib/firewalld"} {
 		data, err := h.ReadFile(path.Join(dir, "zones", name+".xml"))
@@ -71,7 +71,7 @@ func (h *Host) firewalldZone(name string) (zone firewalldZone, err error) {
 	return zone, nil
 }
 
-// lets reports whether the zone lets a rule's packets pass, be it by a wider range of ports.
+// lets reports whether the zone accepts a rule's packets, perhaps through a wider range of ports.
 func (z firewalldZone) lets(r rule) bool {
 	first, last, ok := ends(r.what)
 	return z.has(r) || slices.ContainsFunc(z.Ports, func(p firewalldPort) bool {
@@ -85,7 +85,7 @@ func (z firewalldZone) has(r rule) bool {
 		!r.isPort() && slices.Contains(z.Interfaces, firewalldInterface{r.what})
 }
 
-// ends are those of a range of ports or processors, as 30000-32767; one is a range too.
+// ends returns the ends of a range of ports or processors, as 30000-32767; a number is a range too.
 func ends(s string) (first, last uint64, ok bool) {
 	from, to, isRange := strings.Cut(s, "-")
 	if !isRange {
@@ -101,7 +101,7 @@ func (f firewalld) running() (bool, error) {
 	return chain.Name != "", err
 }
 
-// setting is the zone that a rule is in, and the option of firewall-cmd without its verb.
+// setting returns the zone of a rule, and the option of firewall-cmd without its verb.
 func (f firewalld) setting(r rule) (zone, option string) {
 	if r.isPort() {
 		return f.zone, "port=" + r.what + "/" + r.how
@@ -109,8 +109,8 @@ func (f firewalld) setting(r rule) (zone, option string) {
 	return trustedZone, "interface=" + r.what
 }
 
-// opening changes the file first: what is in it counts as open, and is taken away at the end, also
-// after a run that ended between the two.
+// opening changes the file first: a rule in the file counts as open and is removed at the end, even
+// if a run ended between the two commands.
 func (f firewalld) opening(r rule) [][]string {
 	zone, option := f.setting(r)
 	zone, option = "--zone="+zone, "--add-"+option
@@ -119,7 +119,7 @@ func (f firewalld) opening(r rule) [][]string {
 	}
 }
 
-// closing changes the file last, likewise. It takes nothing out of a wider range, the owner's.
+// closing changes the file last, for the same reason. It leaves a wider range of the owner's.
 func (f firewalld) closing(r rule) ([][]string, error) {
 	zone, option := f.setting(r)
 	is, err := f.host.firewalldZone(zone)

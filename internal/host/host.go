@@ -1,6 +1,6 @@
-// Package host is a real machine: it observes one resource and sets one resource. It is the only
-// package that speaks to systemd and runs programs. It has no policy; package apply decides what is
-// set, in which order, and what must be on disk before.
+// Package host accesses the real machine: it observes one resource and sets one resource. It is the
+// only package that speaks to systemd and runs programs. It has no policy; package apply decides
+// which changes are made, in which order, and what must be on disk before.
 package host
 
 import (
@@ -21,20 +21,20 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Host is one machine. All paths are taken below Root, which is "" on a real one.
+// Host is one machine. All paths are relative to Root, which is "" on a real one.
 type Host struct {
 	Root     string
 	Systemd  Systemd
 	Kernel   Kernel
-	Programs Programs // runs other people's programs; nil runs them on this machine
-	// Touch is called before every call that changes something, and done when that call returns; an
-	// error stops there. Tests kill a run with it.
+	Programs Programs // runs programs of the machine; nil runs them here
+	// Touch is called before every change, and done when the change has returned; an error prevents
+	// the change. Tests use it to kill a run.
 	Touch func(what string) (done func(), err error)
-	// SecretDir is where secrets for programs are while they run: in memory, and root's alone.
-	// PackageDir is where packages are that are to be installed, as NAME_VERSION_ARCH.deb.
+	// SecretDir holds the secrets of running programs: in memory, readable only by root. PackageDir
+	// holds the packages to install, as NAME_VERSION_ARCH.deb.
 	SecretDir, PackageDir string
-	Beat                  func() // called while work that takes long goes on; nil is not called
-	// PackageWait bounds the wait for others who install or remove packages; 0 is 5 minutes.
+	Beat                  func() // called during long work; may be nil
+	// PackageWait bounds the wait for other package managers; 0 is 5 minutes.
 	PackageWait time.Duration
 	Log         *slog.Logger
 
@@ -61,10 +61,10 @@ func (h *Host) beat() {
 // Close ends the connection to systemd.
 func (h *Host) Close() { h.Systemd.Close() }
 
-// path is where a path of the machine is for this process.
+// path returns the path of a file of the machine as this process sees it.
 func (h *Host) path(p string) string { return filepath.Join("/", h.Root, p) }
 
-// Touched is called before a change on this machine, also by others, as in the store.
+// Touched is called before each change to this machine, also by other packages such as the store's.
 func (h *Host) Touched(what string) (done func(), err error) {
 	h.beat()
 	if h.Touch == nil {
@@ -73,7 +73,7 @@ func (h *Host) Touched(what string) (done func(), err error) {
 	return h.Touch(what)
 }
 
-// change makes one change. What it is stands in its error, after "cannot".
+// change makes one change. Its error is "cannot" and the description.
 func (h *Host) change(what string, do func() error) error {
 	done, err := h.Touched(what)
 	if err != nil {
@@ -86,7 +86,7 @@ func (h *Host) change(what string, do func() error) error {
 	return nil
 }
 
-// except returns an error unless it is one of those that do not count.
+// except returns err unless it is one of others.
 func except(err error, others ...error) error {
 	if slices.ContainsFunc(others, func(e error) bool { return errors.Is(err, e) }) {
 		return nil
@@ -104,7 +104,7 @@ func (h *Host) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// Observe returns what is at key. It changes nothing.
+// Observe returns the resource at key. It changes nothing.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
 	kind, name, _ := strings.Cut(string(key), ":")
 	switch kind {
@@ -133,7 +133,7 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	}
 }
 
-// Set makes the thing be c.To. A file's content that is not in c.To is read by its digest.
+// Set changes a thing to c.To. A file's content that is not in c.To is read by its digest.
 func (h *Host) Set(ctx context.Context, c state.Change, content contents) error {
 	switch to := c.To.(type) {
 	case state.Absent:
@@ -170,8 +170,8 @@ func (h *Host) Reload(ctx context.Context) error {
 	return h.change("reload systemd", func() error { return h.Systemd.Reload(ctx) })
 }
 
-// Flush returns when every directory entry that Set has changed is on disk. Directories that cannot
-// be synced are left to the next Flush.
+// Flush syncs every directory entry that Set has changed to disk. Directories that cannot be synced
+// are left to the next Flush.
 func (h *Host) Flush() error {
 	h.flushing.Lock()
 	defer h.flushing.Unlock()
@@ -198,7 +198,7 @@ func (h *Host) changed(dir string) {
 	h.unsynced[dir] = true
 }
 
-// exists reports whether something is at a path, or where a link there leads.
+// exists reports whether a path exists, following links.
 func (h *Host) exists(path string) bool {
 	_, err := os.Stat(h.path(path))
 	return err == nil
@@ -214,7 +214,7 @@ func (h *Host) text(paths ...string) string {
 	return ""
 }
 
-// settings are the lines "key=value" of the first file that is there, without quotes.
+// settings returns the lines "key=value" of the first file that exists, without quotes.
 func (h *Host) settings(paths ...string) map[string]string {
 	list := make(map[string]string)
 	for line := range strings.Lines(h.text(paths...)) {

@@ -17,7 +17,7 @@ func (h *Host) iptablesChain(tool, name string) iptablesChain {
 	return iptablesChain{nftChain{h, family, "filter", name}, tool}
 }
 
-// iptablesOf reports whether an nf_tables chain is one of iptables, and by what it is changed.
+// iptablesOf reports whether a chain of nf_tables belongs to iptables, and returns its tool.
 func iptablesOf(f Filter) (tool string, ok bool) {
 	return f.Family + "tables-nft", f.Family != "inet" && f.Table == "filter" &&
 		f.Name == strings.ToUpper(f.Hook)

@@ -21,43 +21,43 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Kernel accesses what is no plain file below the root: modules, swap, what running programs leave
-// behind, and the firewall's chains.
+// Kernel accesses the state outside of plain files: modules, swap, leftovers of programs, and the
+// chains of the firewall.
 type Kernel interface {
 	LoadModule(ctx context.Context, name string) error
 	UnloadModule(name string) error
 	SwapOff(name string) error
 	SwapOn(name string, priority int) error
-	// Find lists what there is of a residue, sorted; Clear removes what is in found.
+	// Find lists the leftovers that a residue describes, sorted; Clear removes those in found.
 	Find(ctx context.Context, r state.Residue) ([]string, error)
 	Clear(ctx context.Context, r state.Residue, found []string) error
 	// Filters lists the base chains that filter packets.
 	Filters() ([]Filter, error)
-	// Rules counts the rules of an nftables table, such as "inet kube-proxy"; 0 without it.
+	// Rules counts the rules of an nftables table, such as "inet kube-proxy"; 0 if it does not exist.
 	Rules(table string) (int, error)
-	// LoadTable replaces a table by that of its file.
+	// LoadTable replaces a table with the one in its file.
 	LoadTable(ctx context.Context, to state.Table) error
-	// DialFrom connects to a TCP port from a network namespace, and ends the connection.
+	// DialFrom connects to a TCP port from a network namespace, and closes the connection.
 	DialFrom(ctx context.Context, namespace string, to netip.AddrPort) error
-	// ClockSynchronized reports whether a service has told the kernel that its clock is right.
+	// ClockSynchronized reports whether a service has marked the kernel's clock as synchronised.
 	ClockSynchronized() (bool, error)
 }
 
 type linux struct{ beat func() }
 
-// run runs a program of the machine, which reads input.
+// run runs a program of the machine with the given standard input.
 func (l linux) run(ctx context.Context, input string, argv ...string) ([]byte, error) {
 	run := (*User)(nil).program(strings.NewReader(input))
 	return bounded(ctx, toolLimit, l.beat, run, argv)
 }
 
-// ErrNoPod reports that no pod has a network of its own here.
+// ErrNoPod reports that no pod on this machine has a network of its own.
 var ErrNoPod = errors.New("no pod with a network of its own runs on this machine")
 
-// podNetworks matches the network namespaces that containerd makes for pods.
+// podNetworks matches the network namespaces that containerd creates for pods.
 const podNetworks = "/run/netns/cni-*"
 
-// DialFromPod connects from a pod's network and ends the connection. The error may be ErrNoPod.
+// DialFromPod connects from a pod's network and closes the connection, or returns ErrNoPod.
 func (h *Host) DialFromPod(ctx context.Context, to netip.AddrPort) error {
 	found, err := filepath.Glob(h.path(podNetworks))
 	if err != nil || len(found) == 0 {
@@ -76,7 +76,7 @@ func (linux) DialFrom(ctx context.Context, namespace string, to netip.AddrPort) 
 }
 
 // dialFrom moves the calling thread to a network namespace and connects to an address. A Dialer
-// makes the socket in the thread that calls it, as there is one address only and no name.
+// creates the socket in the calling thread, since there is only one address and no name.
 func dialFrom(ctx context.Context, namespace string, to netip.AddrPort) error {
 	ns, err := os.Open(namespace)
 	if err != nil {
@@ -93,8 +93,8 @@ func dialFrom(ctx context.Context, namespace string, to netip.AddrPort) error {
 	return conn.Close()
 }
 
-// sysctlPath is the file of a kernel parameter. In names, dots separate; an interface's own dots
-// are written as slashes (sysctl(8)).
+// sysctlPath returns the file of a kernel parameter. In names, dots separate; an interface's own
+// dots are written as slashes (sysctl(8)).
 func sysctlPath(name string) string {
 	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
@@ -107,7 +107,7 @@ func (h *Host) observeSysctl(name string) (state.Resource, error) {
 	return state.Sysctl{Name: name, Value: strings.Join(strings.Fields(string(data)), " ")}, nil
 }
 
-// setSysctl sets a kernel parameter. One that was not there before has gone with its module.
+// setSysctl sets a kernel parameter. One without an old value has disappeared with its module.
 func (h *Host) setSysctl(to state.Sysctl) error {
 	if to.Value == "" {
 		return nil
@@ -134,11 +134,11 @@ func (h *Host) observeModule(name string) (state.Resource, error) {
 	return state.Module{Name: name, Loaded: loaded}, nil
 }
 
-// builtin reports whether a module that /sys/module lacks, having no parameters, is in the kernel.
+// builtin reports whether a module without parameters, which /sys/module omits, is built in.
 func (h *Host) builtin(name string) bool {
 	switch name {
 	case "overlay":
-		data, _ := h.ReadFile("/proc/filesystems") // what cannot be read is not there
+		data, _ := h.ReadFile("/proc/filesystems") // unreadable means absent
 		return strings.Contains(string(data), "\toverlay\n")
 	case "br_netfilter":
 		return h.exists(sysctlPath("net.bridge.bridge-nf-call-iptables"))
@@ -170,7 +170,7 @@ func (linux) UnloadModule(name string) error { return unix.DeleteModule(name, un
 
 func (h *Host) swaps() ([]state.SwapArea, error) {
 	rows, err := h.rows("/proc/swaps")
-	if except(err, fs.ErrNotExist) != nil { // that of a kernel without swap
+	if except(err, fs.ErrNotExist) != nil { // a kernel without swap
 		return nil, fmt.Errorf("cannot read the swap areas: %w", err)
 	}
 	var list []state.SwapArea
@@ -190,7 +190,7 @@ func (h *Host) swaps() ([]state.SwapArea, error) {
 
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
 
-// setSwap turns on the areas that are wanted, or all off where none is.
+// setSwap turns on the given areas; without any it turns all swap off.
 func (h *Host) setSwap(to state.Swap) error {
 	list, err := h.swaps()
 	if err != nil {
@@ -217,7 +217,7 @@ func (h *Host) setSwap(to state.Swap) error {
 
 func (linux) SwapOff(name string) error { return swapCall(unix.SYS_SWAPOFF, name, 0) }
 
-// SwapOn leaves negative priorities to the kernel, which gives them itself.
+// SwapOn leaves negative priorities to the kernel, which assigns them itself.
 func (linux) SwapOn(name string, priority int) error {
 	const prefer = 0x8000
 	flags := 0

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Holder is the process that has a lock.
+// Holder describes the process that holds a lock.
 type Holder struct {
 	PID   int       `json:"pid"`
 	Verb  string    `json:"verb"`
 	Since time.Time `json:"since"`
 }
 
-// LockedError reports that another command is at work on this machine.
+// LockedError reports that another command is running on this machine.
 type LockedError struct{ Holder Holder }
 
 func (e *LockedError) Error() string {
@@ -27,8 +27,8 @@ func (e *LockedError) Error() string {
 		e.Holder.Verb, e.Holder.PID, e.Holder.Since.Format(time.TimeOnly))
 }
 
-// Acquire takes a lock below dir, which it makes if it is not there, so that no two verbs run at
-// once. The file names its holder. The lock goes when it is closed, or the process ends.
+// Acquire takes the lock called name in dir, which it creates if needed, so that no two verbs run
+// at once. The file names its holder. The lock ends when the file is closed or the process ends.
 func Acquire(dir, name string, holder Holder) (*os.File, error) {
 	path := filepath.Join(dir, name)
 	for deadline := time.Now().Add(lockEnding); ; time.Sleep(20 * time.Millisecond) {
@@ -52,8 +52,8 @@ func Acquire(dir, name string, holder Holder) (*os.File, error) {
 
 const lockEnding = time.Second // limits the time that a killed process may hold the lock
 
-// tryLock takes the lock if it is free. It returns no file when its holder has just removed it:
-// then another file is to be tried.
+// tryLock takes the lock if it is free. It returns a nil file if the holder has just removed the
+// file; the caller then tries again.
 func tryLock(dir, path string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, err)
@@ -71,7 +71,7 @@ func tryLock(dir, path string) (*os.File, error) {
 	defer file.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		locked := &LockedError{}
-		_ = json.NewDecoder(file).Decode(&locked.Holder) // one that is just being written has no name
+		_ = json.NewDecoder(file).Decode(&locked.Holder) // no name yet while the holder writes it
 		return nil, locked
 	}
 	if err != nil {

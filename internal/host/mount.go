@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/remove"
 )
 
-// MountError is a mount that is not ours below a directory that is to be removed.
+// MountError reports a foreign mount below a directory that is to be removed.
 type MountError struct{ Dir, Point, Source string }
 
 func (e *MountError) Error() string {
@@ -43,8 +43,8 @@ func (h *Host) purge(path string, expected []string) error {
 	return err
 }
 
-// empty removes all but lost+found in a directory, by the rules of purge. The path may be the
-// owner's link to it, and the directory a mount point if mounted says so: both remain.
+// empty removes everything but lost+found from a directory, by the rules of purge. The path may be
+// the owner's link to the directory and, if mounted is set, a mount point: both remain.
 func (h *Host) empty(path string, expected []string, mounted bool) error {
 	root, err := h.resolve(path)
 	if err != nil {
@@ -61,8 +61,8 @@ func (h *Host) empty(path string, expected []string, mounted bool) error {
 	return remove.Contents(dir, h.Touched, lostAndFound)
 }
 
-// unmountBelow unmounts what is mounted at the expected places below root, the place of path for
-// this process. Root itself may be a mount point if mounted says so, and is left.
+// unmountBelow unmounts the mounts at the expected places below root, the path as this process sees
+// it. Any other mount is a MountError. If mounted is set, root may be a mount point and stays one.
 func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) error {
 	list, err := mountinfo.GetMounts(nil)
 	if err != nil {
@@ -89,7 +89,7 @@ func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) 
 	return nil
 }
 
-// unmount takes a mount away; one that is busy is detached and goes when its last user does.
+// unmount removes a mount; a busy one is detached and ends with its last user.
 func (h *Host) unmount(m *mountinfo.Info) error {
 	return h.change("unmount "+m.Mountpoint, func() error {
 		err := unix.Unmount(m.Mountpoint, unmountFlags(m.FSType))
@@ -101,7 +101,7 @@ func (h *Host) unmount(m *mountinfo.Info) error {
 }
 
 // unmountFlags returns the flags of umount2(2) for a type of file system. One that a server or
-// process serves is only detached: the kernel would ask who does not answer until it does.
+// process serves is only detached: the kernel would wait for a server that does not answer.
 func unmountFlags(filesystem string) int {
 	served := []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "afs", "9p", "fuse"}
 	if strings.HasPrefix(filesystem, "fuse.") || slices.Contains(served, filesystem) {
@@ -145,8 +145,8 @@ func (linux) findMounts(_ context.Context, prefix string) ([]string, error) {
 	return append(found, matches...), err
 }
 
-// clearMounts unmounts what is mounted at the given places and removes the empty files that they
-// were mounted on. A network namespace with a process in it is not ours.
+// clearMounts unmounts the given mount points and removes the empty files at them. A network
+// namespace that has a process is not ours and stays.
 func (linux) clearMounts(_ context.Context, _ string, points []string) error {
 	var errs []error
 	lived, err := inhabited()
@@ -169,8 +169,8 @@ func (linux) clearMounts(_ context.Context, _ string, points []string) error {
 	return errors.Join(errs...)
 }
 
-// inhabited are the network namespaces that processes live in, by inode. Those of our pods are
-// empty when their mounts are removed: their processes have ended before.
+// inhabited returns the network namespaces that processes live in, by inode. Those of our pods have
+// no process left when their mounts are removed.
 func inhabited() (map[uint64]bool, error) {
 	paths, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/ns/net")
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Filter is a base chain of nf_tables through which packets to, from or across this machine go. The
-// rules of iptables are in such chains too, but for those of its legacy variant.
+// Filter is a base chain of nf_tables that filters packets to, from or across this machine. The
+// rules of iptables are in such chains too, except with its legacy variant.
 type Filter struct {
 	// Family is ip, ip6 or inet; Hook is input, forward or output.
 	Family, Table, Name, Hook string
-	Drops                     bool // the chain stops what no rule of it accepts
+	Drops                     bool // the chain stops packets that no rule of it accepts
 	Rules                     []FilterRule
 }
 
-// FilterRule is a rule of a chain, which may accept what it matches.
+// FilterRule is one rule of a chain. Accepts is set if it may accept the packets that it matches.
 type FilterRule struct {
 	Comment string
 	Accepts bool
@@ -58,7 +58,7 @@ func (linux) Filters() ([]Filter, error) {
 	return list, err
 }
 
-// tableFamilies are nf_tables' by their names in nft(8), filterFamilies those that filter IP.
+// tableFamilies maps the families of nf_tables to their names in nft(8); filterFamilies filter IP.
 var (
 	tableFamilies = map[nftables.TableFamily]string{
 		nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
@@ -70,7 +70,7 @@ var (
 	}
 )
 
-// hooks are the places in the way of a packet where a machine filters, by their names in nft(8).
+// hooks maps the hooks at which a machine filters packets to their names in nft(8).
 var hooks = map[nftables.ChainHook]string{
 	*nftables.ChainHookInput: "input", *nftables.ChainHookForward: "forward",
 	*nftables.ChainHookOutput: "output",
@@ -92,7 +92,7 @@ func (c chainRules) filter() Filter {
 		rule, stops = readRule(r)
 		f.Rules = append(f.Rules, rule)
 	}
-	// The last rule may stop all that is left.
+	// The last rule may stop every remaining packet.
 	f.Drops = stops || c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
 	return f
 }
@@ -118,7 +118,7 @@ func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error
 
 const answerLimit = 10 * time.Second // bounds the wait for all answers of the kernel to one reading
 
-// withNFT calls a function with a client of nf_tables that has one socket for all calls.
+// withNFT calls use with a client of nf_tables that keeps one socket for all calls.
 func withNFT(use func(*nftables.Conn) error) error {
 	limit := nftables.WithSockOptions(func(c *netlink.Conn) error {
 		return c.SetReadDeadline(time.Now().Add(answerLimit))
@@ -130,8 +130,8 @@ func withNFT(use func(*nftables.Conn) error) error {
 	return errors.Join(use(nft), nft.CloseLasting())
 }
 
-// readNFT reads until no change has come between, as the dump of a table that changes lacks a part.
-// A kernel without the subsystem has nothing to read.
+// readNFT reads again until nothing has changed meanwhile: the dump of a changing table is
+// incomplete. On a kernel without the subsystem it reads nothing.
 func readNFT(subsystem int, read func(*nftables.Conn) error) error {
 	const tries = 5
 	before, err := nftGeneration(subsystem)
@@ -149,10 +149,10 @@ func readNFT(subsystem int, read func(*nftables.Conn) error) error {
 	return errors.New("the tables of nftables change all the time")
 }
 
-// noSubsystem are the errors of a kernel without a subsystem of netfilter.
+// noSubsystem are the errors of a kernel that lacks a subsystem of netfilter.
 var noSubsystem = []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT}
 
-// nftGeneration counts the changes of a subsystem of netfilter.
+// nftGeneration returns the number of changes to a subsystem of netfilter.
 func nftGeneration(subsystem int) (uint32, error) {
 	found, err := askKernel(unix.NETLINK_NETFILTER, uint16(subsystem<<8|unix.NFT_MSG_GETGEN), 0,
 		make([]byte, 4)) // struct nfgenmsg, of version 0
@@ -184,7 +184,7 @@ func askKernel(family int, kind uint16, flags netlink.HeaderFlags, data []byte) 
 	})
 }
 
-// readRule reads a rule, and whether it stops whatever comes to it.
+// readRule converts a rule, and reports whether it stops every packet that reaches it.
 func readRule(is *nftables.Rule) (r FilterRule, stops bool) {
 	r = FilterRule{Handle: is.Handle, Comment: userComment(is.UserData)}
 	matches, drops := false, false
@@ -211,8 +211,8 @@ func readRule(is *nftables.Rule) (r FilterRule, stops bool) {
 	return r, drops && !matches
 }
 
-// userComment is the comment that the program nft keeps with a rule: the first of its records of
-// type, length and value. Other programs keep there what they like.
+// userComment returns the comment that the nft program stores with a rule: the first of its records
+// of type, length and value. Other programs store their own data there.
 func userComment(data []byte) string {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
 		value := data[2 : 2+data[1]]
@@ -256,7 +256,7 @@ func (linux) Rules(table string) (int, error) {
 
 func tableName(t *nftables.Table) string { return tableFamilies[t.Family] + " " + t.Name }
 
-// findTables asks the kernel for the tables of a name: the nft program is often missing.
+// findTables finds the tables of a name through the kernel, as the nft program is often missing.
 func (linux) findTables(_ context.Context, name string) ([]string, error) {
 	tables, err := listTables()
 	var found []string
@@ -268,7 +268,7 @@ func (linux) findTables(_ context.Context, name string) ([]string, error) {
 	return found, err
 }
 
-// clearTables removes tables with all that is in them, in one transaction.
+// clearTables deletes tables with their contents, in one transaction.
 func (linux) clearTables(_ context.Context, _ string, found []string) error {
 	tables, err := listTables()
 	if err != nil {

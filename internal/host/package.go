@@ -27,10 +27,10 @@ func (h *Host) distro() distro.Distro {
 	return d
 }
 
-// Rivals are the units of other container runtimes and kubelets, which break a node.
+// Rivals returns the units of other container runtimes and kubelets, which break a node.
 func (h *Host) Rivals() []string { return h.distro().Rivals }
 
-// observePackage asks the package manager. A program of the package's name is as good as the
+// observePackage asks the package manager. A program of the package's name also counts as the
 // package.
 func (h *Host) observePackage(ctx context.Context, name string) (state.Resource, error) {
 	p := state.Package{Name: name, State: state.PackageAbsent}
@@ -54,15 +54,15 @@ func (h *Host) observePackage(ctx context.Context, name string) (state.Resource,
 	return p, nil
 }
 
-// packageStates are dpkg's words for the states (db:Status-Status); others are unfinished.
+// packageStates maps dpkg's states (db:Status-Status); others are unfinished.
 var packageStates = map[string]state.PackageState{
 	"installed": state.PackageInstalled, "not-installed": state.PackageAbsent,
 	"config-files": state.PackageRemoved,
 }
 
-// setPackage installs or removes one package, and nothing else: the manager neither brings what a
-// package depends on nor removes what depends on it. An installation that fails is taken back, as
-// far as to the configuration of a package that was removed before.
+// setPackage installs or removes one package and nothing else: neither its dependencies nor the
+// packages that depend on it. A failed installation is undone, except that the configuration of a
+// previously removed package may stay.
 func (h *Host) setPackage(ctx context.Context, from state.Resource, to state.Package) error {
 	var err error
 	manager := h.distro().Manager
@@ -110,10 +110,10 @@ func (h *Host) packageFile(pattern string) (string, error) {
 	return found[0], nil
 }
 
-// manage runs a command of the package manager while no other process installs or removes packages.
-// It is not interrupted: half an installation is worse than a late end. So it is in a scope of its
-// own: systemd kills what is left in the agent's unit when the agent has stopped. No service but
-// the package's own is restarted, and no question is asked.
+// manage runs a command of the package manager under the lock of lockPackages. It is not
+// interrupted: half an installation is worse than a late end. It has a scope of its own, since
+// systemd kills the processes left in the agent's unit when the agent stops. It restarts no
+// services but the package's own and asks no questions.
 func (h *Host) manage(ctx context.Context, command []string, what string) error {
 	lock, err := h.lockPackages(ctx)
 	if err != nil {
@@ -129,8 +129,7 @@ func (h *Host) manage(ctx context.Context, command []string, what string) error 
 	return err
 }
 
-// lockPackages waits until no other process changes packages, and keeps them out until it is
-// closed.
+// lockPackages waits until no other process changes packages, and locks them until it is closed.
 func (h *Host) lockPackages(ctx context.Context) (*os.File, error) {
 	bounded, cancel := context.WithTimeout(ctx, cmp.Or(h.PackageWait, 5*time.Minute))
 	defer cancel()
@@ -144,7 +143,7 @@ func (h *Host) lockPackages(ctx context.Context) (*os.File, error) {
 		frontend.Close()
 		return nil, err
 	}
-	database.Close() // the manager's own
+	database.Close() // the package manager takes this lock itself
 	return frontend, nil
 }
 
@@ -182,12 +181,12 @@ func lockHolder(f *os.File) string {
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil || lock.Pid <= 0 {
 		return "unknown"
 	}
-	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", lock.Pid)) // it may have ended
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", lock.Pid)) // the process may have ended
 	return strings.TrimSpace(fmt.Sprintf("process %d %s", lock.Pid, name))
 }
 
-// packages reads from dpkg's records (dpkg(1), /var/lib/dpkg/status) what can go wrong with
-// packages under a node. A machine without dpkg has none.
+// packages reads from dpkg's records (dpkg(1), /var/lib/dpkg/status) the packages that may cause
+// trouble for a node. A machine without dpkg has none.
 func (h *Host) packages(x *Examination) {
 	system := h.distro()
 	text, _ := h.ReadFile(system.Manager.Database)
@@ -206,7 +205,7 @@ func (h *Host) packages(x *Examination) {
 		held, is := words[0] == "hold", words[2]
 		switch {
 		case is == "not-installed" || is == "config-files":
-		// Only a trigger of another package may be awaited, which is done with that.
+		// Only a trigger of another package may be pending; it runs when that package is done.
 		case words[1] != "ok" || is != "installed" && !strings.HasPrefix(is, "triggers-"):
 			x.Unfinished = append(x.Unfinished, name)
 		case held && name == "aks-flex-node":

@@ -72,12 +72,12 @@ func (h *Host) chown(path string, uid, gid int) error {
 	return os.Lchown(path, uid, gid)
 }
 
-// tempName is the one name that an unfinished file or link at path has.
+// tempName returns the only name of an unfinished file or link at path.
 func tempName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".aks-flex-node~")
 }
 
-// Sweep removes what a killed run has left: unfinished files and links beside things, and secrets.
+// Sweep removes leftovers of a killed run: unfinished files and links beside things, and secrets.
 func (h *Host) Sweep(keys []state.Key) error {
 	errs := []error{h.clearSecrets()}
 	for _, key := range keys {
@@ -105,7 +105,7 @@ func syncDir(path string) error {
 	return nil
 }
 
-// unwrapPath drops what an os error repeats, and says what to do where we know.
+// unwrapPath drops the repeated part of an os error, and adds advice where we have some.
 func unwrapPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
@@ -119,8 +119,8 @@ func unwrapPath(err error) error {
 	return err
 }
 
-// setAbsent removes what is at a path. A directory goes with its contents only if those are ours;
-// one in which others have put something remains, which is no error.
+// setAbsent removes a path. A directory goes with its contents only if those are ours; one that
+// holds files of others stays, without an error.
 func (h *Host) setAbsent(c state.Change, to state.Absent) error {
 	if _, isDir := c.From.(state.Dir); !isDir {
 		return h.remove(to.Path, 0)
@@ -136,7 +136,7 @@ func (h *Host) setAbsent(c state.Change, to state.Absent) error {
 	return err
 }
 
-// observeLink observes a symbolic link, and the directory that it leads to, if it does.
+// observeLink observes a symbolic link, and the directory that it leads to, if any.
 func (h *Host) observeLink(path string) (state.Link, error) {
 	target, err := os.Readlink(h.path(path))
 	if err != nil {
@@ -156,7 +156,7 @@ func (h *Host) observeLink(path string) (state.Link, error) {
 }
 
 // restoreLinked empties the directory that the owner's link leads to, if it was empty before, and
-// gives it back the mode that a program of ours has changed.
+// restores the mode that a program of ours has changed.
 func (h *Host) restoreLinked(is, to state.Link, ours state.Dir) error {
 	if to.Dir == nil || is.Dir == nil {
 		return nil
@@ -176,8 +176,8 @@ func (h *Host) restoreLinked(is, to state.Link, ours state.Dir) error {
 	return h.setMode(real, *to.Dir)
 }
 
-// resolve follows links to a directory and returns where that is for this process. Below a test's
-// root, a link is taken as it is on the machine whose root that is.
+// resolve follows links to a directory and returns its path for this process. Below a test's root,
+// links resolve as on the machine whose root that is.
 func (h *Host) resolve(path string) (string, error) {
 	root, err := unix.Open(h.path("/"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -203,8 +203,8 @@ func (h *Host) machinePath(real string) string {
 	return "/" + strings.TrimPrefix(strings.TrimPrefix(real, root), "/")
 }
 
-// setLink makes a symbolic link, replacing what is there in one step. The owner's link to a
-// directory that was ours alone is kept; only what is in the directory goes.
+// setLink creates a symbolic link and replaces an existing path in one step. The owner's link to a
+// directory that was ours alone is kept; only the contents of the directory go.
 func (h *Host) setLink(c state.Change, to state.Link) error {
 	ours, claimed := c.Ours.(state.Dir)
 	if is, ok := c.From.(state.Link); ok && c.Undo && claimed && is.Target == to.Target {
@@ -223,10 +223,10 @@ func (h *Host) setLink(c state.Change, to state.Link) error {
 	return h.rename(temp, to.Path)
 }
 
-// lostAndFound comes with a new file system (mkfs); a directory with nothing else is empty.
+// lostAndFound is part of a new file system (mkfs); a directory with nothing else is empty.
 const lostAndFound = "lost+found"
 
-// observeDir observes the directory at real, a path of this process.
+// observeDir observes the directory at real, its path for this process.
 func (h *Host) observeDir(path, real string) (state.Dir, error) {
 	info, err := os.Lstat(real)
 	if err != nil {
@@ -267,8 +267,8 @@ func isMountPoint(path string) (bool, error) {
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 
-// setDir makes a directory, or restores the mode, owner and emptiness that one had. A mount point
-// and the owner's link to a directory are used as they are.
+// setDir creates a directory, or restores its old mode, owner and emptiness. A mount point and the
+// owner's link to a directory are used as they are.
 func (h *Host) setDir(c state.Change, to state.Dir) error {
 	from, exists := c.From.(state.Dir)
 	if link, ok := c.From.(state.Link); ok && link.Dir != nil && !c.Undo {
@@ -293,7 +293,7 @@ func (h *Host) setDir(c state.Change, to state.Dir) error {
 	return h.setMode(h.path(to.Path), to)
 }
 
-// setMode gives the directory at real, a path of this process, the mode and owner of to.
+// setMode sets the mode and owner of the directory at real, its path for this process.
 func (h *Host) setMode(real string, to state.Dir) error {
 	return h.change("set mode and owner of "+to.Path, func() error {
 		defer h.changed(filepath.Dir(real))
@@ -327,8 +327,8 @@ func (h *Host) makeDir(from state.Resource, path string) error {
 	})
 }
 
-// clearDir removes a directory that is in the way of a file or link: one that was ours alone with
-// its contents, any other only when it is empty.
+// clearDir removes a directory at the path of a file or link: one that was ours alone with its
+// contents, any other only if it is empty.
 func (h *Host) clearDir(c state.Change, path string) error {
 	if _, ok := c.From.(state.Dir); !ok {
 		return nil

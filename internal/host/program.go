@@ -23,14 +23,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Programs runs a program, and returns what it prints. One that is not there is fs.ErrNotExist.
+// Programs runs a program and returns its output, or fs.ErrNotExist if the program is missing.
 type Programs func(ctx context.Context, argv []string) ([]byte, error)
 
-// toolLimit bounds a run of a program that works on this machine alone, and beatEvery is how often
-// a program that runs counts as progress.
+// toolLimit bounds a run of a program that works on this machine alone. A running program counts as
+// progress once every beatEvery.
 const toolLimit, beatEvery = time.Minute, 30 * time.Second
 
-// bounded runs a program, which is killed when limit is over, and calls beat meanwhile.
+// bounded runs a program, kills it after limit, and calls beat meanwhile.
 func bounded(
 	ctx context.Context, limit time.Duration, beat func(), run Programs, argv []string,
 ) ([]byte, error) {
@@ -51,9 +51,9 @@ func bounded(
 	return out, err
 }
 
-// Run runs a program that changes something, for limit at longest. A secret is handed over in a
-// file that only root reads, whose path is the last argument, and that is gone when Run returns:
-// arguments and environment can be read by others.
+// Run runs a program that changes something, for at most limit. A secret is passed in a file that
+// only root can read and that is removed when Run returns; its path is the last argument. Other
+// users can read arguments and environment.
 func (h *Host) Run(
 	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
 ) (out []byte, err error) {
@@ -104,7 +104,7 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 	return path, err
 }
 
-// RunOnTerminal runs a program that talks to the person at the terminal, as a user; nil is root.
+// RunOnTerminal runs a program that talks to the user at the terminal; a nil user is root.
 func (h *Host) RunOnTerminal(
 	ctx context.Context, limit time.Duration, u *User, argv ...string,
 ) error {
@@ -133,14 +133,14 @@ func (h *Host) clearSecrets() error {
 	return err
 }
 
-// User is a person for whom a program runs, with that person's rights and home.
+// User is a user of the machine for whom a program runs, with that user's rights and home.
 type User struct {
 	Name, Home string
 	UID, GID   uint32
-	Groups     []uint32 // the further groups that the user is in
+	Groups     []uint32 // the user's supplementary groups
 }
 
-// Invoker returns the user who has called sudo (sudo(8), SUDO_UID); nil for root itself.
+// Invoker returns the user who called sudo (sudo(8), SUDO_UID); nil for root itself.
 func Invoker(getenv func(string) string) (*User, error) {
 	id := getenv("SUDO_UID")
 	if id == "" || id == "0" {
@@ -180,13 +180,13 @@ func userOf(found *user.User) (*User, error) {
 	}, nil
 }
 
-// kept are the variables of root's environment that a user's program has too.
+// kept are the variables of root's environment that are passed to a user's program.
 var kept = []string{
 	"TERM", "LANG", "LC_ALL", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
 	"no_proxy", "REQUESTS_CA_BUNDLE", "AZURE_CONFIG_DIR",
 }
 
-// environment returns the environment of a program of the user's: nothing of root's own.
+// environment returns the environment for a program of the user, without anything of root's own.
 func (u User) environment() []string {
 	paths := []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
 		u.Home + "/.local/bin", u.Home + "/bin"}
@@ -200,13 +200,13 @@ func (u User) environment() []string {
 	return list
 }
 
-// outlived limits the wait for the output of what an ended program has started.
+// outlived limits the wait for the output of children that outlive a program.
 const outlived = 5 * time.Second
 
-// root is the user who runs this process.
+// root is the user of this process.
 var root *User
 
-// command is a program that runs as a user; it is looked for with that user's rights too.
+// command returns a program to run as a user, who must be able to find and execute it.
 func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
 	if u == root {
 		return exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -217,8 +217,8 @@ func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
 	return cmd
 }
 
-// program runs programs as the user, and returns what they print. Where they read the person's own
-// input, they print on the terminal.
+// program runs programs as the user and returns their output. If they read the person's own input,
+// they print on the terminal.
 func (u *User) program(input io.Reader) Programs {
 	return func(ctx context.Context, argv []string) ([]byte, error) {
 		stdout, err := newOutput()
@@ -237,7 +237,7 @@ func (u *User) program(input io.Reader) Programs {
 		err = cmd.Run()
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		switch {
-		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has done what it was to do
+		case err == nil, errors.Is(err, exec.ErrWaitDelay): // the program itself has succeeded
 			return stdout.read(), nil
 		case errors.Is(err, exec.ErrNotFound), u != root && ok && exit.ExitCode() == 127: // env(1)
 			return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
@@ -248,8 +248,8 @@ func (u *User) program(input io.Reader) Programs {
 	}
 }
 
-// output holds what a program prints, in memory. A pipe would break when this process ends before
-// the program, which would then end in the middle of its work.
+// output holds the output of a program in memory. A pipe would break when this process ends first,
+// and the program would stop in the middle of its work.
 type output struct{ *os.File }
 
 func newOutput() (output, error) {
@@ -265,7 +265,7 @@ func (o output) read() []byte {
 	return text
 }
 
-// RunAs runs a program as a user and returns what it prints. Nothing of the user's is read as root.
+// RunAs runs a program as a user and returns its output. It reads nothing of the user's as root.
 func (h *Host) RunAs(
 	ctx context.Context, limit time.Duration, u User, argv ...string,
 ) ([]byte, error) {

@@ -21,8 +21,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// observeResidue observes "kind:match". Control groups of systemd are found by their unit too: a
-// slice may be loaded after its control group has gone.
+// observeResidue observes "kind:match". It finds control groups of systemd by their unit too: a
+// slice may stay loaded after its control group is gone.
 func (h *Host) observeResidue(ctx context.Context, name string) (state.Resource, error) {
 	kind, match, _ := strings.Cut(name, ":")
 	r := state.Residue{Kind: state.ResidueKind(kind), Match: match}
@@ -109,7 +109,7 @@ func (l linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
 	return slices.Compact(found), err
 }
 
-// Clear clears what Find has found, or the ledger has of it, which is of a known kind.
+// Clear removes the residue in found, which Find has returned or the ledger holds.
 func (l linux) Clear(ctx context.Context, r state.Residue, found []string) error {
 	kind, known := left[r.Kind]
 	if !known {
@@ -144,8 +144,8 @@ func (linux) clearInterfaces(_ context.Context, _ string, names []string) error 
 	return errors.Join(errs...)
 }
 
-// findProcesses reports whether programs of dir are running. Which ones changes all the time, so
-// the answer is the directory.
+// findProcesses reports whether programs of dir are running. It returns only the directory, since
+// the processes change all the time.
 func (linux) findProcesses(_ context.Context, dir string) ([]string, error) {
 	pids, err := executables(dir)
 	if err != nil || len(pids) == 0 {
@@ -162,7 +162,7 @@ func (linux) clearProcesses(ctx context.Context, dir string, _ []string) error {
 			return err
 		}
 		for _, pid := range pids {
-			_ = unix.Kill(pid, signal) // one that has just ended is what we want
+			_ = unix.Kill(pid, signal) // the process may have just ended
 		}
 		for range 100 {
 			if pids, err := executables(dir); err == nil && len(pids) == 0 {
@@ -211,8 +211,8 @@ func (linux) findCgroups(_ context.Context, slice string) ([]string, error) {
 	}), nil
 }
 
-// clearCgroups removes a slice's directories from the leaves up. What still runs in one is killed:
-// those are containers, and their slice is ours.
+// clearCgroups removes a slice's directories from the leaves up. It kills the processes in them:
+// they are containers', and the slice is ours.
 func (linux) clearCgroups(_ context.Context, _ string, dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {
@@ -242,7 +242,7 @@ func killCgroup(dir string) {
 	}
 	for _, field := range strings.Fields(string(data)) {
 		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
-			_ = unix.Kill(pid, unix.SIGKILL) // one that has just ended is what we want
+			_ = unix.Kill(pid, unix.SIGKILL) // the process may have just ended
 		}
 	}
 }

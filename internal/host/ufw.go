@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ufw is Ubuntu's firewall. While it is enabled, what its files say is in force.
+// ufw is Ubuntu's firewall. While it is enabled, the rules of its files are in force.
 type ufw struct{ host *Host }
 
 const ufwConf, ufwRules = "/etc/ufw/ufw.conf", "/etc/ufw/user.rules"
@@ -24,7 +24,7 @@ func (u ufw) observe(r rule) (open, drops bool, err error) {
 	return open, u.host.ufwEnabled(), err
 }
 
-// has reports whether ufw has a rule, and in which words it is remembered.
+// has reports whether the rules of ufw have a line that starts with start.
 func (u ufw) has(start string) (bool, error) {
 	data, err := u.host.ReadFile(ufwRules)
 	if except(err, fs.ErrNotExist) != nil {
@@ -35,7 +35,7 @@ func (u ufw) has(start string) (bool, error) {
 	}), nil
 }
 
-// tuple returns the form in which ufw remembers the rule for IPv4, up to its comment.
+// tuple returns the line that ufw keeps for the rule and IPv4, up to its comment.
 func (r rule) tuple() string {
 	const anywhere = " 0.0.0.0/0 any 0.0.0.0/0 "
 	verb := "allow "
@@ -53,7 +53,7 @@ func (u ufw) opening(r rule) [][]string {
 	return [][]string{append(r.ufw("allow"), "comment", r.comment())}
 }
 
-// closing removes no rule whose comment was changed by others.
+// closing leaves a rule whose comment was changed by others.
 func (u ufw) closing(r rule) ([][]string, error) {
 	ours, err := u.has(r.tuple() + " comment=" + hex.EncodeToString([]byte(r.comment())))
 	if err != nil || !ours {

@@ -32,8 +32,8 @@ func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, er
 	return u, err
 }
 
-// setUnit starts or stops a unit and enables or disables it. It runs before it is enabled: a unit
-// that waits for it need not wait for systemd to read all units again.
+// setUnit starts or stops a unit and enables or disables it. It starts the unit first: enabling
+// makes systemd read all units again, and units that wait for this one need not wait for that.
 func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error {
 	from, _ := c.From.(state.Unit)
 	if from.Enabled == state.Masked && to.Enabled != state.Masked {
@@ -56,8 +56,8 @@ func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error
 	return h.enablement(ctx, from, to, c.Undo)
 }
 
-// enablement enables, disables or masks a unit. What disabling it undoes owes systemd a reload,
-// which is made once for all that is undone.
+// enablement enables, disables or masks a unit. Disabling it on undo owes systemd a reload, which
+// is made once for the whole undo.
 func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) error {
 	switch {
 	case from.Enabled == to.Enabled:
@@ -76,8 +76,8 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 	return nil
 }
 
-// jobAfterReset does a job with a unit, whose failures and restarts until then belong to what is
-// replaced: systemd goes on to count those of a unit that it was about to start again by itself.
+// jobAfterReset runs a job and resets the unit's failures and restarts, which belong to the
+// replaced state: systemd keeps the counts of a unit that it was about to restart.
 func (h *Host) jobAfterReset(ctx context.Context, verb Verb, name string) error {
 	if err := h.job(ctx, verb, name); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (h *Host) jobAfterReset(ctx context.Context, verb Verb, name string) error 
 	return h.job(ctx, Reset, name)
 }
 
-// job does one thing with a unit. When it fails, what the unit has logged last says why.
+// job runs one verb on a unit. An error includes the last lines of the unit's log.
 func (h *Host) job(ctx context.Context, verb Verb, name string) error {
 	err := h.change(string(verb)+" "+name, func() error { return h.Systemd.Do(ctx, verb, name) })
 	if err == nil || ctx.Err() != nil {
@@ -97,8 +97,8 @@ func (h *Host) job(ctx context.Context, verb Verb, name string) error {
 	return err
 }
 
-// Journal returns the last lines that a unit has logged; none when there is no journal. What
-// systemd says of the unit counts only where the unit's own processes have said nothing.
+// Journal returns the last lines that a unit has logged; none without a journal. Lines of systemd
+// about the unit are returned only if the unit's own processes have logged nothing.
 func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 	if h.Root != "" {
 		return nil
@@ -118,15 +118,15 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 	return nil
 }
 
-// Systemd has our requests of systemd, in the words of org.freedesktop.systemd1(5).
+// Systemd is the part of systemd that we use, in the terms of org.freedesktop.systemd1(5).
 type Systemd interface {
 	// Unit returns a unit's state; an unknown one has the file state "" and is inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
 	// Fragments returns the files of units, by name; an unknown unit is left out.
 	Fragments(ctx context.Context, names []string) (map[string]string, error)
-	// Do does one thing with a unit. Start, Stop and Restart return when the job is done; a job that
-	// failed is an error. Enable, Mask and Unmask make systemd read its unit files again; after
-	// Disable others must.
+	// Do runs a verb on a unit. Start, Stop and Restart return when the job is done; a failed job is
+	// an error. Enable, Mask and Unmask also make systemd read its unit files again; after Disable the
+	// caller must call Reload.
 	Do(ctx context.Context, verb Verb, name string) error
 	Reload(ctx context.Context) error
 	// Units lists the names of loaded units that match a pattern such as "*.swap".
@@ -134,7 +134,7 @@ type Systemd interface {
 	Close()
 }
 
-// Verb names a thing that can be done with a unit.
+// Verb is an operation on a unit.
 type Verb string
 
 // The verbs.
@@ -146,24 +146,24 @@ const (
 	Disable Verb = "disable"
 	Mask    Verb = "mask"
 	Unmask  Verb = "unmask"
-	Reset   Verb = "reset" // it forgets that the unit has failed
+	Reset   Verb = "reset" // resets the failed state
 )
 
 // UnitStatus is a unit's state.
 type UnitStatus struct {
-	// File is the UnitFileState: enabled, disabled, masked, static, ...; "" when there is no file.
-	// Active is the ActiveState: active, activating, inactive, failed, ... Path is the unit's file.
+	// File is the UnitFileState: enabled, disabled, masked, static, ...; "" without a file. Active is
+	// the ActiveState: active, activating, inactive, failed, ... Path is the unit's file.
 	File, Active, Path string
-	// MainPID is a service's process, 0 when none runs. Restarts counts how often systemd has started
-	// it again by itself (NRestarts).
+	// MainPID is the process of a service; 0 if none runs. Restarts counts the automatic restarts
+	// (NRestarts).
 	MainPID, Restarts int
 	Job               bool // a job is waiting or running for the unit
-	// Since is when it became active, by the present wall clock (ActiveEnterTimestampMonotonic).
+	// Since is when it became active, by the current wall clock (ActiveEnterTimestampMonotonic).
 	Since time.Time
 }
 
-// Running reports whether the unit runs. One that is starting, or starting again after a crash,
-// counts as running: whether it works is for its health to tell.
+// Running reports whether the unit runs. One that is starting, or restarting after a crash, counts
+// as running: its health decides whether it works.
 func (s UnitStatus) Running() bool {
 	return slices.Contains([]string{"active", "activating", "reloading", "refreshing"}, s.Active)
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Watch tells of changes to files, and of units that begin or end, until ctx ends. It reports only
-// that something has happened: the caller has to look. What cannot be watched is logged, and the
-// rest is watched all the same.
+// Watch calls hint for changes to files and for units that start or stop, until ctx ends. A hint
+// only means that something has happened: the caller has to look. Things that cannot be watched are
+// logged, and the rest is watched all the same.
 func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what string)) {
 	var both sync.WaitGroup
 	defer both.Wait()
@@ -31,9 +31,9 @@ func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what 
 	}
 }
 
-// watchFiles watches the directories of files, as far as they are there. One that is made later, or
-// again, is watched from the next event on. It tells of files that are watched, of directories that
-// are gone, and of "" for events that were lost.
+// watchFiles watches the directories of files that exist. A directory that is created later is
+// watched from the next event on. It calls hint with a watched file, with a directory that is gone,
+// or with "" if events were lost.
 func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what string)) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -46,7 +46,7 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 	}
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
-	at := make(map[string]string) // where they were last: links may lead from several names to one
+	at := make(map[string]string) // the last real paths: links may lead from several names to one
 	for {
 		dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !h.watchDir(w, dir, at) })
 		select {
@@ -69,8 +69,8 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 	}
 }
 
-// watchDir watches a directory if it is there, and adds to at where that is. It reports false for
-// one that cannot be watched, as when the kernel's limit is reached, which is logged.
+// watchDir watches a directory if it exists, and records its real path in at. It reports false, and
+// logs a warning, if the directory cannot be watched, as when the kernel's limit is reached.
 func (h *Host) watchDir(w *fsnotify.Watcher, dir string, at map[string]string) bool {
 	real, err := filepath.EvalSymlinks(h.path(dir))
 	if err == nil {
@@ -87,11 +87,11 @@ func (h *Host) watchDir(w *fsnotify.Watcher, dir string, at map[string]string) b
 	return false
 }
 
-// The pauses between two connections to the message bus.
+// The pauses between connections to the message bus.
 const busFirst, maxBusPause = 5 * time.Second, 5 * time.Minute
 
-// watchUnits watches units over the message bus, which tells only of those: systemd's own socket
-// tells each connected client of all units, and on a node those of pods come and go.
+// watchUnits watches units over the message bus, which reports only those units: systemd's own
+// socket reports all units to each client, and on a node those of pods come and go.
 func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what string)) {
 	for pauses := (wait.Backoff{Base: busFirst, Max: maxBusPause}); ; {
 		began := time.Now()

@@ -1,7 +1,7 @@
-// Package identity proves to Azure who this machine is: as a service principal, a managed identity,
-// an Arc machine or the user who has logged in with the Azure CLI. It makes credentials of Azure's
-// own SDK, keeps kubelet's token, and says in plain words what Entra ID and Resource Manager object
-// to. It reads no configuration file and runs no program of its own.
+// Package identity authenticates this machine to Azure: as a service principal, a managed identity,
+// an Arc machine or the user logged in with the Azure CLI. It creates credentials of Azure's own
+// SDK, caches kubelet's token, and explains errors of Entra ID and Resource Manager in plain words.
+// It reads no configuration file and runs no program of its own.
 package identity
 
 import (
@@ -30,14 +30,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
-// AKSServer is the Entra application of every AKS API server: tokens for Kubernetes are for it.
+// AKSServer is the Entra application of all AKS API servers, the audience of tokens for Kubernetes.
 const AKSServer = "6dae42f8-4368-4678-94ff-3960e28e3630"
 
 // Proxy chooses the proxy of a request; nil means none.
 type Proxy = func(*http.Request) (*url.URL, error)
 
-// Options returns the options of Azure's clients: the cloud, the proxy, and the time limit of a
-// try. Only the endpoints tell one Azure from another.
+// Options returns the options of Azure clients: the cloud, the proxy, and the timeout of one try.
+// Clouds differ only in their endpoints.
 func Options(c config.Azure, proxy Proxy) policy.ClientOptions {
 	return policy.ClientOptions{
 		Cloud: cloud.Configuration{
@@ -55,23 +55,23 @@ func Options(c config.Azure, proxy Proxy) policy.ClientOptions {
 	}
 }
 
-// ARM returns the same options for clients of Resource Manager. Its providers are registered by the
-// owner of the subscription, not by a node.
+// ARM returns the same options for clients of Resource Manager. The owner of the subscription, and
+// not a node, registers its providers.
 func ARM(c config.Azure, proxy Proxy) *arm.ClientOptions {
 	return &arm.ClientOptions{ClientOptions: Options(c, proxy), DisableRPRegistration: true}
 }
 
-// transport makes an HTTP client that holds few connections: a node asks Azure little.
+// transport returns an HTTP client that keeps few connections: a node rarely talks to Azure.
 func transport(proxy Proxy) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy, t.MaxIdleConns, t.IdleConnTimeout = proxy, 4, 30*time.Second
 	return &http.Client{Transport: t}
 }
 
-// localTimeout limits the time in which a service on this machine accepts a connection.
+// localTimeout bounds the time for a service on this machine to accept a connection.
 const localTimeout = 2 * time.Second
 
-// local are the options for metadata services, which are never asked through a proxy.
+// local returns the options for metadata services, which are never reached through a proxy.
 func local() policy.ClientOptions {
 	direct, dialer := transport(nil), net.Dialer{Timeout: localTimeout}
 	direct.Transport.(*http.Transport).DialContext = dialer.DialContext
@@ -81,7 +81,7 @@ func local() policy.ClientOptions {
 	return o
 }
 
-// azureAnswers refuses what no Azure service answers: a captive portal's or proxy's page.
+// azureAnswers refuses answers that are not from Azure: a captive portal's or proxy's page.
 type azureAnswers struct{}
 
 func (azureAnswers) Do(r *policy.Request) (*http.Response, error) {
@@ -93,18 +93,18 @@ func (azureAnswers) Do(r *policy.Request) (*http.Response, error) {
 	return nil, &notAzure{host: r.Raw().URL.Host}
 }
 
-// notAzure is the answer of something that is not Azure.
+// notAzure reports an answer that is not from Azure.
 type notAzure struct{ host string }
 
 func (e *notAzure) Error() string {
 	return "what answers at " + e.host + " is not Azure: it sent a web page"
 }
 
-// NonRetriable keeps azcore from asking the same page again.
+// NonRetriable keeps azcore from requesting the same page again.
 func (e *notAzure) NonRetriable() {}
 
 // Manager returns the credential for Resource Manager: the node's own, or for Arc that of the
-// identity that registers the machine, a service principal or the user of the Azure CLI.
+// identity that enrols the machine, a service principal or the user of the Azure CLI.
 func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	switch {
 	case c.ServicePrincipal != nil:
@@ -118,13 +118,13 @@ func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	return nil, errors.New("cannot ask Azure: the configuration has no identity of Azure")
 }
 
-// Kubelet is the credential that kubelet's tokens come from.
+// Kubelet returns the credential for kubelet's tokens.
 func Kubelet(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	return own(c.AuthMode(), c, proxy, "cannot make tokens for kubelet: it has a certificate, as the "+
 		"configuration asks for")
 }
 
-// Node is the credential of the machine's own identity in Azure, whatever kubelet joins with.
+// Node returns the credential of the machine's own Azure identity, however kubelet joins.
 func Node(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	return own(c.Identity(), c, proxy, "cannot follow the resource: the configuration has no "+
 		"identity of Azure")
@@ -135,7 +135,7 @@ func own(
 ) (azcore.TokenCredential, error) {
 	switch kind {
 	case config.AuthArc:
-		return managedIdentity("") // the source is Arc's, because its agent is on the machine
+		return managedIdentity("") // its source is Arc, as the Arc agent is on the machine
 	case config.AuthManagedIdentity:
 		return managedIdentity(c.ManagedIdentity.ClientID)
 	case config.AuthServicePrincipal:
@@ -152,8 +152,8 @@ func managedIdentity(clientID string) (azcore.TokenCredential, error) {
 	return azidentity.NewManagedIdentityCredential(o)
 }
 
-// servicePrincipal makes the application's credential. The public cloud is not asked whether it
-// knows the authority: the configuration may name one that it does not know.
+// servicePrincipal returns the application's credential. It does not ask the public cloud to
+// confirm the authority: the configuration may name one unknown to it.
 func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	sp, o := c.ServicePrincipal, Options(c, proxy)
 	if sp.CertificateFile != "" {
@@ -187,8 +187,8 @@ func certificates(sp config.ServicePrincipal) ([]*x509.Certificate, crypto.Priva
 	return certs, key, nil
 }
 
-// Certificate is the one that a service principal proves itself with: of those in its file the last
-// one that is of the private key, as Azure's SDK takes it.
+// Certificate returns the certificate that a service principal uses: the last one in its file that
+// belongs to the private key, as in Azure's SDK.
 func Certificate(sp config.ServicePrincipal) (*x509.Certificate, error) {
 	certs, key, err := certificates(sp)
 	if err != nil {
@@ -213,15 +213,15 @@ func certificateFile(sp config.ServicePrincipal) ([]byte, error) {
 	return data, nil
 }
 
-// Key names an identity together with its secret: the SHA-256, in hex, of the azure section with
-// its secrets in clear, and of the contents of the files and credentials that it names. Another
-// secret, also one that was put into the same file, has another key. A bootstrap token has no part
-// in it: it is no identity of Azure, and is forgotten after the join; nor has a service principal
-// that enrols an Arc machine.
+// Key identifies an identity together with its secret: the hexadecimal SHA-256 of the azure section
+// with its secrets in clear, and of the contents of the files and credentials that it names.
+// Another secret, even in the same file, has another key. It excludes a bootstrap token, which is
+// no Azure identity and is forgotten after the join, and a service principal that enrols an Arc
+// machine.
 func Key(azure config.Azure) (string, error) {
 	azure.BootstrapToken = nil
 	if azure.AuthMode() == config.AuthArc {
-		azure.ServicePrincipal = nil // it has enrolled the machine, whose identity is another one
+		azure.ServicePrincipal = nil // it only enrolled the machine, which has its own identity
 	}
 	section, err := config.Config{Azure: azure}.Reveal()
 	if err != nil {
@@ -250,8 +250,8 @@ func Key(azure config.Azure) (string, error) {
 	return hex.EncodeToString(whole.Sum(nil)), nil
 }
 
-// secret returns the application's secret: from the configuration, from its file, or from a
-// credential of systemd, which a name without a slash means (systemd.exec(5), LoadCredential=).
+// secret returns the application's secret: from the configuration, from its file, or, for a name
+// without a slash, from a systemd credential (systemd.exec(5), LoadCredential=).
 func secret(p config.ServicePrincipal) (string, error) {
 	if p.ClientSecretFile == "" {
 		return p.ClientSecret.Reveal(), nil

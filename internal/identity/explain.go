@@ -16,15 +16,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Need describes the rights that a request to Azure takes, so that a refusal can name them.
+// Need describes the rights that a request to Azure needs, for explaining a refusal.
 type Need struct {
 	Doing string // completes "cannot ...", such as "read the cluster"
-	// Role would allow it, at Scope.
+	// Role at Scope would allow it.
 	Role, Scope string
-	Remedy      string // the advice when the error itself names nothing better
+	Remedy      string // advice if the error itself suggests nothing better
 }
 
-// TokenFor is the need for a token of the machine's identity for kubelet or the resource provider.
+// TokenFor returns the need for a token of the machine's identity for kubelet or the provider.
 func TokenFor(whom string, c config.Azure) Need {
 	return Need{Doing: "get a token for " + whom, Remedy: map[config.AuthMode]string{
 		config.AuthArc: "check the Arc agent: azcmagent show, systemctl status himdsd",
@@ -33,7 +33,7 @@ func TokenFor(whom string, c config.Azure) Need {
 	}[c.AuthMode()]}
 }
 
-// objections are Entra ID's by number, and what to do (Microsoft Entra authentication error codes).
+// objections maps Entra ID's error codes to remedies (Microsoft Entra authentication error codes).
 var objections = map[int]struct{ problem, remedy string }{
 	7000215: {"the service principal's secret is wrong",
 		"azure.servicePrincipal.clientSecret must be the secret's value, not its id"},
@@ -57,7 +57,7 @@ var objections = map[int]struct{ problem, remedy string }{
 	50173:  {"the login has been revoked", "log in again: az login"},
 }
 
-// Explain says plainly why Azure was not asked, or refused, and what to do. It wraps the cause.
+// Explain wraps an error of Azure with a plain explanation and advice; nil remains nil.
 func Explain(err error, need Need) error {
 	if err == nil {
 		return nil
@@ -73,8 +73,8 @@ func Explain(err error, need Need) error {
 	return &explained{text: text, cause: err}
 }
 
-// Refused reports whether the issuer has refused the credential itself, so that trying again does
-// not help: that it cannot be reached, throttles or has a problem of its own is no refusal.
+// Refused reports whether the issuer has refused the credential itself, so that retries do not
+// help. An issuer that is unreachable, throttles or fails has not refused it.
 func Refused(err error) bool {
 	failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err)
 	if !ok || failed.RawResponse == nil {

@@ -16,21 +16,21 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// loginLimit limits the time of a login by a person: a device code expires after 15 minutes.
+// loginLimit bounds a person's login: a device code expires after 15 minutes.
 const loginLimit = 20 * time.Minute
 
-// Login is the credential for Resource Manager: the service principal, else the Azure CLI's login.
+// Login provides the credential for Resource Manager: a service principal or an Azure CLI login.
 type Login struct {
-	Name string // the user whose login the service is to use; "" for root, and at a terminal
-	// User runs a program as the user whose login of the Azure CLI is used first: that of Name, or who
-	// has called sudo at the terminal; nil where only root's own is.
+	Name string // the user whose login the service uses; "" for root, and at a terminal
+	// User runs a program as the user whose Azure CLI login is preferred: that of Name, or the one who
+	// called sudo at the terminal; nil if only root's own is used.
 	User func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
-	// Terminal runs a program that talks to the person at the terminal; nil without one.
+	// Terminal runs a program that talks to the user at the terminal; nil without one.
 	Terminal func(ctx context.Context, limit time.Duration, argv ...string) error
-	Note     func(format string, args ...any) // shows what the person at the terminal is asked for
+	Note     func(format string, args ...any) // shows instructions to the user at the terminal
 }
 
-// Manager returns the credential. A service principal whose secret was erased is not used.
+// Manager returns the credential. It ignores a service principal whose secret was erased.
 func (l Login) Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	if c.ArcEnabled() && !c.Onboards() {
 		c.ServicePrincipal = nil
@@ -42,8 +42,8 @@ func (l Login) Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, err
 	return First{UserCLI{Tenant: c.TenantID, Run: l.User}, own}, nil
 }
 
-// Ensure returns an error unless there is a valid login, where the Azure CLI's is used. At a
-// terminal the person is asked to log in. The error says what doing the login is needed for.
+// Ensure returns an error unless the Azure CLI has a valid login, if its login is used. At a
+// terminal it asks the user to log in. doing names the purpose of the login in errors.
 func (l Login) Ensure(ctx context.Context, c config.Azure, proxy Proxy, doing string) error {
 	if c.Onboards() {
 		return nil
@@ -81,8 +81,8 @@ func (l Login) valid(ctx context.Context, c config.Azure, proxy Proxy) error {
 	return err
 }
 
-// remedy says how a person makes a login that enrols the machine. The service has root's where none
-// is configured.
+// remedy describes how a person logs in to enrol the machine. The service uses root's login unless
+// a user is configured.
 func (l Login) remedy(c config.Azure) string {
 	sudo, or := "sudo ", ", name the user who has logged in as azure.cliUser"
 	switch {
@@ -95,13 +95,12 @@ func (l Login) remedy(c config.Azure) string {
 		"azure.servicePrincipal", sudo, c.TenantID, or)
 }
 
-// cliLimit bounds one call of the Azure CLI: azidentity's limit and a little more, for a busy
-// machine.
+// cliLimit bounds one call of the Azure CLI: azidentity's limit and some more, for a busy machine.
 const cliLimit = 30 * time.Second
 
-// UserCLI is another user's login of the Azure CLI, which azidentity's credential cannot have.
+// UserCLI uses the Azure CLI login of another user, which azidentity's credential cannot.
 type UserCLI struct {
-	// Run runs a program as that user, for limit at longest.
+	// Run runs a program as that user, for at most limit.
 	Run    func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
 	Tenant string
 }
@@ -125,7 +124,7 @@ func (c UserCLI) GetToken(
 	var answer struct {
 		Token   string `json:"accessToken"`
 		Expires int64  `json:"expires_on"`
-		Local   string `json:"expiresOn"` // all that an older CLI says
+		Local   string `json:"expiresOn"` // the only one of an older CLI
 	}
 	if err := json.Unmarshal(out, &answer); err != nil || answer.Token == "" {
 		return azcore.AccessToken{}, errors.New("cannot read what the Azure CLI has printed")
@@ -140,7 +139,7 @@ func (c UserCLI) GetToken(
 	return azcore.AccessToken{Token: answer.Token, ExpiresOn: until.UTC()}, nil
 }
 
-// First is the first of several logins that is valid.
+// First tries several credentials in order and uses the first valid one.
 type First []azcore.TokenCredential
 
 // GetToken implements azcore.TokenCredential.

@@ -18,34 +18,34 @@ import (
 )
 
 const (
-	// registryScope is the resource of tokens for every Azure Container Registry, in every cloud.
+	// registryScope is the scope of tokens for every Azure Container Registry, in every cloud.
 	registryScope = "https://containerregistry.azure.net/.default"
-	// registryUser tells a registry that the password is one of its refresh tokens.
+	// registryUser is the user name for a password that is a refresh token of the registry.
 	registryUser = "00000000-0000-0000-0000-000000000000"
-	// registryCached is the time for which kubelet keeps a registry's token, of its three hours.
+	// registryCached is the part of a registry token's three hours for which kubelet caches it.
 	registryCached = "30m0s"
-	// registryFailed is the age at which a failure is old: kubelet tries every five minutes at
-	// least.
+	// registryFailed is the max age of a reported failure: kubelet retries at least every five
+	// minutes.
 	registryFailed = 15 * time.Minute
-	// imageTimeout is less than the minute after which kubelet ends the program.
+	// imageTimeout is less than the minute after which kubelet kills the program.
 	imageTimeout  = 50 * time.Second
 	imageAPI      = "credentialprovider.kubelet.k8s.io/v1"
 	failurePrefix = "registry-"
 )
 
-// Images answers kubelet's requests for credentials of images with the identity of a machine.
+// Images answers kubelet's requests for image credentials with the machine's identity.
 type Images struct {
-	// Dir keeps why a registry's last request has failed, 0700.
+	// Dir holds the errors of each registry's last request, 0700.
 	Dir   string
 	Azure config.Azure
 	Proxy Proxy
 }
 
-// registryHost matches the registry in an image's name, as kubelet writes it.
+// registryHost matches the registry in an image name, as written by kubelet.
 var registryHost = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*(?::[0-9]{1,5})?$`)
 
 // Answer reads a CredentialProviderRequest (credentialprovider.kubelet.k8s.io/v1) and writes its
-// answer. A failure is kept for Failures until the registry gives a token.
+// answer. It keeps an error for Failures until the registry returns a token.
 func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
 	var request struct {
 		APIVersion string `json:"apiVersion"`
@@ -75,7 +75,7 @@ func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
 }
 
 // token exchanges a token of the machine's identity for a refresh token of a registry (Azure
-// Container Registry, AAD-OAuth). It goes to the host in the image's name and to no other.
+// Container Registry, AAD-OAuth). It sends it to the host in the image's name and to no other.
 func (i Images) token(ctx context.Context, host string) (string, error) {
 	need := TokenFor("the registry "+host, i.Azure)
 	credential := func() (Credential, error) { return Node(i.Azure, i.Proxy) }
@@ -119,7 +119,7 @@ func (i Images) token(ctx context.Context, host string) (string, error) {
 	return answer.Token, nil
 }
 
-// keep writes down why a registry gives no token, or that it does.
+// keep records a registry's error, or removes it after a success.
 func (i Images) keep(host string, failed error) error {
 	file := filepath.Join(i.Dir, failurePrefix+host)
 	if failed == nil {
@@ -138,7 +138,7 @@ func (i Images) keep(host string, failed error) error {
 	return nil
 }
 
-// Failures are why registries have given no tokens lately, as Images has kept it in a directory.
+// Failures returns the recent errors of registries that Images has recorded in a directory.
 func Failures(dir string, now time.Time) []string {
 	var found []string
 	files, _ := filepath.Glob(filepath.Join(dir, failurePrefix+"*")) // the pattern is valid

@@ -21,57 +21,57 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Cache hands out one identity's tokens to many short processes: kubelet calls for a token every
-// time one has grown old. A token is kept in a file that only root reads; one process at a time
-// asks the issuer; and while the issuer is down the last token is handed out as long as it is good.
+// Cache provides one identity's tokens to many short processes: kubelet runs one whenever a token
+// has grown old. A token is kept in a file that only root can read; one process at a time asks the
+// issuer; while the issuer is down, the last token is used as long as it is valid.
 type Cache struct {
-	Dir string // holds the files; it is made, 0700
-	// Key tells identities and their secrets apart (see the function Key). Each key has a file of
-	// its own, so that a node that goes back to its former secret finds the token that it had.
+	Dir string // the directory of the files, created with mode 0700
+	// Key distinguishes identities and their secrets (see the function Key). Each key has its own
+	// file, so that a node that goes back to its old secret finds its old token.
 	Key   string
-	Scope string // names the resource that the token is for
-	// Credential is asked for only when no token is kept that can still be handed out.
+	Scope string // the resource that the token is for
+	// Credential is called only if no valid token is cached.
 	Credential func() (Credential, error)
-	Need       Need // explains why there is no token
-	// Warn receives why a token could not be kept, which is no reason not to hand it out.
+	Need       Need // explains a missing token
+	// Warn receives the error of caching a token, which is still returned.
 	Warn func(error)
 	Now  func() time.Time // the clock
-	// Boot returns the id of the present boot, and how long ago it began (Uptime).
+	// Boot returns the id of the current boot, and the time since its start (Uptime).
 	Boot func() (id string, since time.Duration)
 }
 
-// Credential gets tokens from an issuer; azidentity makes them.
+// Credential gets tokens from an issuer; azidentity creates them.
 type Credential = azcore.TokenCredential
 
 // Token is a bearer token.
 type Token struct {
 	Value   string    `json:"token"`
 	Expires time.Time `json:"expires"`
-	Refresh time.Time `json:"refresh"` // when it is time for another one
+	Refresh time.Time `json:"refresh"` // when to request another one
 	Key     string    `json:"key"`
-	// Issued is when the token came by the wall clock; a clock set back since then is before it.
+	// Issued is the wall-clock time of its arrival; a clock that was set back since is before it.
 	Issued time.Time `json:"issued"`
-	// Boot is the boot in which the token was asked for, and Uptime how long after its start.
+	// Boot is the boot in which the token was requested, and Uptime the time since its start.
 	Boot   string        `json:"boot"`
 	Uptime time.Duration `json:"uptime"`
 }
 
 const (
-	margin     = 30 * time.Second // the time that a token must still be valid to be handed out
-	retryAfter = 20 * time.Second // when the issuer is asked again after it has failed
-	// lockPoll is the interval at which a process asks whether the lock is free.
+	margin     = 30 * time.Second // the min remaining validity of a returned token
+	retryAfter = 20 * time.Second // the pause after a failure of the issuer
+	// lockPoll is the interval at which a process tries the lock.
 	lockPoll = 5 * time.Millisecond
 )
 
 // The names in Dir.
 const filePrefix, fileSuffix, tempPrefix, lockFile = "token-", ".json", ".token-", "token.lock"
 
-// fileName is where the token of a key is kept. The file itself says the whole key.
+// fileName returns the name of a key's file, which is shortened. The file holds the whole key.
 func fileName(key string) string { return filePrefix + key[:min(16, len(key))] + fileSuffix }
 
 func (c Cache) file() string { return filepath.Join(c.Dir, fileName(c.Key)) }
 
-// Token returns a token that is good for a while.
+// Token returns a token that is valid for a while.
 func (c Cache) Token(ctx context.Context) (Token, error) {
 	kept, ok := c.kept()
 	if ok && c.Now().Before(kept.Refresh) {
@@ -92,7 +92,7 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	if kept, ok = c.kept(); ok && c.Now().Before(kept.Refresh) {
 		return kept, nil
 	}
-	boot, up := c.Boot() // before the question: a token is never younger than it seems
+	boot, up := c.Boot() // before the request: a token is never younger than it seems
 	fresh, err := ask(ctx, c.Credential, c.Scope, c.Need, c.Now)
 	if err != nil && ok {
 		kept.Refresh = c.Now().Add(retryAfter)
@@ -107,14 +107,14 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	return fresh, nil
 }
 
-// Forget removes all tokens: the same configuration stands for another identity now.
+// Forget removes all tokens, for when the same configuration means another identity.
 func (c Cache) Forget() error {
 	c.Key = ""
 	return c.Clean()
 }
 
-// Clean removes the tokens of all keys but its own and those given, and what a process that was
-// killed has left over. A directory that does not exist is clean.
+// Clean removes the tokens of all keys but its own and those given, and leftovers of killed
+// processes. A missing directory is clean.
 func (c Cache) Clean(keep ...string) error {
 	entries, err := os.ReadDir(c.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -123,7 +123,7 @@ func (c Cache) Clean(keep ...string) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the directory of the tokens: %w", err)
 	}
-	// A temporary file may be one that another process is writing, under the lock.
+	// A temporary file may belong to another process, which is writing it under the lock.
 	unlock, busy := c.lock(context.Background(), true)
 	defer unlock()
 	names := []string{fileName(c.Key)}
@@ -164,8 +164,8 @@ func (c Cache) kept() (Token, bool) {
 	return t, c.good(t)
 }
 
-// good reports whether a kept token can still be handed out. The wall clock may have been set since
-// the token came, so its age in boot time and its own claims must agree.
+// good reports whether a cached token is still valid. The wall clock may have been set since it
+// arrived, so its age in boot time and its own claims must agree.
 func (c Cache) good(t Token) bool {
 	now, said := c.Now(), ClaimsOf(t.Value).Expires
 	boot, up := c.Boot()
@@ -175,7 +175,7 @@ func (c Cache) good(t Token) bool {
 		(said <= 0 || float64(end.Unix()) < said)
 }
 
-// keep writes the token whole, readable by root from its first byte.
+// keep writes the token atomically, to a file that only root can ever read.
 func (c Cache) keep(t Token) error {
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -199,8 +199,8 @@ func (c Cache) keep(t Token) error {
 
 var errBusy = errors.New("another process has the lock")
 
-// lock makes this the one process that asks the issuer. With try it does not wait. Where there can
-// be no lock, the error says why. unlock is to be called in any case.
+// lock makes this the only process that asks the issuer. With try it does not wait. If there is no
+// lock, it returns the reason. The caller must call unlock in any case.
 func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 	nothing := func() {}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
@@ -231,13 +231,13 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 
 const issuerTimeout = 45 * time.Second // bounds one conversation with the issuer
 
-// Fresh gets one token from the issuer itself, past every cache that can be bypassed, and keeps it
-// nowhere: it proves that a credential works now. It has a deadline of its own. credential makes
-// the credential, a new one for each call, since those of azidentity hold a cache.
+// Fresh gets one token from the issuer, bypasses caches if possible, and stores it nowhere: it
+// proves that a credential works now. It has its own deadline. credential must return a new
+// credential each time, since those of azidentity hold a cache.
 //
-// A managed identity's tokens are also kept for the whole process by azidentity's library, which is
-// bypassed here, and by the metadata service of the machine (IMDS, or Arc's HIMDS), which cannot be
-// bypassed: it hands out the same token for hours. Its secret never changes under a node, though.
+// A managed identity's tokens are also cached for the whole process by azidentity's library, which
+// Fresh bypasses, and by the machine's metadata service (IMDS, or Arc's HIMDS), which it cannot:
+// that returns the same token for hours. Its secret never changes under a node, though.
 func Fresh(ctx context.Context, credential func() (Credential, error), scope string,
 	need Need) (Token, error) {
 	return ask(ctx, credential, scope, need, time.Now)
@@ -274,8 +274,8 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 	return Token{Value: got.Token, Expires: expires, Refresh: refresh, Issued: now}, nil
 }
 
-// Uptime returns the id of the present boot and how long ago it began, with the time that the
-// machine slept. No process can set that clock.
+// Uptime returns the id of the current boot and the time since its start, including suspend. No
+// process can set that clock.
 func Uptime() (id string, since time.Duration) {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, ids are all the same
 	var t unix.Timespec
@@ -285,15 +285,15 @@ func Uptime() (id string, since time.Duration) {
 	return strings.TrimSpace(string(data)), time.Duration(t.Nano())
 }
 
-// Claims holds the claims of a JWT: whom it is for, and its own time in Unix seconds (RFC 7519,
-// 4.1). They are zero for a token that is no JWT.
+// Claims holds the claims of a JWT: its subject, and its own times in Unix seconds (RFC 7519, 4.1).
+// They are zero for any other token.
 type Claims struct {
 	ObjectID string  `json:"oid"`
 	Issued   float64 `json:"iat"`
 	Expires  float64 `json:"exp"`
 }
 
-// ClaimsOf reads a token's claims, without a look at its signature.
+// ClaimsOf reads a token's claims without verifying its signature.
 func ClaimsOf(token string) (c Claims) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -306,15 +306,15 @@ func ClaimsOf(token string) (c Claims) {
 	return c
 }
 
-// lifetime returns how long the token is good in all; ok is false where it does not say.
+// lifetime returns the token's whole lifetime; ok is false if its claims lack the times.
 func (c Claims) lifetime() (life time.Duration, ok bool) {
 	life = time.Duration((c.Expires - c.Issued) * float64(time.Second))
 	return life, c.Issued > 0 && life > 0
 }
 
 // WriteExec writes a token as an ExecCredential of client.authentication.k8s.io. info is the
-// environment's KUBERNETES_EXEC_INFO, which says in which version; "" means v1. The time given as
-// the token's end is when it is to be replaced, so that it is early.
+// environment's KUBERNETES_EXEC_INFO, which selects the version; "" means v1. The expiration in it
+// is the time to replace the token, and so early.
 func WriteExec(w io.Writer, t Token, info string) error {
 	version := "client.authentication.k8s.io/v1"
 	if info != "" {

@@ -1,6 +1,6 @@
-// Package kube is what we ask of Kubernetes: the Node and its readiness, its lease and its pods,
-// cordon and drain, certificate requests, and who we are. Probe says which layer between here and
-// the API server is broken. What answers mean for a node's health is said by package health.
+// Package kube is the client of the cluster's API: the Node and its readiness, its lease and its
+// pods, cordon and drain, certificate requests, and the caller's identity. Probe finds the broken
+// layer between here and the API server. Package health decides what answers mean for a node.
 package kube
 
 import (
@@ -46,25 +46,25 @@ type Options struct {
 	Dial  Dial
 }
 
-// Client speaks to one API server with one credential.
+// Client is a client of one API server with one credential.
 type Client struct {
 	core  *rest.RESTClient
-	watch *rest.RESTClient // core for requests whose answer takes as long as the caller wants
+	watch *rest.RESTClient // core for requests whose duration the caller chooses
 	way   http.RoundTripper
 }
 
 const requestTimeout = 15 * time.Second // bounds each single request
 
-// FromToken uses a bearer token. CA holds PEM certificates.
+// FromToken returns a client with a bearer token. ca holds PEM certificates.
 func FromToken(server string, ca []byte, token string, o Options) (*Client, error) {
 	c := &rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	c.BearerToken = token
 	return newClient(c, nil, o)
 }
 
-// FromCertificate uses a client certificate and its key, both in the file pemPath, as kubelet keeps
-// its own (pki/kubelet-client-current.pem). Each connection reads the file: client-go would watch
-// the file with a goroutine per client that never ends. CA holds PEM certificates.
+// FromCertificate returns a client with a client certificate and its key, both in the file pemPath,
+// as kubelet keeps its own (pki/kubelet-client-current.pem). Each connection reads the file:
+// client-go would watch it with one endless goroutine per client. ca holds PEM certificates.
 func FromCertificate(server string, ca []byte, pemPath string, o Options) (*Client, error) {
 	load := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(pemPath, pemPath)
@@ -102,7 +102,7 @@ func newClient(c *rest.Config, certificate *transport.GetCertHolder, o Options) 
 	return &Client{core: core, watch: watch, way: way}, err
 }
 
-// answers are the types that the API server answers with. A group has many times as many.
+// answers registers the types of the API server's answers. A whole group has many times as many.
 func answers() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	add := func(gv schema.GroupVersion, types ...runtime.Object) {
@@ -151,7 +151,7 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 	return m[1], nil
 }
 
-// ClusterUID is the uid of the Service default/kubernetes, which each cluster has of its own.
+// ClusterUID returns the uid of the Service default/kubernetes, which identifies the cluster.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	s, err := c.Service(ctx, "default", "kubernetes")
 	return string(s.UID), err
@@ -160,7 +160,7 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 // Lease is a coordination/v1 Lease.
 type Lease = coordinationv1.Lease
 
-// Lease returns the lease that kubelet renews every few seconds to say that the node is alive.
+// Lease returns the lease that kubelet renews every few seconds as a sign of life.
 func (c *Client) Lease(ctx context.Context, node string) (Lease, error) {
 	request := c.core.Get().AbsPath("/apis/coordination.k8s.io/v1").
 		Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(node)
@@ -173,13 +173,13 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (corev1.Se
 	return get[corev1.Service](ctx, request, "read the Service %s/%s", namespace, name)
 }
 
-// Unite joins a new CA's certificates and the former's, for a cluster that replaces its CA.
+// Unite merges the certificates of a new CA and the old one, for a cluster that replaces its CA.
 func Unite(next, former string) string {
 	first := strings.Join(certificates(next), "")
 	return first + Without(former, first)
 }
 
-// Without returns the certificates of a bundle that another one does not have.
+// Without returns the certificates of a bundle that are not in other.
 func Without(bundle, other string) string {
 	known := certificates(other)
 	return strings.Join(slices.DeleteFunc(certificates(bundle), func(block string) bool {
@@ -195,12 +195,12 @@ func certificates(bundle string) []string {
 	return blocks[:len(blocks)-1] // the last one has no end
 }
 
-// ErrUnauthorized says that the API server does not accept the credential (401).
+// ErrUnauthorized reports that the API server does not accept the credential (401).
 var ErrUnauthorized = errors.New("the API server does not accept the credential (401)")
 
-// WhoAmI proves the client's credential with one request and returns the user name that the API
-// server sees (SelfSubjectReview); "" when it recognises the caller and does not return the name.
-// The error is ErrUnauthorized when the credential is not accepted.
+// WhoAmI authenticates with one request and returns the user name that the API server sees
+// (SelfSubjectReview); "" if it recognises the caller but does not return the name. The error is
+// ErrUnauthorized if the credential is not accepted.
 func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
 	err := c.core.Post().AbsPath("/apis/authentication.k8s.io/v1/selfsubjectreviews").Body(review).
@@ -217,12 +217,12 @@ func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 	}
 }
 
-const anonymous = "system:anonymous" // the user name of a caller that shows no credential
+const anonymous = "system:anonymous" // the user name of a caller without a credential
 
-// Access is something that one may do in a cluster, such as create nodes.
+// Access is an action in a cluster, such as creating nodes.
 type Access = authorizationv1.ResourceAttributes
 
-// May asks whether the client may do something (SelfSubjectAccessReview), and why.
+// May reports whether the client may do something (SelfSubjectAccessReview), and why.
 func (c *Client) May(ctx context.Context, a Access) (allowed bool, reason string, err error) {
 	review := &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a},
@@ -238,7 +238,7 @@ func (c *Client) May(ctx context.Context, a Access) (allowed bool, reason string
 // CSR is a request of kubelet for its client certificate.
 type CSR struct {
 	Name string
-	// State is pending, approved, denied, failed or issued; Reason is why it was denied or failed.
+	// State is pending, approved, denied, failed or issued; Reason explains a denied or failed one.
 	State, Reason string
 }
 

@@ -17,15 +17,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// DrainOptions says which pods may be moved away.
+// DrainOptions selects the pods that a drain may evict.
 type DrainOptions struct {
-	// DeleteEmptyDir moves pods too that keep data on this node in an emptyDir; the data is lost.
+	// DeleteEmptyDir evicts pods that keep data on this node in an emptyDir; the data is lost.
 	DeleteEmptyDir bool
-	Force          bool          // moves pods too that no controller will make again elsewhere
-	Partial        bool          // moves the other pods even though some may not be moved
+	Force          bool          // evicts pods that no controller will create again elsewhere
+	Partial        bool          // evicts the other pods even if some may not be evicted
 	Retry          time.Duration // the average pause between two rounds; 0 is 2 s
-	Progress       func()        // called before each request, unless it is nil
-	// Blocked receives the pods that are left after each round, unless it is nil.
+	Progress       func()        // called before each request; may be nil
+	// Blocked receives the remaining pods after each round; may be nil.
 	Blocked func(*DrainError)
 	dryRun  bool // asks the API server whether it would evict a pod
 }
@@ -33,7 +33,7 @@ type DrainOptions struct {
 // Blocked is a pod that blocks a drain.
 type Blocked struct {
 	Pod string // namespace/name
-	// Message says why. Nodes cannot list PodDisruptionBudgets: the API server names the one.
+	// Message is the reason. Nodes cannot list PodDisruptionBudgets: the API server names the budget.
 	Message string
 	err     error // the answer to the eviction
 }
@@ -41,7 +41,7 @@ type Blocked struct {
 // DrainError lists the pods that block a drain.
 type DrainError struct{ Pods []Blocked }
 
-// Error names each pod with its message.
+// Error returns each pod with its message.
 func (e *DrainError) Error() string {
 	lines := make([]string, len(e.Pods))
 	for i, b := range e.Pods {
@@ -53,9 +53,9 @@ func (e *DrainError) Error() string {
 // ErrCannotAsk reports that an admission webhook of the cluster refuses dry runs of evictions.
 var ErrCannotAsk = errors.New("cannot ask whether the pods could move away")
 
-// Drain evicts the Node's pods and waits until they are gone. Pods of DaemonSets and static pods
-// remain. It retries evictions that are refused, and requests that get no answer, until ctx ends.
-// The error is a *DrainError where pods block it.
+// Drain evicts the Node's pods and waits until they are gone. It leaves pods of DaemonSets and
+// static pods. It retries refused evictions and unanswered requests until ctx ends. The error is a
+// *DrainError if pods block it.
 func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
@@ -91,8 +91,8 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 	}
 }
 
-// CanDrain reports whether a drain could move away every pod of the Node now. It evicts none, but
-// asks for dry runs. The error is a *DrainError where pods block the drain, and ErrCannotAsk where
+// CanDrain reports whether a drain could evict every pod of the Node now. It evicts none, but
+// requests dry runs. The error is a *DrainError if pods block the drain, and ErrCannotAsk if
 // nothing is known to block it but a webhook refuses dry runs.
 func (c *Client) CanDrain(ctx context.Context, name string, o DrainOptions) error {
 	pods, err := c.podsOn(ctx, name, "")
@@ -150,7 +150,7 @@ func (o DrainOptions) sort(pods []corev1.Pod) (move []corev1.Pod, kept []Blocked
 
 func full(pod corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// stays reports whether a drain leaves a pod where it is: a static one, or one of a DaemonSet.
+// stays reports whether a drain leaves a pod: a static one, or one of a DaemonSet.
 func stays(pod corev1.Pod) bool {
 	owner := metav1.GetControllerOf(&pod)
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
@@ -161,8 +161,8 @@ func ended(pod corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// evictAll requests the eviction of pods, and returns those that are still there. previous is the
-// result of the last round, which it returns where ctx ends in this one.
+// evictAll requests the eviction of pods, and returns those that remain. previous is the result of
+// the last round, which it returns if ctx ends in this one.
 func (c *Client) evictAll(
 	ctx context.Context, pods []corev1.Pod, o DrainOptions, previous []Blocked,
 ) []Blocked {
@@ -199,8 +199,8 @@ func (c *Client) evict(ctx context.Context, pod corev1.Pod, dryRun bool) error {
 	return request.MaxRetries(0).Do(ctx).Error() // the next round tries again
 }
 
-// refusal says why an eviction was refused. The API server names the budget in the message of the
-// cause ("The disruption budget NAME needs ...") and nowhere else.
+// refusal returns the reason for a refused eviction. The API server names the budget in the message
+// of the cause ("The disruption budget NAME needs ...") and nowhere else.
 func refusal(err error) string {
 	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
 		return "may not go now by a PodDisruptionBudget: " + cause.Message
@@ -208,13 +208,13 @@ func refusal(err error) string {
 	return err.Error()
 }
 
-// PodsOn lists the pods that are bound to a Node, as the API server's cache has them: a consistent
-// read of older API servers reads all pods of the cluster from etcd.
+// PodsOn lists the pods bound to a Node, from the API server's cache: a consistent read makes older
+// API servers read all pods of the cluster from etcd.
 func (c *Client) PodsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
 	return c.podsOn(ctx, node, "0")
 }
 
-// podsOn lists the pods of a Node that are at least as new as a resource version; "" is the newest.
+// podsOn lists the pods of a Node, at least as new as a resource version; "" is the newest.
 func (c *Client) podsOn(ctx context.Context, node, version string) ([]corev1.Pod, error) {
 	request := c.core.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).
 		Param("resourceVersion", version)

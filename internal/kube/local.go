@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// KubeletHealthz is where kubelet says whether it is healthy, by default.
+// KubeletHealthz is kubelet's default healthz endpoint.
 const KubeletHealthz = "http://127.0.0.1:10248/healthz"
 
-const healthzTimeout = 5 * time.Second // bounds the question; kubelet is on this machine
+const healthzTimeout = 5 * time.Second // bounds the request; kubelet is on this machine
 
-// Healthz asks a healthz endpoint. The error quotes what it answers when that is not 200.
+// Healthz requests a healthz endpoint. The error quotes any answer other than 200.
 func Healthz(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, healthzTimeout)
 	defer cancel()
@@ -29,7 +29,7 @@ func Healthz(ctx context.Context, url string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("cannot ask for health: %w", err) // it names the URL
+		return fmt.Errorf("cannot ask for health: %w", err) // the error names the URL
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
@@ -43,23 +43,23 @@ func Healthz(ctx context.Context, url string) error {
 	return nil
 }
 
-// ErrNoRuntimeService tells that a container runtime answers and does not serve kubelet: containerd
-// runs without its CRI plugin. The text is gRPC's, and that of kubelet's log.
+// ErrNoRuntimeService reports that a container runtime answers but does not serve kubelet:
+// containerd runs without its CRI plugin. The text is gRPC's, and that of kubelet's log.
 var ErrNoRuntimeService = errors.New("unknown service runtime.v1.RuntimeService")
 
-// ErrRuntimeSilent reports that a container runtime accepts the question and does not answer.
+// ErrRuntimeSilent reports that a container runtime accepts the request but does not answer.
 var ErrRuntimeSilent = errors.New("it does not answer in time")
 
-// runtimeTimeout bounds the question; the runtime is on this machine. Two of them fit into a check.
+// runtimeTimeout bounds the request; the runtime is on this machine. Two of them fit into a check.
 const runtimeTimeout = 4 * time.Second
 
-// The statuses of gRPC that tell something here (gRPC's doc/statuscodes.md).
+// The gRPC status codes that matter here (gRPC's doc/statuscodes.md).
 const grpcOK, grpcUnimplemented = "0", "12"
 
-// Runtime asks the container runtime at a unix socket for its version, which is what kubelet asks
-// first (k8s.io/cri-api, runtime.v1.RuntimeService), and only whether there is an answer. gRPC is
-// one request over HTTP/2 with five bytes before its message, which is empty
-// (gRPC's doc/PROTOCOL-HTTP2.md): its library would be many times as large as this.
+// Runtime requests the version of the container runtime at a unix socket, as kubelet first does
+// (k8s.io/cri-api, runtime.v1.RuntimeService), and checks only that it answers. gRPC is one request
+// over HTTP/2 with five bytes before its message, which is empty here (gRPC's
+// doc/PROTOCOL-HTTP2.md): its library would be many times as large as this.
 func Runtime(ctx context.Context, socket string) error {
 	return runtimeWithin(ctx, socket, runtimeTimeout)
 }

@@ -22,7 +22,7 @@ import (
 // Node is a core/v1 Node.
 type Node = corev1.Node
 
-// Ready returns the Node's Ready condition; one without a status when kubelet has not reported yet.
+// Ready returns the Node's Ready condition; one without a status if kubelet has not reported yet.
 func Ready(n Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -37,8 +37,8 @@ func (c *Client) Node(ctx context.Context, name string) (Node, error) {
 	return get[Node](ctx, c.core.Get().Resource("nodes").Name(name), "read Node %s", name)
 }
 
-// NodeMissing reports whether an error is the API server's word that an object does not exist. A
-// 404 of something else that answers at its address, such as a load balancer, is none.
+// NodeMissing reports whether the API server answers that an object does not exist. A 404 of
+// something else at its address, such as a load balancer, does not count.
 func NodeMissing(err error) bool {
 	return apierrors.IsNotFound(err) &&
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
@@ -50,19 +50,19 @@ func Answered(err error) bool {
 	return errors.As(err, &status) && status.Status().Code < 500
 }
 
-// Unavailable reports whether the error of a request means that the API server cannot serve it now:
-// it does not answer, is overloaded (429) or has failed (5xx), or another server answers for it.
+// Unavailable reports whether an error means that the API server cannot serve requests now: it does
+// not answer, is overloaded (429) or fails (5xx), or another server answers for it.
 func Unavailable(err error) bool {
 	return err != nil && (!Answered(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse))
 }
 
-// The pace of waiting: quick at first, then slower, so that a cluster that is down is not pressed.
+// The pauses of a wait: short at first, then longer, to spare a cluster that is down.
 const firstPause, maxPause = 50 * time.Millisecond, time.Second
 
-// WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a
-// server that does not answer are waited for, and asked is called after each request. When ctx ends
-// first, the error has the Node's last state.
+// WaitNode returns the Node as soon as until holds for it. It also waits for a missing Node and a
+// silent server, and calls asked after each request. If ctx ends first, the error has the Node's
+// last state.
 func (c *Client) WaitNode(
 	ctx context.Context, name string, asked func(), until func(Node) bool,
 ) (Node, error) {
@@ -100,11 +100,11 @@ func waitError(ctx context.Context, name string, last Node, err error) error {
 	}
 }
 
-// CreateNode registers a Node as kubelet would; one that exists already is left as it is. A node
-// may give itself taints now and never again (NodeRestriction).
+// CreateNode registers a Node as kubelet would; an existing one is left unchanged. A node may set
+// its own taints only now (NodeRestriction).
 func (c *Client) CreateNode(ctx context.Context, n Node) error {
 	if len(n.Spec.PodCIDRs) > 0 {
-		n.Spec.PodCIDR = n.Spec.PodCIDRs[0] // the API server wants both to agree
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0] // the API server requires both to agree
 	}
 	err := c.core.Post().Resource("nodes").Body(&n).Do(ctx).Error()
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -119,7 +119,7 @@ func (c *Client) PatchLabels(ctx context.Context, name string, labels map[string
 	return c.patch(ctx, name, patch, "label")
 }
 
-// Cordon keeps new pods away from the Node, or lets them come again.
+// Cordon marks the Node unschedulable, or schedulable again.
 func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 	verb, unschedulable := "uncordon", any(nil)
 	if on {
@@ -129,11 +129,11 @@ func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 	return c.patch(ctx, name, patch, verb)
 }
 
-// touched is the annotation of the Node with when a node has made sure that the cluster writes.
+// touched is the annotation with the time at which a node last tested writes to the cluster.
 const touched = "aks-flex-node/touched"
 
-// TouchNode changes an annotation of the Node. It writes, as kubelet does with its lease: a request
-// that changes nothing, and a dry run, succeed also where etcd takes no writes.
+// TouchNode changes an annotation of the Node. It writes, as kubelet does with its lease: a no-op
+// request and a dry run succeed even if etcd accepts no writes.
 func (c *Client) TouchNode(ctx context.Context, name string, at time.Time) error {
 	stamp := map[string]string{touched: at.UTC().Format(time.RFC3339Nano)}
 	patch := map[string]any{"metadata": map[string]any{"annotations": stamp}}
@@ -152,8 +152,8 @@ func (c *Client) patch(ctx context.Context, name string, patch map[string]any, v
 	return nil
 }
 
-// DeleteNode deletes the Node object; that it is gone already is no error. Kubernetes lets a node
-// delete itself only if its operator has allowed it (manifests/rbac-leave.yaml).
+// DeleteNode deletes the Node object, if it exists. Kubernetes lets a node delete itself only if
+// its operator has allowed it (manifests/rbac-leave.yaml).
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	err := c.core.Delete().Resource("nodes").Name(name).Do(ctx).Error()
 	switch {
@@ -169,17 +169,17 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	}
 }
 
-// watchFor bounds one watch of the Node: the API server ends it then, and the caller begins again.
+// watchFor bounds one watch of the Node: the API server ends it then, and the caller restarts it.
 const watchFor = 5 * time.Minute
 
-// longestEvent bounds one event of a watch, in bytes: a Node with all of its images is far smaller.
+// longestEvent bounds one event of a watch, in bytes: a Node with all its images is far smaller.
 const longestEvent = 4 << 20
 
 var errWatchEnded = errors.New("the watch has ended")
 
-// WaitDeleted returns when the Node object is deleted. It watches rather than asks, so that it
-// costs an API server nothing while nothing happens. Where there is no Node, NodeMissing holds for
-// the error; a watch that ends otherwise is an error too.
+// WaitDeleted waits until the Node object is deleted. It watches instead of polling, so that an
+// idle wait costs the API server nothing. If the Node does not exist, NodeMissing holds for the
+// error; a watch that ends otherwise is an error too.
 func (c *Client) WaitDeleted(ctx context.Context, name string) error {
 	n, err := c.Node(ctx, name)
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *Client) WaitDeleted(ctx context.Context, name string) error {
 	defer cancel()
 	stream, err := c.watch.Get().Resource("nodes").Param("watch", "true").
 		Param("fieldSelector", "metadata.name="+name).
-		Param("resourceVersion", n.ResourceVersion). // what happens from now on
+		Param("resourceVersion", n.ResourceVersion). // changes from now on
 		Param("timeoutSeconds", strconv.Itoa(int(watchFor.Seconds()))).Stream(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot watch Node %s: %w", name, err)
@@ -215,8 +215,7 @@ func untilDeleted(stream io.Reader) error {
 	return errors.Join(errWatchEnded, lines.Err())
 }
 
-// TaintOf returns a taint that kubectl writes as key=value:Effect or key:Effect. The text is one of
-// a valid configuration.
+// TaintOf parses a taint of a valid configuration: key=value:Effect or key:Effect.
 func TaintOf(text string) corev1.Taint {
 	pair, effect, _ := strings.Cut(text, ":")
 	key, value, _ := strings.Cut(pair, "=")
@@ -234,9 +233,9 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, longestWait, errTooLong)
 }
 
-// ReadySince reports whether the Node is Ready as a kubelet says it that started at the given time.
-// What the kubelet before it has said remains in the Node for a while, and must not count.
-// Heartbeats have whole seconds.
+// ReadySince reports whether the Node is Ready according to a kubelet started at the given time.
+// The previous kubelet's report remains in the Node for a while, and must not count. Heartbeats
+// have whole seconds.
 func ReadySince(started time.Time) func(Node) bool {
 	return func(n Node) bool {
 		ready := Ready(n)
@@ -245,7 +244,7 @@ func ReadySince(started time.Time) func(Node) bool {
 	}
 }
 
-// PodCIDRs returns the pod subnets of a Node; nil while it has none.
+// PodCIDRs returns the pod subnets of a Node; nil if it has none.
 func PodCIDRs(n Node) []string {
 	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
 		return []string{n.Spec.PodCIDR}

@@ -19,20 +19,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Target is an API server and the credential to try there.
+// Target is an API server with the credential to try.
 type Target struct {
 	Server string
-	// CA holds the PEM certificates that the server is verified with. Without any, Reach trusts
-	// Roots; nil are those of the system.
+	// CA holds the PEM certificates that verify the server. If empty, Reach trusts Roots, or the
+	// system's CAs if that is nil.
 	CA    []byte
 	Roots *x509.CertPool
-	Token string // a bearer token; without one the credential is not tried
-	Entra bool   // the token is one of Entra ID rather than a bootstrap token
+	Token string // a bearer token; if empty, no credential is tried
+	Entra bool   // the token is from Entra ID, and not a bootstrap token
 	Name  string // the server's name in messages; "" is the API server
 	Options
 }
 
-// name returns the server's name, and what to check where it cannot be reached.
+// name returns the server's name, and what to check if it cannot be reached.
 func (t Target) name() (name, remedy string) {
 	if t.Name == "" {
 		return "the API server", "check node.kubelet.serverURL, the network and the firewall between " +
@@ -43,8 +43,8 @@ func (t Target) name() (name, remedy string) {
 
 const probeTimeout = 10 * time.Second // bounds each layer of a probe
 
-// Probe goes the way to the API server layer by layer - name, connection, proxy, TLS, HTTP,
-// credential - and returns the first that is broken as a *Fault.
+// Probe tries each layer on the way to the API server - name, connection, proxy, TLS, HTTP,
+// credential - and returns the first broken one as a *Fault.
 func Probe(ctx context.Context, t Target) error {
 	u, err := url.Parse(t.Server)
 	if err != nil {
@@ -66,8 +66,8 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// open opens a connection to the server, through the proxy if there is one for it, and makes it
-// secure; where secure is nil, the connection stays plain.
+// open connects to the server, through its proxy if there is one, and starts TLS; if secure is nil,
+// the connection stays plain.
 func (t Target) open(
 	ctx context.Context, server *url.URL, secure *tls.Config,
 ) (*http.ClientConn, error) {
@@ -87,7 +87,7 @@ func (t Target) open(
 	if secure != nil {
 		scheme, secure.NextProtos = "https", []string{"http/1.1"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout) // of which the proxy may have a half
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout) // the proxy may take half of it
 	defer cancel()
 	conn, err := way.NewClientConn(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		TLSHandshakeStart: func() { secured = true },
@@ -172,7 +172,7 @@ func plain(err error) error {
 	return err
 }
 
-// proxyFault judges the answer of a proxy to CONNECT (RFC 9110).
+// proxyFault checks a proxy's answer to CONNECT (RFC 9110).
 func proxyFault(_ context.Context, via *url.URL, asked *http.Request, r *http.Response) error {
 	switch r.StatusCode {
 	case http.StatusOK:
@@ -220,8 +220,8 @@ func tlsFault(err error, name string) *Fault {
 	return f
 }
 
-// ask makes one request with the credential. Every caller may ask for the version, and one with a
-// credential that is not accepted is refused all the same.
+// ask makes one request with the credential. Every caller may read the version, but one with an
+// invalid credential is refused.
 func (t Target) ask(ctx context.Context, conn *http.ClientConn, u *url.URL) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -281,7 +281,7 @@ func (t Target) unauthorized() *Fault {
 	return f
 }
 
-// Layer is where the way from this machine to the API server is broken.
+// Layer is the broken part of the way from this machine to the API server.
 type Layer string
 
 // The layers, from the machine outwards.
@@ -294,19 +294,19 @@ const (
 	LayerAuth  Layer = "authentication"
 )
 
-// Fault is one broken layer: what is wrong, and what to do or whom to ask.
+// Fault describes one broken layer, and what to do or whom to ask.
 type Fault struct {
 	Layer           Layer
 	Message, Remedy string
 	Err             error
-	hidden          error // a cause that Message has already put into words
+	hidden          error // a cause that Message already describes
 }
 
 func fault(layer Layer, err error, remedy, format string, args ...any) *Fault {
 	return &Fault{Layer: layer, Message: fmt.Sprintf(format, args...), Remedy: remedy, Err: err}
 }
 
-// Error tells layer, message, cause and remedy.
+// Error returns layer, message, cause and remedy.
 func (f *Fault) Error() string {
 	text := string(f.Layer) + ": " + f.Message
 	if f.Err != nil {
@@ -323,9 +323,9 @@ func (f *Fault) Unwrap() error {
 	return cmp.Or(f.Err, f.hidden)
 }
 
-// Rebind reports whether an error may mean that the API server has another address or another CA
-// than we know: its name does not resolve, or its certificate is not trusted. The source of address
-// and CA can be asked again. It understands a *Fault of Probe and the errors of a Client.
+// Rebind reports whether an error may mean that the API server has a new address or CA: its name
+// does not resolve, or its certificate is not trusted. The caller can then look up both again. It
+// handles a *Fault of Probe and the errors of a Client.
 func Rebind(err error) bool {
 	if f, ok := errors.AsType[*Fault](err); ok && f.Layer == LayerDNS {
 		return true

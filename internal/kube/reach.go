@@ -19,21 +19,21 @@ import (
 
 // Reached holds a server's answers to a caller without a credential.
 type Reached struct {
-	Proxy string `json:"proxy,omitempty"` // the host of the proxy on the way, "" without one
-	// Issuer and NotAfter are those of the server's certificate.
+	Proxy string `json:"proxy,omitempty"` // the host of the proxy, if any
+	// Issuer and NotAfter are from the server's certificate.
 	Issuer   string    `json:"issuer,omitempty"`
 	NotAfter time.Time `json:"notAfter,omitzero"`
-	// Ahead is the lead of the server's clock over this machine's; nil when it does not say.
+	// Ahead is the lead of the server's clock over this machine's; nil if the server sends no time.
 	Ahead     *time.Duration `json:"-"`
-	SmallOnly bool           `json:"-"` // only small segments are answered: larger packets get lost
+	SmallOnly bool           `json:"-"` // only small segments are answered: larger packets are lost
 }
 
 const smallSegment = 536 // a segment that fits through every network (RFC 9293, 3.7.1)
 
-// Reach goes the way to a server, as Probe does, without any credential. A certificate that is not
-// trusted is an error, and the server is asked for its time all the same. Without CA certificates
-// those of the system are trusted. An http server is only connected to. A server that is silent is
-// tried again, for as long.
+// Reach tries to reach a server, as Probe does, without a credential. An untrusted certificate is
+// an error, but the server is still asked for its time. Without CA certificates, those of the
+// system are trusted. An http server is only connected to. A silent server is tried again, for as
+// long.
 func Reach(ctx context.Context, t Target) (Reached, error) {
 	u, err := url.Parse(t.Server)
 	if err != nil || u.Host == "" {
@@ -59,7 +59,7 @@ func (t Target) reach(ctx context.Context, u *url.URL, r *Reached) error {
 	var secure *tls.Config
 	if u.Scheme == "https" {
 		secure = &tls.Config{
-			InsecureSkipVerify: true, // VerifyConnection verifies, and lets the time be asked for
+			InsecureSkipVerify: true, // VerifyConnection verifies, but still allows requesting the time
 			VerifyConnection: func(s tls.ConnectionState) error {
 				leaf := s.PeerCertificates[0]
 				r.Issuer, r.NotAfter = leaf.Issuer.String(), leaf.NotAfter
@@ -82,7 +82,7 @@ func (t Target) reach(ctx context.Context, u *url.URL, r *Reached) error {
 	return nil
 }
 
-// called has a fault speak of the server by its name.
+// called rewords a fault to name the server, if it has a name.
 func (t Target) called(f *Fault) *Fault {
 	if t.Name != "" {
 		f.Message, f.Remedy = t.Name+" cannot be trusted: "+f.Error(), ""
@@ -104,7 +104,7 @@ func (t Target) verify(chain []*x509.Certificate, name string) error {
 	return err
 }
 
-// ahead asks a server for its time (RFC 9110, Date), which has whole seconds.
+// ahead requests a server's time (RFC 9110, Date), which has whole seconds.
 func ahead(ctx context.Context, conn *http.ClientConn, u *url.URL) *time.Duration {
 	request := (&http.Request{
 		Method: http.MethodHead, URL: &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"},
@@ -124,7 +124,7 @@ func ahead(ctx context.Context, conn *http.ClientConn, u *url.URL) *time.Duratio
 	return &d
 }
 
-// late reports whether a server or proxy accepted the connection and then was silent.
+// late reports whether a server or proxy accepted the connection and then stayed silent.
 func late(err error) bool {
 	f, ok := errors.AsType[*Fault](err)
 	if !ok || f.Layer != LayerTLS {
@@ -134,7 +134,7 @@ func late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || ok && timeout.Timeout()
 }
 
-// smallSegments has both sides of a connection send small segments only.
+// smallSegments makes both sides of a connection send only small segments.
 func smallSegments(_, _ string, raw syscall.RawConn) (err error) {
 	failed := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, smallSegment)
@@ -147,7 +147,7 @@ const serviceTimeout = 3 * time.Second // bounds a connection to a Service
 // Services holds the results of connecting to the cluster's own Services from the machine.
 type Services struct {
 	Tried []Connection
-	DNS   string // the address of the cluster's DNS Service; "" when it is not known
+	DNS   string // the address of the cluster's DNS Service; "" if unknown
 }
 
 // Connection is an attempt to connect to a Service.
@@ -158,7 +158,7 @@ type Connection struct {
 }
 
 // TryServices connects from this machine to the cluster's own Services: to the API server's, and to
-// DNS over TCP, at the address that pods get. It sends nothing. A dial that is nil is the network.
+// DNS over TCP, at the address that pods use. It sends nothing. A nil dial uses the network.
 func (c *Client) TryServices(ctx context.Context, dns string, dial Dial) (Services, error) {
 	api, err := c.Service(ctx, "default", "kubernetes")
 	if err != nil {

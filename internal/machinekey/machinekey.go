@@ -1,6 +1,6 @@
-// Package machinekey is how a machine proves to the resource provider which machine it is: a key of
-// P-256 that never leaves it, and tokens (JWT, ES256) that are signed with the key. The agent
-// signs, the provider verifies (package verifier) and decides what a key may do.
+// Package machinekey authenticates a machine to the resource provider: with a P-256 key that never
+// leaves the machine, and tokens (JWT, ES256) signed by it. The agent signs; the provider verifies
+// (package verifier) and decides what a key may do.
 package machinekey
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Scheme is the authentication scheme of a request's header Authorization.
+// Scheme is the authentication scheme in a request's Authorization header.
 const Scheme = "MachineKey"
 
-// NonceHeader is the header of a 401 that has a nonce, by the name that net/http gives it.
+// NonceHeader is the header of a 401 with a nonce, in net/http's canonical form.
 const NonceHeader = "X-Ms-Flexnode-Nonce"
 
-// SecondHeader is in the answer to a poll that reports another machine beside the caller.
+// SecondHeader is set in the answer to a poll if there is another machine beside the caller.
 const SecondHeader = "X-Ms-Flexnode-Second-Machine"
 
 // Key is the key of a machine.
@@ -43,7 +43,7 @@ type PublicKey struct {
 	Y   string `json:"y"`
 }
 
-// New makes a key.
+// New generates a key.
 func New() (*Key, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,11 +62,11 @@ func newKey(private *ecdsa.PrivateKey) (*Key, error) {
 	}}, nil
 }
 
-const size = 32 // that of a coordinate, in bytes
+const size = 32 // the size of a coordinate, in bytes
 
 const block = "PRIVATE KEY"
 
-// Parse reads a key from the PEM of its file.
+// Parse parses a key file in PEM.
 func Parse(text []byte) (*Key, error) {
 	found, _ := pem.Decode(text)
 	if found == nil || found.Type != block {
@@ -83,7 +83,7 @@ func Parse(text []byte) (*Key, error) {
 	return newKey(private)
 }
 
-// PEM returns the key as its file has it. It is a secret.
+// PEM returns the key in the format of its file. It is a secret.
 func (k *Key) PEM() ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(k.private)
 	if err != nil {
@@ -107,43 +107,43 @@ func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 // BootSize is the size of the id of a boot, in bytes.
 const BootSize = 12
 
-// NewBoot makes the id of a boot, by which tokens tell two machines with one key apart.
+// NewBoot returns a new boot id, by which tokens distinguish two machines with one key.
 func NewBoot() string {
 	id := make([]byte, BootSize)
-	rand.Read(id) // it ends the program where it fails
+	rand.Read(id) // it crashes the program on failure
 	return encode(id)
 }
 
 const (
-	// Lifetime is the longest validity of a token.
+	// Lifetime is the max validity of a token.
 	Lifetime = 5 * time.Minute
-	// TokenType keeps a token from being taken for another kind of token (RFC 8725, section 3.11).
+	// TokenType prevents confusion with other kinds of tokens (RFC 8725, section 3.11).
 	TokenType = "flexnode-machine+jwt"
 )
 
-// Claims has the claims of a token.
+// Claims holds the claims of a token.
 type Claims struct {
-	// UID is that of the flexNodeConfig, Audience the URL of the provider.
+	// UID is the uid of the flexNodeConfig, Audience the URL of the provider.
 	UID, Audience string
-	// Request binds the token to one request; zero binds it to none, enough for polls.
+	// Request binds the token to one request; zero does not bind it, which suffices for polls.
 	Request Request
-	Nonce   string // one that the provider has given; the token's times are not judged with it
-	Boot    string // an id that is made once per boot of the machine (NewBoot)
+	Nonce   string // a nonce of the provider; with it, the token's times are not checked
+	Boot    string // an id that is unique for each boot of the machine (NewBoot)
 }
 
-// Request identifies the one request that a token is bound to.
+// Request identifies the request that a token is bound to.
 type Request struct {
 	Method string `json:"htm,omitempty"`
 	Path   string `json:"htp,omitempty"`
-	Digest string `json:"bdy,omitempty"` // that of the body
+	Digest string `json:"bdy,omitempty"` // the digest of the body
 }
 
-// RequestOf returns the request of a method, path and body.
+// RequestOf returns the Request for a method, path and body.
 func RequestOf(method, path string, body []byte) Request {
 	return Request{Method: method, Path: path, Digest: Digest(body)}
 }
 
-// Digest is the SHA-256 of a body, as tokens have it.
+// Digest returns the SHA-256 of a body, in the encoding of tokens.
 func Digest(body []byte) string {
 	sum := sha256.Sum256(body)
 	return encode(sum[:])
@@ -157,7 +157,7 @@ type Payload struct {
 	Boot  string `json:"boot,omitempty"`
 }
 
-// Sign returns a token that is valid from a time on.
+// Sign returns a token that is valid from now on.
 func (k *Key) Sign(c Claims, now time.Time) (string, error) {
 	t := jwt.NewWithClaims(jwt.SigningMethodES256, Payload{
 		RegisteredClaims: jwt.RegisteredClaims{
@@ -174,13 +174,13 @@ func (k *Key) Sign(c Claims, now time.Time) (string, error) {
 	return text, nil
 }
 
-// Statement returns what a kubelet signs: the key with a thumbprint is of the node with a uid.
+// Statement returns the text that a kubelet signs: that a key belongs to the node with the uid.
 func Statement(uid, thumbprint string) []byte {
 	return []byte("aks-flex-node machine key\n" + uid + "\n" + thumbprint)
 }
 
-// SignAsKubelet signs a statement with the pair of a kubelet's client certificate and its key, in
-// PEM. It returns the certificate in DER.
+// SignAsKubelet signs a statement with a kubelet's client certificate and key, in PEM. It returns
+// the certificate in DER.
 func SignAsKubelet(pair, statement []byte) (certificate, signature []byte, err error) {
 	kubelet, err := tls.X509KeyPair(pair, pair)
 	if err != nil {

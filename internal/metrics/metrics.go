@@ -1,6 +1,6 @@
 // Package metrics writes metrics in the text format of Prometheus
 // (https://prometheus.io/docs/instrumenting/exposition_formats/). It counts nothing and serves
-// nothing: its caller has the numbers.
+// nothing: its caller provides the numbers.
 package metrics
 
 import (
@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// The types of metrics that are written.
+// The supported types of metrics.
 const (
 	Gauge   = "gauge"
 	Counter = "counter"
 	Summary = "summary" // of a sum and a count, without quantiles
 )
 
-// Family is a metric with its samples. One without samples is left out.
+// Family is a metric with its samples. It is omitted if it has none.
 type Family struct {
 	Name, Type, Help string
 	Samples          []Sample
@@ -25,12 +25,12 @@ type Family struct {
 // Sample is one number.
 type Sample struct {
 	Suffix string // follows the name of the family: _sum and _count of a summary
-	// Labels are names and values in turn.
+	// Labels are alternating names and values.
 	Labels []string
 	Value  float64
 }
 
-// Text is the families in the text format.
+// Text returns the families in the text format.
 func Text(families []Family) []byte {
 	var b bytes.Buffer
 	for _, f := range families {

@@ -8,14 +8,14 @@ import (
 // ArcPackage is the package of the Arc agent.
 const ArcPackage = "azcmagent"
 
-// arcTrees are the directories that the Arc agent fills while it runs and that its package leaves
-// (Azure Connected Machine agent, "Agent resources").
+// arcTrees are the directories that the Arc agent fills and that its package leaves behind (Azure
+// Connected Machine agent, "Agent resources").
 var arcTrees = [...]string{
 	"/opt/azcmagent", "/opt/GC_Ext", "/opt/GC_Service", "/etc/opt/azcmagent", "/var/opt/azcmagent",
 	"/var/lib/GuestConfig", "/var/log/azcmagent", "/var/log/himds", "/var/log/arcproxy",
 }
 
-// arcAgent renders the Arc agent of an Arc machine, unless it was installed by others.
+// arcAgent renders the Arc agent of an Arc machine, unless others have installed it.
 func arcAgent(p *part) {
 	if p.config.Azure.AuthMode() != config.AuthArc {
 		return

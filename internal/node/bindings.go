@@ -7,50 +7,50 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Bindings holds the values that can change under a healthy node. They are kept beside the rendered
-// node, so that going back to an earlier one never goes back to a dead address or CA.
+// Bindings holds the values that can change under a healthy node. They are stored beside the
+// rendered node, so that a rollback never returns to a dead address or CA.
 type Bindings struct {
-	// Server is the API server's URL and CA the PEM certificates that it is verified with.
+	// Server is the API server's URL and CA the PEM certificates that verify it.
 	Server string `json:"server"`
 	CA     string `json:"ca"`
-	// PodCIDRs are the node's own pod subnets, at most one of each family; empty until allocated.
+	// PodCIDRs are the node's own pod subnets, at most one per family; empty until allocated.
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
-	// ForeignCNI lists network configurations that are not ours; with one, ours is left out.
+	// ForeignCNI lists network configurations of others; if there are any, ours is left out.
 	ForeignCNI []string `json:"foreignCNI,omitempty"`
-	// ForeignArc reports that the Arc agent was installed by others, as found whenever a node is
+	// ForeignArc is set if others have installed the Arc agent. It is determined whenever a node is
 	// bound.
 	ForeignArc bool `json:"-"`
-	// Program is the path of aks-flex-node itself, which kubelet calls for tokens.
+	// Program is the path of aks-flex-node itself, which kubelet runs for tokens.
 	Program string `json:"program,omitempty"`
-	// Joined tells that kubelet has a credential of its own and the Node was Ready once.
+	// Joined is set once kubelet has a credential of its own and the Node was Ready.
 	Joined bool `json:"joined"`
-	// Rebound tells that Server or CA differ from those that kubelet wrote into its kubeconfig.
+	// Rebound is set if Server or CA differ from those in the kubeconfig that kubelet wrote.
 	Rebound bool `json:"rebound,omitempty"`
 	// BootstrapToken is known only until kubelet has joined.
 	BootstrapToken config.Secret `json:"-"`
-	// AdminKubeconfig is known where the node is to have it.
+	// AdminKubeconfig is known only if the node should have it.
 	AdminKubeconfig config.Secret `json:"-"`
 }
 
-// When an item is part of the node.
+// The conditions for an item to be part of the node.
 const (
-	// Joining: until kubelet has joined.
+	// Joining holds until kubelet has joined.
 	Joining state.Only = "joining"
-	// Joined: once kubelet has joined.
+	// Joined holds once kubelet has joined.
 	Joined state.Only = "joined"
-	// OwnNetwork: no one else configures the pod network.
+	// OwnNetwork holds if no one else configures the pod network.
 	OwnNetwork state.Only = "own-network"
-	// OwnNetwork4 and OwnNetwork6: and pods have addresses of that family.
+	// OwnNetwork4 and OwnNetwork6 hold if, in addition, pods have addresses of that family.
 	OwnNetwork4 state.Only = "own-network-ipv4"
 	OwnNetwork6 state.Only = "own-network-ipv6"
-	// OwnArc: no one else has installed the Arc agent.
+	// OwnArc holds if no one else has installed the Arc agent.
 	OwnArc state.Only = "own-arc"
-	// Rebound: the kubeconfig that kubelet wrote leads to a previous address or CA.
+	// Rebound holds if the kubeconfig written by kubelet has a previous address or CA.
 	Rebound state.Only = "rebound"
 )
 
-// conditions are the conditions that this release knows, and whether items of each are part of the
-// node. A newer release may have written another one.
+// conditions returns the conditions known to this release, and whether each holds. A newer release
+// may have written others.
 func (b Bindings) conditions() map[state.Only]bool {
 	ours := len(b.ForeignCNI) == 0
 	return map[state.Only]bool{
@@ -81,9 +81,9 @@ func (b Bindings) pods(ipv6 bool) string {
 }
 
 // Bind returns the node of one machine at one time: without the items that are not part of it, and
-// with its own values instead of placeholders. An item whose condition this release does not know
-// is spared. Files carry their content; their digests are computed again. A placeholder without a
-// value is left as it is: its item comes after a need that is not met.
+// with values instead of placeholders. It spares items whose condition this release does not know.
+// Files carry their content, and their digests are computed again. A placeholder without a value
+// stays: its item comes after an unmet need.
 func Bind(d state.Desired, b Bindings) state.Desired {
 	// One pass: a value is never searched for placeholders.
 	replacer := strings.NewReplacer(b.pairs()...)

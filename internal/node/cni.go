@@ -10,11 +10,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// bridge is the interface that pods are attached to.
+// bridge is the interface to which pods are attached.
 const bridge = "cni0"
 
-// ConflistName is our network configuration. Those of a node are read by name: a network that the
-// cluster gets later (05-cilium.conflist, 10-...) wins over ours.
+// ConflistName is our network configuration. Runtimes read configurations in the order of names: a
+// network that the cluster gets later (05-cilium.conflist, 10-...) takes precedence over ours.
 const ConflistName = "99-aks-flex-node.conflist"
 
 // plugins are the reference CNI plugins, as released (containernetworking/plugins).
@@ -30,8 +30,7 @@ func cni(p *part) {
 	}
 }
 
-// podNetwork renders a bridge on this node's own pod subnets, where no one else configures a
-// network.
+// podNetwork renders a bridge on this node's own pod subnets, unless others configure a network.
 func podNetwork(p *part) {
 	file := path.Join(p.config.Paths.CNI.ConfDir, ConflistName)
 	p.only = OwnNetwork
@@ -40,8 +39,8 @@ func podNetwork(p *part) {
 	masquerade(p)
 }
 
-// forwarding lets the machine forward IPv6 where its pods have such addresses; it always forwards
-// IPv4 (sysctls). Where the kernel listens to routers it has to go on, and that is set before.
+// forwarding enables IPv6 forwarding if pods have such addresses; IPv4 is always forwarded
+// (sysctls). If the kernel accepts router advertisements it has to continue, which is set first.
 func forwarding(p *part) {
 	var parameters []state.Sysctl
 	for _, name := range p.facts.Advertised {
@@ -52,8 +51,8 @@ func forwarding(p *part) {
 	p.sysctls(sysctlFile6, parameters)
 }
 
-// conflist is a CNI network configuration list (CNI specification 1.0.0). The bridge plugin gives
-// pods the machine's address wherever they leave this node, unless masquerade knows better.
+// conflist returns a CNI network configuration list (CNI specification 1.0.0). The bridge plugin
+// gives packets of pods that leave this node the machine's address, unless masquerade does so.
 func (p *part) conflist() string {
 	list := object{
 		"cniVersion": "1.0.0",
@@ -66,7 +65,7 @@ func (p *part) conflist() string {
 				"ipMasq":       len(p.config.CNI.NonMasqueradeCIDRs) == 0,
 				"hairpinMode":  true,
 				"promiscMode":  false,
-				"forceAddress": true, // the Node may be given another subnet
+				"forceAddress": true, // the Node may get another subnet
 				"ipam": object{
 					"type":   "host-local",
 					"ranges": thisPodRanges,
@@ -79,11 +78,11 @@ func (p *part) conflist() string {
 	return indented(list, "") + "\n"
 }
 
-// ipamIndent is where the ranges and routes are in the configuration list.
+// ipamIndent is the indentation of ranges and routes in the configuration list.
 const ipamIndent = "        "
 
-// podAddresses has the host-local plugin give each pod an address of every subnet, one range set
-// for each, and a default route of its family; both are "" when there is no subnet.
+// podAddresses makes the host-local plugin give each pod an address from every subnet, with one
+// range set each, and a default route per family; both are "" without subnets.
 func podAddresses(cidrs []string) (ranges, routes string) {
 	if len(cidrs) == 0 {
 		return "", ""
@@ -101,10 +100,10 @@ func podAddresses(cidrs []string) (ranges, routes string) {
 	return indented(sets, ipamIndent), indented(ways, ipamIndent)
 }
 
-// object is a JSON object; encoding/json writes its keys in order: the same text each time.
+// object is a JSON object; encoding/json sorts its keys, so its encoding is deterministic.
 type object map[string]any
 
-// indented is v as JSON whose lines after the first begin with prefix.
+// indented encodes v as JSON; prefix starts every line after the first.
 func indented(v any, prefix string) string {
 	text, err := json.MarshalIndent(v, prefix, "  ")
 	if err != nil {
@@ -113,13 +112,13 @@ func indented(v any, prefix string) string {
 	return string(text)
 }
 
-// masqueradeChain holds the rules by which pods leave the cluster's network.
+// masqueradeChain holds the rules for packets of pods that leave the cluster's network.
 const masqueradeChain = "AKS-FLEX-NODE"
 
 //go:embed masquerade.service
 var masqueradeService string
 
-// family is IPv4 or IPv6, with what differs between the two.
+// family describes IPv4 or IPv6.
 type family struct {
 	ipv6             bool
 	only             state.Only
@@ -135,9 +134,9 @@ var families = [...]family{
 
 func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
 
-// masquerade gives pods the machine's address where they leave the network in which their own is
-// known. The bridge plugin cannot: it spares this node's subnet only. Without such a network it is
-// left to the plugin (conflist).
+// masquerade gives packets of pods the machine's address if they leave the network in which pods'
+// addresses are known. The bridge plugin cannot: it exempts only this node's subnet. Without such a
+// network it is left to the plugin (conflist).
 func masquerade(p *part) {
 	if len(p.config.CNI.NonMasqueradeCIDRs) == 0 {
 		return
@@ -156,8 +155,8 @@ func masquerade(p *part) {
 	}
 }
 
-// masqueradeRules is the input of iptables-restore --noflush, which empties a chain that it
-// declares. Only what comes from this node's pods is concerned.
+// masqueradeRules returns the input for iptables-restore --noflush, which empties a chain that it
+// declares. The rules apply only to packets from this node's pods.
 func masqueradeRules(f family, direct []string) string {
 	var b strings.Builder
 	rule := func(format string, args ...any) {

@@ -11,7 +11,7 @@ import (
 // ContainerdUnit is the unit of the container runtime.
 const ContainerdUnit = "containerd.service"
 
-// ContainerdSocket is where it serves kubelet.
+// ContainerdSocket is the socket on which containerd serves kubelet.
 const ContainerdSocket = "/run/containerd/containerd.sock"
 
 const containerdConfig = "/etc/containerd/config.toml"
@@ -64,7 +64,7 @@ func (p *part) containerdConfig() string {
 		text, plugin = configFormat2, "io.containerd.grpc.v1.cri"
 	}
 	binDirs := fmt.Sprintf("bin_dirs = [%q]", p.config.Paths.CNI.BinDir)
-	if strings.HasPrefix(p.config.Containerd.Version, "2.0.") { // bin_dirs came with 2.1
+	if strings.HasPrefix(p.config.Containerd.Version, "2.0.") { // bin_dirs was added in 2.1
 		binDirs = fmt.Sprintf("bin_dir = %q", p.config.Paths.CNI.BinDir)
 	}
 	return fill(text,
@@ -77,7 +77,7 @@ func (p *part) containerdConfig() string {
 		"{{Nvidia}}", p.nvidia(plugin))
 }
 
-// nvidia is the runtime handler for NVIDIA's runtime, where it is installed.
+// nvidia returns the runtime handler for NVIDIA's runtime, if that is installed.
 func (p *part) nvidia(plugin string) string {
 	if p.facts.NvidiaRuntime == "" {
 		return ""
@@ -93,9 +93,9 @@ func (p *part) nvidia(plugin string) string {
 `, table, p.facts.NvidiaRuntime)
 }
 
-// fill puts values in the places of {{names}} in one of our own embedded files. It is not
-// text/template, since a program that calls methods by name keeps every method of every type: a
-// fifth of the agent, on disk and in memory.
+// fill replaces {{names}} in one of our embedded files. It does not use text/template: a program
+// that calls methods by name keeps every method of every type, a fifth of the agent, on disk and in
+// memory.
 func fill(text string, values ...string) string {
 	return header + strings.NewReplacer(values...).Replace(text)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// credentials writes the cluster's CA, without which `kubectl logs` and `exec` are refused, and
-// what kubelet shows, or asks for its own certificate with. A bootstrap token is removed as soon as
-// kubelet has that certificate; an identity may ask for another one.
+// credentials writes the cluster's CA, without which `kubectl logs` and `exec` are refused, and the
+// credential with which kubelet authenticates or requests its certificate. A bootstrap token is
+// removed as soon as kubelet has that certificate; an identity may request another one.
 func credentials(p *part) {
 	owes := []string{KubeletUnit}
 	p.owe(owes, state.NewFile(p.clientCA(), 0o644, thisCA))
@@ -31,32 +31,31 @@ func credentials(p *part) {
 		p.owe(owes, state.NewFile(p.bootstrapKubeconfig(), 0o600,
 			kubeconfigOf("bootstrap", "token: "+thisToken)))
 	}
-	// Kubelet writes its kubeconfig when it gets its certificate, and never changes the address or
-	// the CA in it. When it rotates the certificate, it moves the link to that.
+	// Kubelet writes its kubeconfig when it gets its certificate, and never updates the address or the
+	// CA in it. When it rotates the certificate, it moves the link to the new one.
 	file := ClientCertificatePath(p.config.Paths.Kubernetes.KubeletDir)
 	p.only = Rebound
 	p.owe(kubeconfigReaders, state.NewFile(p.kubeconfig(), 0o600,
 		kubeconfigOf("kubelet", "client-certificate: "+file+"\n    client-key: "+file)))
 }
 
-// withoutToken wants the bootstrap token absent: its removal is no reason to restart kubelet.
+// withoutToken removes the bootstrap token, which does not restart kubelet.
 func withoutToken(p *part) {
 	if p.config.Azure.BootstrapToken != nil && !p.config.Azure.ShowsToken() {
 		p.put(state.Item{Resource: state.Absent{Path: p.bootstrapKubeconfig()}, Only: Joined})
 	}
 }
 
-// kubeconfigReaders are the units that read kubelet's kubeconfig when they start.
+// kubeconfigReaders are the units that read kubelet's kubeconfig at their start.
 var kubeconfigReaders = []string{KubeletUnit, NPDUnit}
 
-// tokenScript renders a script for users who want kubelet's token; kubelet itself calls the
-// program.
+// tokenScript renders a script for users who want kubelet's token; kubelet itself runs the program.
 func (p *part) tokenScript() {
 	file := path.Join(p.config.Paths.Kubernetes.KubeletDir, "token.sh")
 	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+thisProgram+" token \"$@\"\n"))
 }
 
-// tokenCommand has client-go call the program for a token and keep it until it expires
+// tokenCommand makes client-go run the program for a token, which it keeps until it expires
 // (client.authentication.k8s.io/v1).
 const tokenCommand = `exec:
       apiVersion: client.authentication.k8s.io/v1
@@ -73,22 +72,22 @@ func (p *part) bootstrapKubeconfig() string {
 	return path.Join(p.config.Paths.Kubernetes.KubeletDir, "bootstrap-kubeconfig")
 }
 
-// KubeconfigPath is the kubeconfig of a kubelet whose root directory is dir.
+// KubeconfigPath returns the kubeconfig of a kubelet whose root directory is dir.
 func KubeconfigPath(dir string) string { return path.Join(dir, "kubeconfig") }
 
-// AdminKubeconfigPath is where the kubeconfig of the cluster's administrator is, below the
-// directory of Kubernetes' configuration.
+// AdminKubeconfigPath returns the path of the administrator's kubeconfig in the directory of
+// Kubernetes' configuration.
 func AdminKubeconfigPath(configDir string) string { return path.Join(configDir, "admin.conf") }
 
-// ClientCertificatePath is the certificate, with its key, of a kubelet whose root directory is dir.
+// ClientCertificatePath returns the client certificate and key of a kubelet with root dir.
 func ClientCertificatePath(dir string) string {
 	return path.Join(certDir(dir), "kubelet-client-current.pem")
 }
 
-// certDir is where a kubelet whose root directory is dir keeps its certificates.
+// certDir returns the directory of certificates of a kubelet with root directory dir.
 func certDir(dir string) string { return path.Join(dir, "pki") }
 
-// kubeconfigOf is a kubeconfig of the cluster for a user with the given credential.
+// kubeconfigOf returns a kubeconfig of the cluster for a user with the given credential.
 func kubeconfigOf(user, credential string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config

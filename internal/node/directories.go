@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// foundation claims the directories that are used before anything else is there: for artifacts.
-// That of the log is no resource: the log tells of refusals too, and outlives the node.
+// foundation claims the directories that are used before all others: for artifacts. The log's
+// directory is no resource: the log also records refusals, and outlives the node.
 func foundation(p *part) {
 	p.add(
 		owned(OptDir, 0o755),
@@ -18,7 +18,7 @@ func foundation(p *part) {
 	)
 }
 
-// directories makes every directory that a later step writes into. Writing a file never makes its
+// directories creates every directory that a later step writes to. Writing a file never creates its
 // parent: a directory made in passing would escape the ledger.
 func directories(p *part) {
 	foundation(p)
@@ -50,15 +50,15 @@ func directories(p *part) {
 	)
 }
 
-// owned is a directory whose contents are ours alone. At mounts below it, our services may mount.
+// owned returns a directory whose contents are ours alone. Our services may mount below it.
 func owned(path string, mode fs.FileMode, mounts ...string) state.Dir {
 	return state.Dir{Path: path, Mode: mode, Purge: true, Mounts: mounts}
 }
 
-// shared is a directory that others use too.
+// shared returns a directory that others use too.
 func shared(path string) state.Dir { return state.Dir{Path: path, Mode: 0o755} }
 
-// sharedTree declares the given directories and their parents, but those that all machines have.
+// sharedTree returns the given directories and their parents, except those on every machine.
 func sharedTree(paths ...string) []state.Resource {
 	declared := map[string]bool{
 		"/": true, "/etc": true, "/opt": true, "/usr": true, "/usr/local": true,

@@ -8,15 +8,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Firewall is a firewall of the machine's owner that stops what no rule accepts (host.Firewall).
+// Firewall is an owner's firewall that stops packets that no rule accepts (host.Firewall).
 type Firewall struct {
 	Name string `json:"name"`
-	// Hook is input, forward or output; "" is all of it.
+	// Hook is input, forward or output; "" is all of them.
 	Hook string `json:"hook,omitempty"`
 }
 
-// Openings lists what a firewall must let pass to a node and its pods. What concerns the bridge of
-// our own pod network is part of the node while there is no other network.
+// Openings returns the openings that a node and its pods need in a firewall. Those for the bridge
+// of our own pod network apply only while there is no other network.
 func Openings(f Firewall) state.Desired {
 	const ports = "tcp 10250,30000-32767"
 	const udp, from, to = "in udp 30000-32767", "from " + bridge, "to " + bridge
@@ -47,7 +47,7 @@ func Openings(f Firewall) state.Desired {
 	return list
 }
 
-// openings has the owner's firewalls let a node's traffic pass; facts have them only if asked.
+// openings opens the owner's firewalls for a node's traffic; facts have them only if configured.
 func openings(p *part) {
 	for _, f := range p.facts.Firewalls {
 		for _, item := range Openings(f) {
@@ -59,13 +59,13 @@ func openings(p *part) {
 // MetadataTable is the nftables table that keeps pods from the machine's metadata service.
 const MetadataTable = "inet aks-flex-node"
 
-// MetadataAddress is where most clouds answer for a machine's identity, and some resolve names.
+// MetadataAddress is the address of most clouds' metadata services; some also resolve names there.
 const MetadataAddress = "169.254.169.254"
 
 const (
 	metadataUnit = "aks-flex-node-metadata.service"
 	metadataFile = OptDir + "/metadata.nft"
-	// metadataResolver lets pods resolve names at an address that is the metadata service's too.
+	// metadataResolver lets pods resolve names at the address of the metadata service.
 	metadataResolver = "\t\tip daddr " + MetadataAddress +
 		" meta l4proto { tcp, udp } th dport 53 return\n"
 )
@@ -76,8 +76,8 @@ var metadataRules string
 //go:embed metadata.service
 var metadataService string
 
-// metadata rejects what pods send to the metadata services of clouds, which answer any
-// request with tokens of the machine's identity.
+// metadata rejects packets from pods to the metadata services of clouds, which answer any request
+// with tokens of the machine's identity.
 func metadata(p *part) {
 	if p.config.Network.Metadata == config.MetadataAllow {
 		return
@@ -93,7 +93,7 @@ func metadata(p *part) {
 	p.run(metadataUnit)
 }
 
-// countRules counts the rules of a ruleset that has one rule a line.
+// countRules counts the rules of a ruleset with one rule per line.
 func countRules(ruleset string) int {
 	count := 0
 	for line := range strings.Lines(ruleset) {

@@ -6,8 +6,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// imageCredentialDir is where kubelet finds the program that it asks for credentials of images. A
-// script stands for this program itself, as a provider has the name of its file.
+// imageCredentialDir is the directory of kubelet's credential plugin for images. It holds a script
+// that runs this program, as the plugin's file must have the name of the provider.
 const (
 	imageCredentialDir  = OptDir + "/image-credential"
 	imageCredentialName = "aks-flex-node"
@@ -17,9 +17,9 @@ func (p *part) imageCredentialConfig() string {
 	return path.Join(p.config.Paths.Kubernetes.KubeletDir, "image-credential-provider.json")
 }
 
-// imageCredentials has kubelet ask this program for a credential before it pulls from a registry
-// that wants the node's identity (kubelet.config.k8s.io/v1, CredentialProviderConfig). Kubelet
-// reads that when it starts, and the script each time.
+// imageCredentials makes kubelet run this program for a credential before it pulls from a registry
+// that requires the node's identity (kubelet.config.k8s.io/v1, CredentialProviderConfig). Kubelet
+// reads the configuration at its start, and the script each time.
 func imageCredentials(p *part) {
 	if len(p.config.Azure.Registries) == 0 {
 		return

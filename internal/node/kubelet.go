@@ -16,15 +16,15 @@ const KubeletUnit = "kubelet.service"
 //go:embed kubelet.service
 var kubeletService string
 
-// kubelet writes kubelet's configuration file and its unit. Operators' settings go into drop-ins
-// below kubelet.conf.d (same format, merged by kubelet over ours), into systemd drop-ins and into
-// KUBELET_EXTRA_ARGS of /etc/default/kubelet.
+// kubelet writes kubelet's configuration file and its unit. Operators' settings belong into
+// drop-ins below kubelet.conf.d (same format, merged over ours by kubelet), into systemd drop-ins
+// and into KUBELET_EXTRA_ARGS of /etc/default/kubelet.
 func kubelet(p *part) {
 	p.owe([]string{KubeletUnit},
 		state.NewFile(p.kubeletConfigPath(), 0o600, p.kubeletConfiguration()))
 	registration(p)
 	imageCredentials(p)
-	credential := "" // of systemd, with the service principal's secret
+	credential := "" // the systemd credential with the service principal's secret
 	sp := p.config.Azure.ServicePrincipal
 	if sp != nil && sp.ClientSecretFile != "" && !path.IsAbs(sp.ClientSecretFile) {
 		credential = "LoadCredential=" + sp.ClientSecretFile + "\n"
@@ -36,7 +36,7 @@ func kubelet(p *part) {
 	p.proxyDropIn(KubeletUnit)
 }
 
-// kubeletConfigPath is where people and scanners of the CIS benchmark expect it.
+// kubeletConfigPath returns the path that people and scanners of the CIS benchmark expect.
 func (p *part) kubeletConfigPath() string {
 	return path.Join(p.config.Paths.Kubernetes.KubeletDir, "config.yaml")
 }
@@ -45,8 +45,8 @@ func (p *part) kubeletDropIns() string {
 	return path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
 }
 
-// kubeletFlags are the settings that are no part of KubeletConfiguration; all others are in the
-// file, or, where kubelet reads them only when it registers the Node, in registration's.
+// kubeletFlags returns the settings outside KubeletConfiguration; others are in the file, or in
+// registration's if kubelet reads them only when it registers the Node.
 func (p *part) kubeletFlags() []string {
 	dir := p.config.Paths.Kubernetes.KubeletDir
 	flags := []string{
@@ -61,7 +61,7 @@ func (p *part) kubeletFlags() []string {
 	if !p.config.Azure.ShowsToken() {
 		flags = append(flags, "--bootstrap-kubeconfig="+p.bootstrapKubeconfig())
 	}
-	if !strings.HasPrefix(p.config.Kubernetes.Version, "1.29.") { // it came with 1.30
+	if !strings.HasPrefix(p.config.Kubernetes.Version, "1.29.") { // added in 1.30
 		flags = append(flags, "--config-dir="+p.kubeletDropIns())
 	}
 	if len(p.config.Azure.Registries) > 0 {
@@ -74,8 +74,8 @@ func (p *part) kubeletFlags() []string {
 	return flags
 }
 
-// defaultEviction holds kubelet's default thresholds of eviction on Linux. Kubelet forgets all of
-// its defaults as soon as one signal is set, so a configured signal is laid over them
+// defaultEviction holds kubelet's default eviction thresholds on Linux. Kubelet drops all its
+// defaults as soon as one signal is set, so configured signals are merged over them
 // (KubeletConfiguration, evictionHard).
 var defaultEviction = map[string]string{
 	"memory.available":   "100Mi",
@@ -85,8 +85,8 @@ var defaultEviction = map[string]string{
 	"imagefs.inodesFree": "5%",
 }
 
-// cipherSuites are kubelet's for TLS 1.2: forward secrecy and authenticated encryption only,
-// spelled as in the CIS Kubernetes Benchmark (4.2.12), whose scanners compare the names.
+// cipherSuites are the cipher suites for TLS 1.2: forward secrecy and authenticated encryption
+// only, spelled as in the CIS Kubernetes Benchmark (4.2.12), whose scanners compare the names.
 var cipherSuites = []string{
 	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
 	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -96,11 +96,11 @@ var cipherSuites = []string{
 	"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
 }
 
-// kubeletConfiguration is a kubelet.config.k8s.io/v1beta1 KubeletConfiguration, as JSON, which is
-// YAML. To add a setting of kubelet, add its line here.
+// kubeletConfiguration returns a kubelet.config.k8s.io/v1beta1 KubeletConfiguration, as JSON, which
+// is valid YAML. To add a setting of kubelet, add its line here.
 func (p *part) kubeletConfiguration() string {
 	node, tuning, paths := p.config.Node, p.config.Node.Kubelet, p.config.Paths.Kubernetes
-	// Kubelet would wait for a certificate to rotate, and not show its token.
+	// Kubelet would wait for a certificate to rotate, instead of using its token.
 	rotate := !p.config.Azure.ShowsToken()
 	settings := object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -141,7 +141,7 @@ func (p *part) kubeletConfiguration() string {
 	return header + indented(settings, "") + "\n"
 }
 
-// optional are the settings that are kubelet's own choice where they are not set.
+// optional returns the settings for which kubelet has its own default.
 func (p *part) optional() object {
 	tuning := p.config.Node.Kubelet
 	settings := object{
@@ -156,9 +156,9 @@ func (p *part) optional() object {
 	if tuning.KeepsSwap() {
 		settings["memorySwap"] = object{"swapBehavior": tuning.Swap}
 	}
-	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an
-	// image that was imported for one that was pulled if another name of it was: imports are for every
-	// pod. Older ones refuse the setting.
+	// From 1.35 on kubelet verifies that a pod may use an image that is already present. It treats an
+	// imported image as pulled if another name of it was pulled, but imports are for every pod. Older
+	// versions refuse the setting.
 	if p.config.Kubernetes.VerifiesImages() {
 		settings["imagePullCredentialsVerificationPolicy"] = "NeverVerify"
 	}
@@ -173,5 +173,5 @@ func (p *part) optional() object {
 	return settings
 }
 
-// KubeletPorts are the ports that kubelet listens on (KubeletConfiguration, port and healthzPort).
+// KubeletPorts returns kubelet's listening ports (KubeletConfiguration, port and healthzPort).
 func KubeletPorts() []int { return []int{10250, 10248} }

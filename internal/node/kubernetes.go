@@ -19,9 +19,9 @@ func kubernetes(p *part) {
 	p.owe([]string{KubeletUnit}, p.bin(binDir, "kubelet", "kubelet"))
 }
 
-// tools installs kubectl, kubeadm and the node-problem-detector with its kernel monitor, which
-// speaks to the API server with kubelet's credential. They are for people and for later, so they
-// come once the Node is Ready and take no bandwidth before.
+// tools installs kubectl, kubeadm and the node-problem-detector with its kernel monitor, which uses
+// kubelet's credential for the API server. They are not needed for the join, so they are installed
+// once the Node is Ready and take no bandwidth before.
 func tools(p *part) {
 	p.add(p.bin(binDir, "kubectl", "kubectl"), p.bin(binDir, "kubeadm", "kubeadm"))
 	const rules = "config/kernel-monitor.json"
@@ -36,8 +36,8 @@ func tools(p *part) {
 	p.proxyDropIn(NPDUnit)
 }
 
-// start runs the services. What running them leaves behind is claimed first, so that undoing, which
-// goes the other way, stops the services and then takes those things away.
+// start starts the services. It first claims what they leave behind, so that the undo, in reverse
+// order, stops the services and then removes that.
 func start(p *part) {
 	p.add(
 		state.Residue{Kind: state.Interfaces, Match: bridge},
@@ -54,8 +54,8 @@ func start(p *part) {
 	p.run(ContainerdUnit, KubeletUnit)
 }
 
-// logindDir is where kubelet writes how long a shutdown may wait for it (pkg/kubelet/nodeshutdown).
+// logindDir is kubelet's directory for its shutdown inhibit limit (pkg/kubelet/nodeshutdown).
 const logindDir = "/etc/systemd/logind.conf.d"
 
-// startTools runs what comes once the Node is Ready.
+// startTools starts the service that waits for a Ready Node.
 func startTools(p *part) { p.run(NPDUnit) }

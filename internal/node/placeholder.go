@@ -6,8 +6,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Placeholders stand in rendered contents for values of Bindings. No configured value can be one:
-// none may hold the brackets.
+// Placeholders stand in rendered contents for values of Bindings. No configured value can equal
+// one, since none may contain the brackets.
 const (
 	thisServer    = "⟦server⟧"
 	thisCA        = "⟦ca⟧"
@@ -17,11 +17,11 @@ const (
 	thisAdmin     = "⟦admin-kubeconfig⟧"
 	thisPods4     = "⟦pods-ipv4⟧"
 	thisPods6     = "⟦pods-ipv6⟧"
-	thisPodRanges = "⟦pod-ranges⟧" // a string of JSON, as is the next
+	thisPodRanges = "⟦pod-ranges⟧" // a JSON string, like the next
 	thisPodRoutes = "⟦pod-routes⟧"
 )
 
-// yamlWord is a path as a scalar of YAML, of which JSON is a part.
+// yamlWord returns a path as a YAML scalar; JSON is a subset of YAML.
 func yamlWord(path string) string {
 	if config.ShellWord(path) == path {
 		return path
@@ -29,7 +29,7 @@ func yamlWord(path string) string {
 	return indented(path, "")
 }
 
-// pairs replaces placeholders that have a value. The program is quoted for YAML and shells.
+// pairs returns the replacements of placeholders. The program is quoted for YAML and shells.
 func (b Bindings) pairs() []string {
 	ranges, routes := podAddresses(b.PodCIDRs)
 	var pairs []string

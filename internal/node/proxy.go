@@ -7,7 +7,7 @@ import (
 )
 
 // proxyDropIn gives a service the configured proxy. A proxy's URL may hold a password, and systemd
-// shows Environment= to every user, so the values are in a file that only root reads.
+// shows Environment= to every user, so the values are in a file that only root can read.
 func (p *part) proxyDropIn(unit string) {
 	proxy := p.config.Proxy
 	if proxy.HTTP == "" && proxy.HTTPS == "" {

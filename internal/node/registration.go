@@ -10,12 +10,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// registration holds the flags that kubelet reads only when it registers the Node. They are no part
-// of its unit or of its configuration file, so that a change of them restarts nothing: the labels
-// of a Node that exists are set by NodeObject, its taints by a user who may.
+// registration writes the flags that kubelet reads only when it registers the Node. They are
+// outside its unit and configuration file, so that changing them restarts nothing: NodeObject sets
+// the labels of an existing Node, and a user with the right to do so its taints.
 func registration(p *part) {
 	labels := maps.Clone(p.config.Node.Labels)
-	// The Node is registered with this label, which is not kept after that.
+	// The Node is registered with this label, which is not maintained afterwards.
 	if p.config.CNI.PodCIDR != "" {
 		labels[config.PodCIDRLabel] = config.ShowPodCIDR(p.config.CNI.PodCIDR)
 	}
@@ -37,8 +37,8 @@ func (p *part) registrationPath() string {
 	return path.Join(p.config.Paths.Kubernetes.ConfigDir, "aks-flex-node-registration.env")
 }
 
-// NodeObject returns what the Node object in the cluster must be: registered, with its labels. Its
-// taints are not in it: a node may not change them (NodeRestriction).
+// NodeObject returns the wanted Node object in the cluster: registered, with its labels. Taints are
+// not part of it: a node may not change them (NodeRestriction).
 func NodeObject(c config.Config, b Bindings) state.Desired {
 	labels := c.Node.Labels
 	p := &part{config: c, step: state.Start, needs: Credential}

@@ -17,8 +17,8 @@ const (
 	needrestartFile = distro.Needrestart + "/conf.d/aks-flex-node.conf"
 )
 
-// needrestart is not to restart the node: the pods would notice that some library was upgraded. One
-// key is set, so that the distribution's own list remains.
+// needrestart must not restart the node: pods would notice the upgrade of a library. Only one key
+// is set, so that the distribution's own list remains.
 const needrestart = header + `$nrconf{override_rc}{qr(^(containerd|kubelet)\.service$)} = 0;
 `
 
@@ -26,11 +26,11 @@ const needrestart = header + `$nrconf{override_rc}{qr(^(containerd|kubelet)\.ser
 // that bridged pod traffic passes iptables.
 var modules = [...]string{"overlay", "br_netfilter"}
 
-// Modules are the kernel modules that a node needs.
+// Modules returns the kernel modules that a node needs.
 func Modules() []string { return modules[:] }
 
-// sysctls are the kernel parameters of a node. Those of vm and kernel are what kubelet's
-// protectKernelDefaults demands (pkg/kubelet/cm, setupKernelTunables); else kubelet does not start.
+// sysctls are the kernel parameters of a node. Those of vm and kernel are required by kubelet's
+// protectKernelDefaults (pkg/kubelet/cm, setupKernelTunables); else kubelet does not start.
 var sysctls = [...]state.Sysctl{
 	{Name: "net.bridge.bridge-nf-call-iptables", Value: "1"},
 	{Name: "net.bridge.bridge-nf-call-ip6tables", Value: "1"},
@@ -43,8 +43,8 @@ var sysctls = [...]state.Sysctl{
 	{Name: "kernel.keys.root_maxbytes", Value: "25000000"},
 }
 
-// system configures the kernel, now and at every boot, and opens firewalls. Swap is turned off by
-// masking the units that would turn it on again, so that /etc/fstab is left as its owner wrote it.
+// system configures the kernel, now and at every boot, and opens firewalls. It turns swap off by
+// masking the units that would turn it on again, and leaves the owner's /etc/fstab alone.
 func system(p *part) {
 	p.add(
 		state.NewFile(needrestartFile, 0o644, needrestart),
@@ -64,7 +64,7 @@ func system(p *part) {
 	metadata(p)
 }
 
-// sysctls sets kernel parameters, and a file has them set at every boot.
+// sysctls sets kernel parameters, now and, by a file, at every boot.
 func (p *part) sysctls(file string, parameters []state.Sysctl) {
 	text := header
 	for _, s := range parameters {
@@ -76,6 +76,6 @@ func (p *part) sysctls(file string, parameters []state.Sysctl) {
 	}
 }
 
-// header is the first line of every file that we write and a person may open.
+// header is the first line of our files that people may read.
 const header = "# Written by aks-flex-node; changes are drift. " +
 	"Undone by `aks-flex-node unbootstrap`.\n"

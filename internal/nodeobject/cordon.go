@@ -17,7 +17,7 @@ func (h *Host) setCordon(ctx context.Context, client *kube.Client, to state.Cord
 	return orGone(err)
 }
 
-// orGone is the error of an undoing: what a Node had is gone with it.
+// orGone ignores a missing Node in an undo: its settings are gone with it.
 func orGone(err error) error {
 	if kube.NodeMissing(err) {
 		return nil

@@ -1,6 +1,6 @@
 // Package nodeobject observes and sets the Node object: registration, labels and cordon are
-// resources like files and units, and this package is their host. It asks the API server with the
-// node's own credential. What it cannot ask is state.Unknown, which is neither drift nor absence.
+// resources like files and units, and this package is their host. It uses the node's own credential
+// for the API server. What it cannot read is state.Unknown, which is neither drift nor absence.
 package nodeobject
 
 import (
@@ -18,11 +18,11 @@ import (
 
 // Host is the Node object as a host of resources.
 type Host struct {
-	// Client returns the client to ask with; the Host does not close it.
+	// Client returns the API client to use; the Host does not close it.
 	Client func(ctx context.Context) (*kube.Client, error)
 	Node   string
-	// Taints, written key=value:Effect, are given to a Node that is registered by Set, and what
-	// Capacity returns is what such a Node has until kubelet reports.
+	// Taints, as key=value:Effect, are set on a Node that Set registers. Capacity returns the
+	// resources of such a Node until kubelet reports its own.
 	Taints   []string
 	Capacity func(ctx context.Context) (corev1.ResourceList, error)
 
@@ -30,21 +30,21 @@ type Host struct {
 	seen *view
 }
 
-// view is the Node as one GET has shown it.
+// view is the result of one GET of the Node.
 type view struct {
 	node   kube.Node
 	exists bool
-	why    string // why it could not be read
+	why    string // the error of reading it
 }
 
-// Forget drops what was seen, so that the next Observe asks the API server again.
+// Forget drops the cached Node, so that the next Observe reads it again.
 func (h *Host) Forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seen = nil
 }
 
-// Observe returns what is at key, from one GET of the Node until Set or Forget.
+// Observe returns the resource at key, from one GET of the Node until Set or Forget.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
 	kind, name, err := parse(key)
 	if err != nil {
@@ -80,7 +80,7 @@ func parse(key state.Key) (kind, name string, err error) {
 	return kind, name, nil
 }
 
-// view returns what is seen of the Node. The error is ctx's: all else is part of what is seen.
+// view returns the Node. It returns only ctx's error: other errors are part of the view.
 func (h *Host) view(ctx context.Context) (view, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,14 +112,14 @@ func answer(n kube.Node, err error) view {
 	return view{node: n, exists: true}
 }
 
-// See takes an answer of kube.Client.Node for what Observe would have asked for.
+// See provides Observe with an answer of kube.Client.Node.
 func (h *Host) See(n kube.Node, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seen = new(answer(n, err))
 }
 
-// Set makes what is at the change's key as c.To says. Nothing of a Node is a file with content.
+// Set changes a thing of the Node to c.To. A Node has no files with content.
 func (h *Host) Set(ctx context.Context, c state.Change,
 	_ func(sha256 string) (io.ReadCloser, error)) error {
 	client, err := h.Client(ctx)

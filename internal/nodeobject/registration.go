@@ -21,15 +21,15 @@ func (h *Host) registration(v view) state.Registration {
 	}
 }
 
-// setRegistration registers the Node with its capacity, or deletes it: for a Node without resources
+// setRegistration registers the Node with its capacity, or deletes it: on a Node without resources
 // kubelet fails its pods for good (OutOfpods).
 func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 	to state.Registration) error {
 	if !to.Exists {
 		return client.DeleteNode(ctx, h.Node)
 	}
-	// One label that a node may not give itself would have the whole registration refused (the
-	// admission plugin NodeRestriction; KEP 279).
+	// A single label that a node may not set on itself would make the API server refuse the whole
+	// registration (the admission plugin NodeRestriction; KEP 279).
 	labels := maps.Clone(to.Labels)
 	maps.DeleteFunc(labels, func(key, _ string) bool { return !config.IsLabel(key) })
 	capacity, err := h.Capacity(ctx)

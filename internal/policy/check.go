@@ -11,9 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// Check returns what the policy refuses of a configuration of a provider. A setting that is the
-// default, or as it is applied, is never refused: that would only cut the machine off from other
-// changes. Minimum versions do not count for defaults. applied is nil on a machine that is no node.
+// Check returns what the policy refuses in a provider's configuration. It never refuses a setting
+// that is the default or the applied one: that would only block other changes. Minimum versions do
+// not apply to defaults. applied is nil on a machine that is not a node.
 func (p Policy) Check(
 	wanted config.Config, applied *config.Config, defaults config.Config,
 ) config.Problems {
@@ -88,20 +88,20 @@ func (p Policy) foreign(s config.Setting) string {
 	return ""
 }
 
-// hostOf returns the host that a setting names; false for one that names none, such as a digest.
+// hostOf returns the host in a setting; false if it names none, such as a digest.
 func hostOf(s config.Setting) (string, bool) {
 	if s.Path == image {
 		return registry(s.Text), true
 	}
 	if config.Below(s.Path, registries) {
-		host, _, _ := strings.Cut(s.Text, ":") // a pattern is no host that a list can have
+		host, _, _ := strings.Cut(s.Text, ":") // a list of hosts cannot contain a pattern
 		return host, true
 	}
 	scheme, rest, ok := strings.Cut(s.Text, "://")
 	if !ok {
 		return "", false
 	}
-	authority, _, _ := strings.Cut(rest, "/") // what follows may be a template, which is no URL
+	authority, _, _ := strings.Cut(rest, "/") // the rest may be a template, which is no URL
 	u, err := url.Parse(scheme + "://" + authority)
 	if err != nil {
 		return "", true
@@ -109,8 +109,8 @@ func hostOf(s config.Setting) (string, bool) {
 	return strings.ToLower(u.Hostname()), true
 }
 
-// registry returns the host of an image reference, as container runtimes read it: the first part,
-// if that has a dot or a port, else Docker's.
+// registry returns the host of an image reference as container runtimes do: the first part, if that
+// has a dot or a port, else Docker's.
 func registry(reference string) string {
 	first, _, more := strings.Cut(reference, "/")
 	host, _, port := strings.Cut(first, ":")
@@ -124,12 +124,12 @@ func shownHosts(hosts []string) string {
 	return cmp.Or(strings.Join(hosts, ", "), "none")
 }
 
-// Diagnose says what a provider may ask the machine for, to find out what is wrong with it.
+// Diagnose selects the diagnoses that a provider may request from the machine.
 type Diagnose struct {
-	// Doctor and SupportBundle are allow or refuse; usually allow.
+	// Doctor and SupportBundle are allow or refuse; default allow.
 	Doctor        string `json:"doctor,omitempty"`
 	SupportBundle string `json:"supportBundle,omitempty"`
-	// Key is the recipient of age for support bundles; without one there are none.
+	// Key is the age recipient of support bundles; without one there are none.
 	Key string `json:"key,omitempty"`
 }
 
@@ -139,7 +139,7 @@ const (
 	keyOfBundles = "diagnose.key" // the path of Diagnose.Key
 )
 
-// diagnosis is one kind of what a provider may ask for, with the name that requests have for it.
+// diagnosis is one kind of diagnosis, with its name in requests.
 type diagnosis struct{ name, key, given, means string }
 
 func (d Diagnose) kinds() []diagnosis {
@@ -150,7 +150,7 @@ func (d Diagnose) kinds() []diagnosis {
 	}
 }
 
-// Refuses returns why the machine does not give a provider a diagnosis of a kind; "" if it does.
+// Refuses returns why the machine refuses to give a provider a diagnosis; "" if it does not.
 func (d Diagnose) Refuses(kind string) string {
 	for _, known := range d.kinds() {
 		switch {

@@ -1,6 +1,6 @@
-// Package policy is what the owner of a machine lets a provider do with it: a file that root writes
-// on the machine and no provider changes. It judges the configurations that a provider delivers,
-// and never one that root wrote. It is pure: package saved reads the file.
+// Package policy limits what a provider may do with a machine: the owner's policy is a file that
+// root writes on the machine and no provider changes. It checks configurations from a provider, and
+// never one that root wrote. It is pure: package saved reads the file.
 package policy
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// File is the policy of a machine. Without it every limit is the usual one.
+// File is the policy of a machine. Without it all limits have their defaults.
 const File = "/etc/aks-flex-node/policy.json"
 
-// What happens when the provider has deleted the flexNodeConfig of a machine.
+// The values of deletion: the reaction to the provider's deletion of the flexNodeConfig.
 const (
 	Follow  = "follow"  // the machine is given back
-	Confirm = "confirm" // it waits for a person
-	Never   = "never"   // nothing; it is reported
+	Confirm = "confirm" // wait for a person
+	Never   = "never"   // only report it
 )
 
-// Policy has the limits that the file sets. What it leaves out is the usual one.
+// Policy holds the limits in the file. Unset ones have their defaults.
 type Policy struct {
-	Deletion        string   `json:"deletion,omitempty"` // Follow, Confirm or Never; usually Follow
+	Deletion        string   `json:"deletion,omitempty"` // Follow, Confirm or Never; default Follow
 	MinimumVersions Versions `json:"minimumVersions,omitzero"`
 	Hosts           Hosts    `json:"hosts,omitzero"`
 	// AgentUpdates reports whether a provider may update the agent.
@@ -40,24 +40,24 @@ type Policy struct {
 // Confirms reports whether a deletion by the provider waits for a person.
 func (p Policy) Confirms() bool { return p.Deletion == Confirm }
 
-// Keeps reports whether a deletion by the provider does not concern the machine.
+// Keeps reports whether a deletion by the provider is ignored.
 func (p Policy) Keeps() bool { return p.Deletion == Never }
 
-// Versions are the oldest ones that a provider may choose; "" is any.
+// Versions are the oldest versions that a provider may choose; "" allows any.
 type Versions struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 	Containerd string `json:"containerd,omitempty"`
 	Runc       string `json:"runc,omitempty"`
 }
 
-// Hosts are those that a configuration may name, as names or addresses without a port; nil is any,
-// an empty list none.
+// Hosts are the hosts that a configuration may name, as names or addresses without a port; nil
+// allows any, an empty list none.
 type Hosts struct {
 	Downloads []string `json:"downloads,omitzero"`
 	Endpoints []string `json:"endpoints,omitzero"`
 }
 
-// Allow says which settings a provider may set; nil is the usual answer.
+// Allow selects the settings that a provider may set; nil is the default.
 type Allow struct {
 	Overrides       *bool `json:"overrides,omitempty"`
 	URLTemplates    *bool `json:"urlTemplates,omitempty"`
@@ -67,7 +67,7 @@ type Allow struct {
 	Proxies         *bool `json:"proxies,omitempty"`
 }
 
-// Parse reads a policy. The error is of type config.Problems and names each problem by its path.
+// Parse parses a policy. The error is of type config.Problems and names each problem by its path.
 func Parse(data []byte) (Policy, error) {
 	var p Policy
 	if err := config.Decode(data, &p); err != nil {
@@ -110,7 +110,7 @@ func Parse(data []byte) (Policy, error) {
 	return p, nil
 }
 
-// isHost reports whether a text is a host as hostOf returns it.
+// isHost reports whether a text is a host as returned by hostOf.
 func isHost(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return true
@@ -133,7 +133,7 @@ func (p permission) granted() bool {
 	return p.usual
 }
 
-// apiServer is the permission that does not concern a machine's first API server.
+// apiServer is the permission that does not apply to a machine's first API server.
 const apiServer = "allow.apiServer"
 
 func (p Policy) permissions() []permission {
@@ -189,12 +189,12 @@ func (p Policy) hosts() []hostRule {
 	}
 }
 
-// Limit is one limit as it is in force, for people and programs.
+// Limit is one limit in force, for people and programs.
 type Limit struct {
 	Name  string `json:"limit"` // its path in the file
 	Value string `json:"value"`
 	From  string `json:"from"`  // the file, or "default"
-	Means string `json:"means"` // says what is limited
+	Means string `json:"means"` // the limited thing
 }
 
 // Limits returns all limits in the order of the file.
@@ -233,7 +233,7 @@ func limit(name, given, usual, means string) Limit {
 
 const allowed = "allowed"
 
-// word is the answer of a policy; "" for none.
+// word returns the value of a permission in words; "" if unset.
 func word(granted *bool) string {
 	switch {
 	case granted == nil:

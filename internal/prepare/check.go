@@ -11,31 +11,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// How a check ends.
+// The results of a check.
 const (
 	OK      = "ok"
 	Missing = "missing"
-	// Untested means that it cannot be tested without a flex node; the message tells how it will be.
+	// Untested means that only a flex node can test it; the message explains how.
 	Untested = "untested"
 )
 
-// Who can add what is missing.
+// The parties that can add missing parts.
 const (
 	clusterOperator = "the cluster's operator"
 	networkOperator = "who runs the network"
 	nodeOwner       = "the owner of the node"
 )
 
-// Check is the result for one thing that flex nodes need.
+// Check is the result of checking one requirement of flex nodes.
 type Check struct {
 	Name    string `json:"name"`
 	Status  string `json:"status"`
 	Message string `json:"message"`
-	// Who can add what is missing, or answers for what is untested.
+	// Who names the party that can add what is missing, or that answers for what is untested.
 	Who string `json:"who,omitempty"`
 }
 
-// checks test what flex nodes need, from the API server to the pods of others.
+// checks checks the requirements of flex nodes, from the API server to the pods of others.
 func checks(f facts, o Options, s services) []Check {
 	return []Check{
 		apiServer(f), kubernetesVersion(f, o), clusterDNS(f), serviceProxy(f, s), podSubnets(f),
@@ -108,7 +108,7 @@ func clusterDNS(f facts) Check {
 	return c
 }
 
-// serviceProxy is whether Services work on flex nodes.
+// serviceProxy checks that Services work on flex nodes.
 func serviceProxy(f facts, s services) Check {
 	c := Check{Name: "Services", Status: OK}
 	const conflict = "two programs write rules for the same Service"
@@ -136,8 +136,8 @@ func serviceProxy(f facts, s services) Check {
 	return c
 }
 
-// notReady is on how many flex nodes the kube-proxy that was applied before is not ready; "" when
-// it is on all, or when there is no flex node yet.
+// notReady describes how many flex nodes lack a ready kube-proxy of ours; "" if none, or if there
+// are no flex nodes yet.
 func (f facts) notReady() string {
 	if !slices.ContainsFunc(f.nodes, isFlex) {
 		return ""
@@ -157,7 +157,7 @@ func (f facts) notReady() string {
 	return ""
 }
 
-// subnets are the pod subnets of the nodes, of flex nodes or of the others.
+// subnets returns the pod subnets of the flex nodes or of the other nodes.
 func (f facts) subnets(flex bool) (all []netip.Prefix) {
 	for _, n := range f.nodes {
 		if isFlex(n) != flex {
@@ -206,7 +206,7 @@ func podSubnets(f facts) Check {
 	return c
 }
 
-// podRoutes cannot be seen from the API server: the message names the routes, and who tests them.
+// podRoutes names the routes for pods and who tests them: they cannot be seen from the API server.
 func podRoutes(f facts) Check {
 	text := func(list []netip.Prefix, none string) string {
 		if len(list) == 0 {
@@ -228,7 +228,7 @@ func podRoutes(f facts) Check {
 			"are missing, later `aks-flex-node doctor` does (condition ServicesReachable)"}
 }
 
-// tunnel checks the way from the API server to kubelets, for logs and exec.
+// tunnel checks the connection from the API server to kubelets, for logs and exec.
 func tunnel(f facts) Check {
 	c := Check{Name: "KubeletReachable", Status: Untested, Who: networkOperator}
 	by := "the API server needs"
@@ -251,15 +251,15 @@ func tunnel(f facts) Check {
 	return c
 }
 
-// byHost reports whether the agents of a tunnel say which node each is on, for a server that uses
-// the agent of the node that is asked for (its proxy strategy destHost).
+// byHost reports whether each agent of a tunnel announces its node, for a server that uses the
+// agent of the requested node (its proxy strategy destHost).
 func byHost(d appsv1.DaemonSet) bool {
 	return slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
 		return strings.Contains(strings.Join(append(c.Command, c.Args...), " "), "--agent-identifiers=")
 	})
 }
 
-// agents completes the check of a tunnel with an agent on each node.
+// agents completes the check of a tunnel that has an agent on each node.
 func agents(c Check, s appsv1.DaemonSetStatus) Check {
 	c.Status, c.Who = OK, ""
 	if s.NumberReady < s.DesiredNumberScheduled {

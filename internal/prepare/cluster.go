@@ -23,15 +23,15 @@ import (
 // requestTimeout bounds a request.
 const requestTimeout = 30 * time.Second
 
-// Cluster is a cluster, with the rights of a caller.
+// Cluster is a client of a cluster, with the rights of the caller.
 type Cluster struct {
 	objects dynamic.Interface
 	about   discovery.ServerVersionInterface
 	server  string
 }
 
-// Open takes the context of a kubeconfig; "" is what kubectl takes. Without a kubeconfig it fails:
-// the service account of a pod is the provider's and not the caller's.
+// Open uses a context of a kubeconfig; "" is kubectl's default. Without a kubeconfig it fails: the
+// service account of a pod belongs to the provider and not to the caller.
 func Open(kubeconfig, name string) (*Cluster, error) {
 	from := clientcmd.NewDefaultClientConfigLoadingRules()
 	from.ExplicitPath = kubeconfig
@@ -63,11 +63,11 @@ type Report struct {
 	Version string   `json:"version"`
 	Changes []Change `json:"changes"`
 	Checks  []Check  `json:"checks,omitempty"`
-	// Applied tells that the changes were made.
+	// Applied is set once the changes were made.
 	Applied bool `json:"applied"`
 }
 
-// Missing is the number of checks that have found something missing.
+// Missing returns the number of checks that have found something missing.
 func (r Report) Missing() (n int) {
 	for _, c := range r.Checks {
 		if c.Status == Missing {
@@ -77,7 +77,7 @@ func (r Report) Missing() (n int) {
 	return n
 }
 
-// Pending is the number of changes that have yet to be made.
+// Pending returns the number of changes that have yet to be made.
 func (r Report) Pending() (n int) {
 	for _, c := range r.Changes {
 		if !r.Applied && c.changes() {
@@ -87,8 +87,8 @@ func (r Report) Pending() (n int) {
 	return n
 }
 
-// Plan returns what is to be done so that a cluster has what options say, and what is missing in it
-// besides. It changes nothing.
+// Plan returns the changes that bring a cluster to the state in options, and checks of what else it
+// needs. It changes nothing.
 func (c *Cluster) Plan(ctx context.Context, o Options, force bool) (Report, error) {
 	r := Report{Server: c.server}
 	if err := o.Check(); err != nil {
@@ -109,15 +109,15 @@ func (c *Cluster) Plan(ctx context.Context, o Options, force bool) (Report, erro
 	return r, err
 }
 
-// proxyPatience bounds the wait for kube-proxy on nodes that have joined before; proxyPause is how
-// often it is asked for.
+// proxyPatience bounds the wait for kube-proxy on nodes that have already joined; proxyPause is the
+// poll interval.
 const (
 	proxyPatience = time.Minute
 	proxyPause    = 2 * time.Second
 )
 
-// Await waits until the kube-proxy that was applied is ready on the flex nodes that have joined
-// before, and brings the checks up to date.
+// Await waits until the applied kube-proxy is ready on the flex nodes that have already joined, and
+// updates the checks.
 func (c *Cluster) Await(ctx context.Context, r *Report, o Options) error {
 	if !slices.ContainsFunc(r.Changes, func(c Change) bool {
 		return c.Name == ourProxy && (c.Action == Create || c.Action == Update)
@@ -142,8 +142,7 @@ func (c *Cluster) Await(ctx context.Context, r *Report, o Options) error {
 	}
 }
 
-// PlanRemoval returns what is to be done so that a cluster has nothing that was added here. It
-// changes nothing.
+// PlanRemoval returns the changes that remove everything that was added here. It changes nothing.
 func (c *Cluster) PlanRemoval(ctx context.Context) (r Report, err error) {
 	v, err := c.version()
 	if err != nil {
@@ -154,7 +153,7 @@ func (c *Cluster) PlanRemoval(ctx context.Context) (r Report, err error) {
 	return r, err
 }
 
-// facts hold the objects of a cluster that decisions and checks need.
+// facts holds the objects of a cluster that decisions and checks need.
 type facts struct {
 	server     string
 	version    *version.Version
@@ -178,7 +177,7 @@ func (c *Cluster) version() (*version.Version, error) {
 	return v, nil
 }
 
-// facts asks a cluster about itself. server is its address for machines, where that is another one.
+// facts reads the facts of a cluster. server is its address for machines, if that differs.
 func (c *Cluster) facts(ctx context.Context, server string) (f facts, err error) {
 	if f.version, err = c.version(); err != nil {
 		return f, err
@@ -216,14 +215,14 @@ func (c *Cluster) facts(ctx context.Context, server string) (f facts, err error)
 	return f, err
 }
 
-// system is the namespace of the cluster's own programs, dnsSlices the label of the endpoints of
-// its DNS.
+// system is the namespace of the cluster's own programs, dnsSlices the label of its DNS's endpoint
+// slices.
 const (
 	system    = "kube-system"
 	dnsSlices = "kubernetes.io/service-name=kube-dns"
 )
 
-// list returns the objects of a namespace, or of all.
+// list returns the objects of a namespace, or of all namespaces.
 func list[T any](
 	ctx context.Context, c *Cluster, from schema.GroupVersionResource, namespace, selector string,
 ) ([]T, error) {

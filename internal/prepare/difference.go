@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// content is an object without what the API server keeps about it.
+// content returns an object without the fields that the API server maintains.
 func content(o *unstructured.Unstructured) map[string]any {
 	object := o.DeepCopy().Object
 	delete(object, "status")
@@ -23,7 +23,7 @@ func content(o *unstructured.Unstructured) map[string]any {
 	return object
 }
 
-// differences are the values that differ between two objects, each with its path.
+// differences returns the values that differ between two objects, each with its path.
 func differences(path string, is, want any) (fields []Field) {
 	a, isMap := is.(map[string]any)
 	b, wantMap := want.(map[string]any)
@@ -48,7 +48,7 @@ func differences(path string, is, want any) (fields []Field) {
 	return []Field{{Path: path, Is: short(is), Want: short(want)}}
 }
 
-// sinceDifference returns two texts from the first line on in which they differ.
+// sinceDifference returns two texts from the first differing line on.
 func sinceDifference(is, want any) (any, any) {
 	a, isText := is.(string)
 	b, wantText := want.(string)
@@ -69,10 +69,10 @@ func union(a, b map[string]any) map[string]any {
 	return all
 }
 
-// longestValue bounds a value that is shown.
+// longestValue is the max length of a shown value.
 const longestValue = 72
 
-// short is a value as one line.
+// short returns a value as one line.
 func short(v any) string {
 	if v == nil {
 		return ""

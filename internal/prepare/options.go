@@ -1,6 +1,6 @@
-// Package prepare makes a cluster ready for flex nodes, and takes that back: roles, admission
-// policies and kube-proxy are applied with the rights of the caller, and what an operator of the
-// cluster or of its network has yet to do is named.
+// Package prepare makes a cluster ready for flex nodes, and undoes that: it applies roles,
+// admission policies and kube-proxy with the rights of the caller, and reports what an operator of
+// the cluster or of its network still has to do.
 package prepare
 
 import (
@@ -22,28 +22,28 @@ import (
 	"github.com/Azure/AKSFlexNode/manifests"
 )
 
-// ProviderUser is the user that the resource provider is in a cluster, unless it has another name.
+// ProviderUser is the resource provider's default user name in a cluster.
 const ProviderUser = "flexnode-rp"
 
 // Options select the objects of a prepared cluster.
 type Options struct {
-	// Provider is the user that the resource provider is; "" for no roles of it.
+	// Provider is the resource provider's user name; "" omits its roles.
 	Provider string
 	// Identities is the object id of the Entra group of the machines that join with an identity;
 	// "" for none.
 	Identities string
-	// Leave lets nodes delete their own Node, where no provider does that.
+	// Leave lets nodes delete their own Node, for clusters without a provider that does so.
 	Leave bool
-	// KubeProxy is "yes", "no" or "auto": where nothing else serves Services on flex nodes.
+	// KubeProxy is "yes", "no" or "auto": if nothing else implements Services on flex nodes.
 	KubeProxy string
-	// PodInterfaces begins the names of the interfaces of pods, where another network plugin than
-	// the agent's own bridge is on flex nodes.
+	// PodInterfaces is the prefix of the names of pod interfaces, if flex nodes use a network plugin
+	// other than the agent's own bridge.
 	PodInterfaces string
-	// Server is the API server's address for machines; "" for that of the kubeconfig.
+	// Server is the API server's address for machines; "" for the one in the kubeconfig.
 	Server string
 }
 
-// The versions of Kubernetes from which on its parts can be used.
+// The min versions of Kubernetes for some objects.
 var (
 	confining  = version.MustParseGeneric("1.30") // ValidatingAdmissionPolicy
 	revoking   = version.MustParseGeneric("1.32") // credential ids of certificates
@@ -55,7 +55,7 @@ var (
 	interfaces = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,14}$`)
 )
 
-// Check returns what is wrong with options.
+// Check returns an error for invalid options.
 func (o Options) Check() error {
 	switch {
 	case o.Provider != "" && !userName.MatchString(o.Provider):
@@ -75,7 +75,7 @@ func (o Options) Check() error {
 	return err
 }
 
-// address returns the address of an API server as kube-proxy takes it.
+// address returns the address of an API server in the form for kube-proxy.
 func address(server string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" {
@@ -88,7 +88,7 @@ func address(server string) (string, error) {
 	return "https://" + host + ":" + cmp.Or(u.Port(), "443"), nil
 }
 
-// desired returns the objects that a cluster is to have, in the order in which they are applied.
+// desired returns the wanted objects of a cluster, in the order of their application.
 func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, error) {
 	list := objects(manifests.Text("rbac.yaml"))
 	if o.Leave {
@@ -103,7 +103,7 @@ func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, err
 	if o.Identities != "" {
 		text := strings.ReplaceAll(manifests.Text("rbac-identity.yaml"), "GROUP-OBJECT-ID", o.Identities)
 		found := objects(text)
-		if o.Provider != "" { // which approves the first certificate of an identity itself
+		if o.Provider != "" { // the provider approves the first certificate of an identity itself
 			found = found[:1]
 		}
 		list = append(list, found...)
@@ -125,7 +125,7 @@ func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, err
 	return append(list, objects(text)...), nil
 }
 
-// tooNew reports whether a cluster is too old for an object.
+// tooNew reports whether an object needs a newer cluster.
 func (c facts) tooNew(o *unstructured.Unstructured) bool {
 	if o.GroupVersionKind().Group != "admissionregistration.k8s.io" {
 		return false
@@ -136,12 +136,12 @@ func (c facts) tooNew(o *unstructured.Unstructured) bool {
 	return c.version.LessThan(confining)
 }
 
-// plain is x.y.z of a version.
+// plain returns x.y.z of a version.
 func plain(v *version.Version) string {
 	return fmt.Sprintf("%d.%d.%d", v.Major(), v.Minor(), v.Patch())
 }
 
-// objects are those of a manifest.
+// objects returns the objects of a manifest.
 func objects(manifest string) (list []*unstructured.Unstructured) {
 	for d := yaml.NewYAMLToJSONDecoder(bytes.NewReader([]byte(manifest))); ; {
 		var object map[string]any
@@ -150,7 +150,7 @@ func objects(manifest string) (list []*unstructured.Unstructured) {
 		case errors.Is(err, io.EOF):
 			return list
 		case err != nil:
-			panic(err) // it is embedded
+			panic(err) // the manifest is embedded
 		case object != nil:
 			list = append(list, &unstructured.Unstructured{Object: object})
 		}

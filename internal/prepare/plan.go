@@ -17,26 +17,26 @@ import (
 	"github.com/Azure/AKSFlexNode/manifests"
 )
 
-// What is to happen with an object.
+// The actions on an object.
 const (
 	Create    = "create"
 	Update    = "update"
 	Unchanged = "unchanged"
 	Delete    = "delete"
-	// Left is an object that another program manages.
+	// Left means that another program manages the object.
 	Left = "left"
-	// Conflict is an object with fields that others have set to other values.
+	// Conflict means that others have set fields of the object to other values.
 	Conflict = "conflict"
 )
 
 const (
-	// fieldManager is the name under which fields are applied.
+	// fieldManager is the field manager of applied fields.
 	fieldManager = "flexnode-rp-cluster-prepare"
-	// managedBy is the label of an object that was added here: no other is ever deleted.
+	// managedBy labels the objects added here: no others are ever deleted.
 	managedBy = "app.kubernetes.io/managed-by"
 	owner     = "flexnode-rp"
-	// revoked is the name of the ConfigMap with the machines that are shut out, which is kept, and of
-	// the policy that shuts them out.
+	// revoked is the name of the ConfigMap with the revoked machines, which is kept, and of the policy
+	// that denies them access.
 	revoked = "flexnode-revoked"
 )
 
@@ -47,32 +47,32 @@ type Change struct {
 	Namespace string  `json:"namespace,omitempty"`
 	Name      string  `json:"name"`
 	Fields    []Field `json:"fields,omitempty"`
-	// Manager is the program to which an object belongs that is left.
+	// Manager is the program that manages a Left object.
 	Manager string `json:"manager,omitempty"`
 
 	object *unstructured.Unstructured
 }
 
-// Field is a value that changes. Of a conflict, Is tells whose it is.
+// Field is a changed value. In a conflict, Is names its owner.
 type Field struct {
 	Path string `json:"path"`
 	Is   string `json:"is,omitempty"`
 	Want string `json:"want,omitempty"`
 }
 
-// changes reports whether a change does anything.
+// changes reports whether the change is not a no-op.
 func (c Change) changes() bool {
 	return slices.Contains([]string{Create, Update, Delete}, c.Action)
 }
 
-// resource is where objects of a kind are.
+// resource returns the client for an object's kind and namespace.
 func resource(c dynamic.Interface, o *unstructured.Unstructured) dynamic.ResourceInterface {
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	return c.Resource(plural).Namespace(o.GetNamespace())
 }
 
-// plan compares what a cluster has with what it is to have. It changes nothing: the API server
-// applies each object in a dry run.
+// plan compares the cluster with the desired state. It changes nothing: the API server applies each
+// object as a dry run.
 func (c *Cluster) plan(
 	ctx context.Context, desired []*unstructured.Unstructured, force bool,
 ) ([]Change, error) {
@@ -88,8 +88,8 @@ func (c *Cluster) plan(
 	return append(changes, former...), err
 }
 
-// compare returns what becomes of an object. One that was there before without a mark gets none: it
-// remains when what was added here is removed.
+// compare returns the change of an object. An unmarked existing object gets no mark: it stays when
+// everything added here is removed.
 func (c *Cluster) compare(
 	ctx context.Context, o *unstructured.Unstructured, force bool,
 ) (Change, error) {
@@ -104,7 +104,7 @@ func (c *Cluster) compare(
 		by = live.GetLabels()[managedBy]
 	}
 	switch by {
-	case "": // it was there before
+	case "": // it existed before
 	case owner:
 		labels := o.GetLabels()
 		if labels == nil {
@@ -142,7 +142,7 @@ func (c *Cluster) apply(
 		FieldManager: fieldManager, Force: force, DryRun: dryRun})
 }
 
-// conflicts are the fields that others have set, and who (metav1.CauseTypeFieldManagerConflict).
+// conflicts returns the fields set by others, and by whom (metav1.CauseTypeFieldManagerConflict).
 func conflicts(err error) (fields []Field) {
 	var status apierrors.APIStatus // an interface that is no error
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -154,8 +154,7 @@ func conflicts(err error) (fields []Field) {
 	return fields
 }
 
-// former are the objects that were added here and that the cluster is no longer to have, the last
-// one first.
+// former returns deletions of the objects that were added here but are no longer desired.
 func (c *Cluster) former(
 	ctx context.Context, desired []*unstructured.Unstructured,
 ) (changes []Change, err error) {
@@ -185,8 +184,7 @@ func (c *Cluster) former(
 	return changes, nil
 }
 
-// kinds are those of all manifests, in the order in which objects are deleted: what refers to
-// others comes before them.
+// kinds returns the kinds in all manifests, in the order of deletion: referring objects come first.
 func kinds() (list []schema.GroupVersionKind) {
 	for _, name := range []string{"rbac.yaml", "rbac-leave.yaml", "rbac-provider.yaml",
 		"kube-proxy.yaml"} {
@@ -209,7 +207,7 @@ func kinds() (list []schema.GroupVersionKind) {
 	return list
 }
 
-// Apply makes the changes of a report, or none where others have set fields of an object.
+// Apply makes the changes of a report, or none if others have set fields of an object.
 func (c *Cluster) Apply(ctx context.Context, r *Report, force bool) error {
 	for _, change := range r.Changes {
 		if change.Action == Conflict {

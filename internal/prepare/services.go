@@ -14,24 +14,24 @@ import (
 // ourProxy is the DaemonSet of kube-proxy.yaml.
 const ourProxy = "aks-flex-node-kube-proxy"
 
-// flexLabel is the label that every flex node has, and no node of AKS.
+// flexLabel is a label of every flex node, and of no AKS node.
 const flexLabel = "kubernetes.azure.com/managed"
 
-// flexNode is the labels by which DaemonSets land on flex nodes, or do not.
+// flexNode holds the labels of flex nodes that DaemonSets select by.
 var flexNode = labels.Set{corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 	flexLabel: "false"}
 
-// services tells which program makes Services work on flex nodes.
+// services describes the program that implements Services on flex nodes.
 type services struct {
-	// apply tells that it is kube-proxy.yaml; by is what else does it, "" for nothing.
+	// apply is set for kube-proxy.yaml; by is any other program, "" for none.
 	apply bool
 	by    string
-	// old tells that the cluster is too old for kube-proxy.yaml.
+	// old is set if the cluster is too old for kube-proxy.yaml.
 	old bool
 }
 
-// services decides whether kube-proxy.yaml is applied. Two programs that make Services work on one
-// node would write rules for the same Service, so it is applied only where none lands on flex
+// services decides whether to apply kube-proxy.yaml. Two programs that implement Services on one
+// node would write rules for the same Service, so it is applied only if no other runs on flex
 // nodes.
 func (f facts) services(choice string) (s services) {
 	for _, d := range f.daemonSets {
@@ -44,7 +44,7 @@ func (f facts) services(choice string) (s services) {
 	return s
 }
 
-// serves reports whether a DaemonSet makes Services work on the nodes on which it lands.
+// serves reports whether a DaemonSet implements Services on the nodes on which it runs.
 func (f facts) serves(d appsv1.DaemonSet) bool {
 	pod := d.Spec.Template.Spec
 	switch {
@@ -61,7 +61,7 @@ func (f facts) serves(d appsv1.DaemonSet) bool {
 	return false
 }
 
-// runs reports whether a pod has an image of a name.
+// runs reports whether a pod has an image with the given name.
 func runs(pod corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
 		image, _, _ := strings.Cut(path.Base(c.Image), ":")
@@ -82,8 +82,8 @@ func lands(pod corev1.PodSpec) bool {
 		RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matches)
 }
 
-// matches reports whether flex nodes meet all that a term asks for; of fields it asks for single
-// nodes.
+// matches reports whether flex nodes match all requirements of a term; requirements on fields
+// select single nodes.
 func matches(term corev1.NodeSelectorTerm) bool {
 	operators := map[corev1.NodeSelectorOperator]selection.Operator{
 		corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,

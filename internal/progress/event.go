@@ -1,6 +1,6 @@
-// Package progress tells people what a verb is doing: one stream of events, drawn on a terminal,
-// written as lines into a pipe, or logged by a service. It decides nothing: the agent emits events,
-// the command chooses the view, which many goroutines may call at once.
+// Package progress shows the progress of a verb: one stream of events, drawn on a terminal, written
+// as lines to a pipe, or logged by a service. It decides nothing: the agent emits events, the
+// command chooses the view, which must be safe for concurrent use.
 package progress
 
 import (
@@ -15,19 +15,19 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// Kind says what an Event tells.
+// Kind is the kind of an Event.
 type Kind int
 
 // The kinds of events.
 const (
 	StepBegan  Kind = iota // Step begins
-	StepDone               // Step is done; Text sums it up, Took is its time
-	StepFailed             // Step has failed; Text may say why
-	Doing                  // within Step, something that takes time: Text
-	Change                 // within Step, the host is being changed: Text
-	Bytes                  // Done of Total bytes of Name have arrived (Total 0: unknown)
-	Fetched                // Name of Total bytes has arrived and is verified; Took is its time
-	Retry                  // the download of Name is tried again: Text says why
+	StepDone               // Step is done; Text summarises it, Took is its time
+	StepFailed             // Step has failed; Text may be the reason
+	Doing                  // a slow part of Step: Text
+	Change                 // a change to the host, within Step: Text
+	Bytes                  // Done of Total bytes of Name were received (Total 0: unknown)
+	Fetched                // Name of Total bytes was received and verified; Took is its time
+	Retry                  // the download of Name is retried: Text is the reason
 	Warning                // the operator should act: Text
 	Note                   // worth knowing: Text
 )
@@ -43,20 +43,20 @@ type Event struct {
 	Took  time.Duration
 }
 
-// stepWidth is the width of the longest step's name ("directories", "credentials"), and one more.
+// stepWidth is the width of the longest name of a step ("directories", "credentials"), plus one.
 const stepWidth = 12
 
-// downloads stands where other lines have their step.
+// downloads replaces the step in lines about downloads.
 const downloads state.Step = "download"
 
-// Lines returns a view for pipes, which writes one line for each thing that is done.
+// Lines returns a view for pipes, which writes one line for each completed action.
 func Lines(out io.Writer) func(Event) {
 	var mu sync.Mutex
 	return func(e Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		if text := line(e); text != "" {
-			fmt.Fprintln(out, text) // a reader that is gone is no reason to stop
+			fmt.Fprintln(out, text) // continue even if the reader is gone
 		}
 	}
 }
@@ -90,8 +90,8 @@ func within(step state.Step, text string) string {
 	return strings.TrimSpace(columns.FillRight(string(step), stepWidth) + " " + text)
 }
 
-// Log logs an event for services: what a person would see. The engine logs changes of the host
-// itself. The text of a warning or note is a sentence already, and so the message.
+// Log logs an event for services, with what a person would see. The engine logs changes of the host
+// itself. The text of a warning or note is already a sentence, and so the message.
 func Log(log *slog.Logger, e Event) {
 	text := untrusted.Line(e.Text)
 	switch e.Kind {
@@ -110,11 +110,11 @@ func Log(log *slog.Logger, e Event) {
 	case Fetched:
 		log.Info("download done", "artifact", e.Name, "bytes", e.Total, "took", e.Took)
 	case StepBegan, Change, Bytes:
-		// too many, and the other events tell their result
+		// There are too many, and the other events show their result.
 	}
 }
 
-// seconds is a duration as people read it: 0.1s, 12.3s, 3m05s.
+// seconds formats a duration for people: 0.1s, 12.3s, 3m05s.
 func seconds(d time.Duration) string {
 	d = d.Round(100 * time.Millisecond)
 	if d < time.Minute {

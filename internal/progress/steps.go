@@ -9,14 +9,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Steps shows the engine's changes as the eleven steps, one after the other.
+// Steps shows the engine's changes as the eleven steps, in order.
 type Steps struct {
-	// Show receives what is shown; Alive is called where that is as before.
+	// Show receives the events; Alive is called instead if nothing new is shown.
 	Show  func(Event)
 	Alive func()
 	Log   *slog.Logger
-	Total int // counts the changes
-	// Quiet counts changes without showing their step, which comes later with these among its own.
+	Total int // the number of changes
+	// Quiet counts changes without showing their step, which is shown later and includes them.
 	Quiet bool
 
 	current state.Step
@@ -31,7 +31,7 @@ type Steps struct {
 	ended     bool
 }
 
-// Changed receives an event of the engine.
+// Changed handles an event of the engine.
 func (p *Steps) Changed(e apply.Event) {
 	p.undoing = e.Change.Undo
 	if e.Kept != "" && !p.undoing {
@@ -60,7 +60,7 @@ func (p *Steps) Changed(e apply.Event) {
 	}
 }
 
-// Advance ends the step, passes over those with nothing to do, and begins next.
+// Advance ends the step, reports those with nothing to do, and begins next.
 func (p *Steps) Advance(next state.Step) {
 	if p.current != "" && !p.ended {
 		p.Done("")
@@ -72,7 +72,7 @@ func (p *Steps) Advance(next state.Step) {
 			break
 		}
 		if passed {
-			text := "nothing to do" // or nothing more than what was done early
+			text := "nothing to do" // or nothing beyond earlier changes
 			if step == state.Directories && p.early > 0 {
 				text, p.early = Plural(p.early, "change"), 0
 			}
@@ -87,7 +87,7 @@ func (p *Steps) Advance(next state.Step) {
 	p.Show(Event{Kind: StepBegan, Step: next})
 }
 
-// Remain shows all that follows as part of the last step: the node is being joined.
+// Remain shows everything from now on as part of the last step: the node joins.
 func (p *Steps) Remain() {
 	if p.current != state.Start {
 		p.Advance(state.Start)
@@ -101,7 +101,7 @@ func (p *Steps) Finish(text string) {
 	p.ended = true
 }
 
-// Doing shows what the current step is at.
+// Doing shows the current activity of the step.
 func (p *Steps) Doing(text string) {
 	if text == p.did {
 		p.Alive()
@@ -117,7 +117,7 @@ func (p *Steps) Fail() {
 	p.ended = true
 }
 
-// Done ends the current step. Without a text it says what was changed.
+// Done ends the current step. Without a text it summarises the changes.
 func (p *Steps) Done(text string) {
 	if text == "" {
 		text = Plural(p.changes, "change")
@@ -135,7 +135,7 @@ func (p *Steps) End() {
 	}
 }
 
-// Plural returns a number of things.
+// Plural formats a number of things.
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

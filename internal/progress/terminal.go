@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// Terminal is a view for a person: what is done scrolls by, and below it up to two live lines are
-// redrawn. No line is as wide as the terminal, so that none is broken by it.
+// Terminal is a view for a person: finished actions scroll by, and below them up to two live lines
+// are redrawn. Lines are narrower than the terminal, so that it wraps none.
 type Terminal struct {
 	out   io.Writer
 	width func() int
@@ -25,7 +25,7 @@ type Terminal struct {
 	doing     string
 	since     time.Time
 	downloads transfers
-	live      int // live lines that are on the screen now
+	live      int // the number of live lines on the screen
 	closed    bool
 
 	stop   context.CancelFunc
@@ -34,7 +34,7 @@ type Terminal struct {
 
 const redraw = 120 * time.Millisecond // the interval at which the live lines are drawn
 
-// NewTerminal starts a view on a terminal; width is asked at each drawing.
+// NewTerminal starts a view on a terminal; it calls width at each drawing.
 func NewTerminal(out io.Writer, width func() int) *Terminal {
 	drawing, stop := context.WithCancel(context.Background())
 	t := &Terminal{out: out, width: width, stop: stop}
@@ -55,7 +55,7 @@ func NewTerminal(out io.Writer, width func() int) *Terminal {
 	return t
 }
 
-// Close takes the live lines away; later ones are printed, not drawn. It may be called twice.
+// Close removes the live lines; later lines are printed, not drawn. It may be called twice.
 func (t *Terminal) Close() {
 	t.stop()
 	t.drawer.Wait()
@@ -65,7 +65,7 @@ func (t *Terminal) Close() {
 	t.draw()
 }
 
-// Show takes in an event.
+// Show handles an event.
 func (t *Terminal) Show(e Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +94,7 @@ func (t *Terminal) Show(e Event) {
 	}
 }
 
-// draw takes the live lines away, prints lines above them, and draws them again.
+// draw removes the live lines, prints lines above them, and draws them again.
 func (t *Terminal) draw(printed ...string) {
 	var b strings.Builder
 	for range t.live {
@@ -106,11 +106,11 @@ func (t *Terminal) draw(printed ...string) {
 	}
 	t.live = len(live)
 	if b.Len() > 0 {
-		_, _ = io.WriteString(t.out, b.String()) // a terminal that is gone is no reason to stop
+		_, _ = io.WriteString(t.out, b.String()) // continue even if the terminal is gone
 	}
 }
 
-// limit is the width of the longest line: a terminal may break a line that reaches its last column.
+// limit returns the max width of a line: a terminal may wrap a line that reaches its last column.
 func (t *Terminal) limit() int { return max(t.width()-1, 1) }
 
 func (t *Terminal) liveLines() []string {
@@ -154,14 +154,14 @@ func (t *Terminal) paragraph(mark, text string) []string {
 }
 
 type transfers struct {
-	began   time.Time // when the first of them began
-	arrived int64     // bytes of those that are done
+	began   time.Time // the start of the first
+	arrived int64     // bytes of the finished ones
 	running map[string]transfer
 }
 
 type transfer struct{ done, total int64 }
 
-// progress notes a download's progress. The first after all are done starts from zero.
+// progress records a download's progress. The first one after all are done starts from zero.
 func (t *transfers) progress(name string, done, total int64) {
 	if !t.active() {
 		*t = transfers{began: time.Now(), running: map[string]transfer{}}
@@ -185,7 +185,7 @@ func (t *transfers) sum() (done, total int64) {
 	return done, total
 }
 
-// columns counts a terminal's columns in any locale: wide characters take two, marks none.
+// columns counts a terminal's columns in any locale: wide characters take two, combining ones 0.
 var columns = &runewidth.Condition{StrictEmojiNeutral: true}
 
 // wrap breaks text at spaces into lines of at most limit columns, and longer words into pieces.

@@ -13,26 +13,26 @@ import (
 	"time"
 )
 
-// How large one file, and all of them, may become, before they are compressed.
+// The max size of one file and of all files, uncompressed.
 const (
 	MaxFile = 1 << 20
 	MaxAll  = 32 << 20
 )
 
-// Manifest says what is in an archive, and what is not.
+// Manifest lists the contents of an archive, and what was left out.
 type Manifest struct {
 	Created  time.Time      `json:"created"`
 	Version  string         `json:"version"`
 	Files    []File         `json:"files"`
 	LeftOut  []LeftOut      `json:"leftOut"`
-	Redacted map[string]int `json:"redacted"` // counts what was taken out, by kind
+	Redacted map[string]int `json:"redacted"` // the numbers of redactions, by kind
 }
 
 // File is one file of an archive.
 type File struct {
 	Name  string `json:"name"`
 	Bytes int    `json:"bytes"`
-	// CutFrom is the original size of a file of which only the end is there; 0 for a whole one.
+	// CutFrom is the original size of a file of which only the end is kept; 0 for a whole one.
 	CutFrom int `json:"cutFrom,omitempty"`
 }
 
@@ -42,17 +42,17 @@ type LeftOut struct {
 	Why  string `json:"why"`
 }
 
-// Archive is an archive that is being written. Everything that is added is redacted.
+// Archive is an archive being written. It redacts everything that is added.
 type Archive struct {
 	redactor *Redactor
 	zip      *gzip.Writer
 	tar      *tar.Writer
 	manifest Manifest
 	size     int
-	err      error // the first of writing, after which nothing is written
+	err      error // the first write error, after which nothing is written
 }
 
-// NewArchive begins an archive.
+// NewArchive starts an archive.
 func NewArchive(out io.Writer, r *Redactor, version string, now time.Time) *Archive {
 	zip := gzip.NewWriter(out)
 	return &Archive{redactor: r, zip: zip, tar: tar.NewWriter(zip),
@@ -60,7 +60,7 @@ func NewArchive(out io.Writer, r *Redactor, version string, now time.Time) *Arch
 			Files: []File{}, LeftOut: []LeftOut{}}}
 }
 
-// Add adds a text. Of a long one only the end is kept, from a whole line on.
+// Add adds a text. Of a long text it keeps only the end, from the start of a line.
 func (a *Archive) Add(name, text string) {
 	kept := tail(withoutHalfKey(a.redactor.File(name, text)), MaxFile)
 	if a.size+len(kept) > MaxAll {
@@ -86,13 +86,13 @@ func (a *Archive) Value(name string, v any) {
 	a.Add(name, string(text)+"\n")
 }
 
-// Omit notes what is not in the archive, and why.
+// Omit records a part that is left out, and the reason.
 func (a *Archive) Omit(name string, why error) {
 	a.manifest.LeftOut = append(a.manifest.LeftOut,
 		LeftOut{Name: name, Why: a.redactor.Redact(why.Error())})
 }
 
-// Close adds the manifest and ends the archive. It returns the first error of writing.
+// Close adds the manifest and ends the archive. It returns the first write error.
 func (a *Archive) Close() (Manifest, error) {
 	a.manifest.Redacted = a.redactor.counts
 	slices.SortStableFunc(a.manifest.LeftOut, func(x, y LeftOut) int {
@@ -119,7 +119,7 @@ func (a *Archive) write(name, text string) {
 	}
 }
 
-// withoutHalfKey drops the rest of a private key whose beginning was cut off.
+// withoutHalfKey drops the rest of a private key whose beginning is cut off.
 func withoutHalfKey(text string) string {
 	end := endOfKey.FindStringIndex(text)
 	if end == nil || strings.Contains(text[:end[0]], "-----BEGIN") {
@@ -130,7 +130,7 @@ func withoutHalfKey(text string) string {
 
 var endOfKey = regexp.MustCompile(`-----END [A-Z0-9 ]*PRIVATE KEY-----`)
 
-// tail is the end of a text, from the beginning of a line on, so that no secret is cut.
+// tail returns the end of a text, from the start of a line, so that no secret is cut.
 func tail(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// File returns the text of a file without secrets. Its name says the format: a setting that is
-// named like a secret loses its whole value. TOML loses its comments, YAML becomes JSON. If the
-// text is not of its format, only the names of its settings remain.
+// File returns the text of a file without secrets. Its name determines the format: a setting that
+// is named like a secret loses its whole value. TOML loses its comments, YAML becomes JSON. If the
+// text has another format, only the names of its settings remain.
 func (r *Redactor) File(name, text string) string {
 	switch path.Ext(name) {
 	case ".json", ".conflist":
@@ -29,7 +29,7 @@ func (r *Redactor) File(name, text string) string {
 	case ".env":
 		r.counted("environment")
 		return r.Redact(variable.ReplaceAllString(text, "${1}"+Redacted))
-	case ".conf": // of kubelet and CNI it is YAML or JSON; of systemd and sysctl it is neither
+	case ".conf": // YAML or JSON of kubelet and CNI; neither for systemd and sysctl
 		if docs, err := readYAML(text); err == nil && !slices.ContainsFunc(docs, isText) {
 			return r.structured(text, readYAML, writeJSON, "---\n")
 		}
@@ -43,7 +43,7 @@ func (r *Redactor) File(name, text string) string {
 var (
 	variable  = regexp.MustCompile(`(?m)^(\s*(?:export\s+)?[A-Za-z_][A-Za-z0-9_]*=).*$`)
 	separator = regexp.MustCompile(`(?m)^---(?:\s.*)?$`)
-	// setting is a name with a value behind it: what ends with = may be the last line of a key.
+	// setting matches a name with a value: text that ends with = may be the last line of a key.
 	setting = regexp.MustCompile(`(?m)^([ \t]*"?[\w.-]+"?[ \t]*[:=])[ \t]*[^=\s]`)
 )
 
@@ -120,7 +120,7 @@ func (r *Redactor) counted(kind string) {
 	r.count(kind, 1)
 }
 
-// values returns a document without secrets: without all values of a member that is named like one.
+// values returns a document without secrets: members named like secrets lose all their values.
 func (r *Redactor) values(v any, secret bool) any {
 	switch v := v.(type) {
 	case map[string]any:

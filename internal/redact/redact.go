@@ -1,6 +1,6 @@
-// Package redact takes secrets out of text, and makes the archive of such text that an operator
-// sends to support. It knows nothing of nodes; package agent/support says what is collected, and
-// which secrets this machine has.
+// Package redact removes secrets from text, and writes the archive of such text that an operator
+// sends to support. It knows nothing of nodes; package agent/support decides what is collected, and
+// provides the secrets of this machine.
 package redact
 
 import (
@@ -16,24 +16,24 @@ import (
 	"sync"
 )
 
-// Redacted stands for what was taken out.
+// Redacted replaces removed text.
 const Redacted = "[redacted]"
 
-const shortest = 6 // the length from which a secret is looked for in other encodings too
+const shortest = 6 // min length for which other encodings of a secret are searched too
 
-// Redactor takes secrets out of texts: those that it knows, in every usual encoding, then what
-// looks like one. The zero value knows none. Several goroutines may use it.
+// Redactor removes secrets from texts: known ones, in every usual encoding, then text that looks
+// like one. The zero value knows none. It is safe for concurrent use.
 type Redactor struct {
 	mu     sync.Mutex
 	known  []string
-	forms  []string       // of what is known, the longest first: one can be a part of another
-	counts map[string]int // what was taken out, by kind
+	forms  []string       // the encodings of known, longest first: one can be part of another
+	counts map[string]int // the numbers of redactions, by kind
 }
 
-const named = "named secret" // the kind of a value that is a secret by the name of its setting
+const named = "named secret" // the kind of a value whose setting is named like a secret
 
-// names match the end of the name of a setting that is a secret. They are those of gitleaks' rule
-// generic-api-key and those of credentials that are stored under another name.
+// names matches the end of the name of a secret setting. It combines gitleaks' rule generic-api-key
+// and other names of stored credentials.
 const names = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|auth|authorization|credential|` +
 	`creds|cookie|(?:api|account|access|client|private|secret|shared|symmetric|encryption|signing|` +
 	`storage|master|subscription)[-_ ]?key)s?(?:[-_]?(?:data|value|base64|b64|hash|[0-9]+))*`
@@ -43,8 +43,8 @@ var secretName = regexp.MustCompile(`(?i)(?:` + names + `|\bheaders?)$`)
 type pattern struct {
 	name  string
 	find  *regexp.Regexp
-	keep  string // replaces a match; ${1} and ${2} in it are the parts that remain
-	prose bool   // means that a sentence may match, such as "cannot get a token: timeout"
+	keep  string // replaces a match; ${1} and ${2} are the parts that remain
+	prose bool   // a sentence may match, such as "cannot get a token: timeout"
 }
 
 var patterns = sync.OnceValue(func() []pattern {
@@ -71,7 +71,7 @@ var patterns = sync.OnceValue(func() []pattern {
 	}
 })
 
-// Know adds secrets. An encoded form of one is as secret as itself.
+// Know adds secrets. Their encoded forms are secret too.
 func (r *Redactor) Know(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +84,8 @@ func (r *Redactor) Know(secrets ...string) {
 	slices.SortFunc(r.forms, func(a, b string) int { return len(b) - len(a) })
 }
 
-// forms are a secret in every encoding. Base64 of a text that holds it has three, by where in a
-// group of three bytes it begins, without what its neighbours decide.
+// forms returns a secret in every encoding. Base64 of a text that contains it has three forms, by
+// its offset in a group of three bytes, without the characters that its neighbours affect.
 func forms(s string) []string {
 	list := []string{s, strings.Trim(strconv.Quote(s), `"`)}
 	if quoted, err := json.Marshal(s); err == nil {
@@ -108,13 +108,13 @@ func forms(s string) []string {
 	return list
 }
 
-// run is a text that may be base64.
+// run matches text that may be base64.
 var run = regexp.MustCompile(`[A-Za-z0-9+/_-]{24,}={0,2}`)
 
 // Redact returns a text without secrets.
 func (r *Redactor) Redact(text string) string { return r.redact(text, true) }
 
-// RedactProse returns a text without secrets that keeps a sentence such as "no token: timeout".
+// RedactProse returns a text without secrets, but keeps a sentence such as "no token: timeout".
 func (r *Redactor) RedactProse(text string) string { return r.redact(text, false) }
 
 func (r *Redactor) redact(text string, all bool) string {
@@ -151,7 +151,7 @@ func (r *Redactor) redact(text string, all bool) string {
 	})
 }
 
-// count counts what is taken out. The caller holds the lock.
+// count counts redactions. The caller holds the lock.
 func (r *Redactor) count(kind string, n int) {
 	if r.counts == nil {
 		r.counts = make(map[string]int)
@@ -159,7 +159,7 @@ func (r *Redactor) count(kind string, n int) {
 	r.counts[kind] += n
 }
 
-// withoutNamed takes out the values that follow the names of secrets.
+// withoutNamed removes the values that follow the names of secrets.
 func (r *Redactor) withoutNamed(text string, name *regexp.Regexp) string {
 	var out strings.Builder
 	for {
@@ -183,7 +183,7 @@ func (r *Redactor) withoutNamed(text string, name *regexp.Regexp) string {
 	}
 }
 
-// valueOf returns the value that a text after a name begins with: to its quote, if its name is
+// valueOf returns the value at the start of the text after a name: up to its quote, if its name is
 // quoted or another name follows, else to the end of the line.
 func valueOf(name, text string) string {
 	line, _, _ := strings.Cut(text, "\n")
@@ -200,7 +200,7 @@ var (
 	nextName    = regexp.MustCompile(`^\s+[\w.-]+=`)
 )
 
-// hides reports whether a text is base64 of one with a secret, perhaps of base64 of that.
+// hides reports whether a text is base64 of one with a secret, or base64 of that.
 func (r *Redactor) hides(text string, deep int) bool {
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
 	decoded, err := base64.RawStdEncoding.DecodeString(text[:len(text)/4*4])
@@ -217,10 +217,10 @@ func (r *Redactor) hides(text string, deep int) bool {
 		func(found string) bool { return r.hides(found, deep-1) })
 }
 
-// assigned are the values of settings that are named like secrets, in a text of no format.
+// assigned matches the values of settings named like secrets, in a text of unknown format.
 var assigned = regexp.MustCompile(`(?i)(?:` + names + `|key)["']?\s*[:=]\s*["']?([^\s"',}]{6,})`)
 
-// KnowText adds the secrets of a text that is there for them.
+// KnowText adds the secrets in a text whose purpose is to hold them.
 func (r *Redactor) KnowText(data []byte) {
 	docs, err := readYAML(string(data)) // or JSON, which is YAML
 	if err == nil && len(docs) > 0 && !slices.ContainsFunc(docs, isText) {
@@ -241,14 +241,14 @@ func (r *Redactor) KnowText(data []byte) {
 	}
 }
 
-// guess adds what may be a secret. A shorter one is a word that occurs elsewhere.
+// guess adds a likely secret. A shorter text may be a word that occurs elsewhere.
 func (r *Redactor) guess(text string) {
 	if len(text) > 5 {
 		r.Know(text)
 	}
 }
 
-// knowKey adds the lines of private keys: a piece of one is secret, too.
+// knowKey adds the lines of private keys: each is a secret, too.
 func (r *Redactor) knowKey(text string) {
 	secret := false
 	for line := range strings.Lines(text) {
@@ -278,7 +278,7 @@ func (r *Redactor) knowValues(v any, name string) {
 		if secretName.MatchString(name) {
 			r.guess(v)
 			if _, half, ok := strings.Cut(v, "."); ok && len(half) == 16 {
-				r.guess(half) // a bootstrap token's
+				r.guess(half) // half of a bootstrap token
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package regular reads regular files only. Where one is expected and something else lies, such as
-// a pipe without a writer, a socket or a device, that could wait for ever or never end.
+// Package regular reads regular files only. Reading anything else in place of a file, such as a
+// pipe without a writer, a socket or a device, could block or continue for ever.
 package regular
 
 import (
@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// ErrOther tells that something is there which is no regular file.
+// ErrOther reports a path that is not a regular file.
 var ErrOther = errors.New("it is not a regular file")
 
-// Open opens a regular file for reading, and returns what it was like then. Links are followed. The
-// error is a *fs.PathError.
+// Open opens a regular file for reading, and returns its info. It follows links. The error is a
+// *fs.PathError.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ENXIO) { // a socket (open(2))
@@ -34,7 +34,7 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// ReadFile returns what a regular file holds.
+// ReadFile returns the content of a regular file.
 func ReadFile(path string) ([]byte, error) {
 	f, info, err := Open(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func ReadFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	var text bytes.Buffer
-	text.Grow(int(info.Size()) + bytes.MinRead) // so that the end is found without another buffer
+	text.Grow(int(info.Size()) + bytes.MinRead) // the end is found without another buffer
 	_, err = text.ReadFrom(f)
 	return text.Bytes(), err
 }

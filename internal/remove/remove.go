@@ -1,5 +1,5 @@
-// Package remove removes directories with all that is in them. It follows no link and enters no
-// mount, be it of another file system or bound from the same one (openat2(2), RESOLVE_NO_XDEV).
+// Package remove removes directories with their contents. It follows no links and enters no mounts,
+// of another file system or bound from the same one (openat2(2), RESOLVE_NO_XDEV).
 package remove
 
 import (
@@ -15,7 +15,7 @@ import (
 // Touch is called before each removal, and done after it. An error prevents the removal.
 type Touch func(what string) (done func(), err error)
 
-// Tree removes what an open directory has under a name; a name that is not there is no error.
+// Tree removes a name, with all contents, from an open directory. A missing name is no error.
 func Tree(dir *os.File, name string, touch Touch) error {
 	path := filepath.Join(dir.Name(), name)
 	err := unlink(dir, name, 0, touch)
@@ -42,7 +42,7 @@ func Tree(dir *os.File, name string, touch Touch) error {
 	return unlink(dir, name, unix.AT_REMOVEDIR, touch)
 }
 
-// Contents removes all but the given names in an open directory. It goes on after an error.
+// Contents removes all but the given names from an open directory. It continues after errors.
 func Contents(dir *os.File, touch Touch, except ...string) error {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {

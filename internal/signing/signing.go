@@ -1,6 +1,6 @@
-// Package signing has what is signed of the revisions and tombstones that a provider hands to
-// machines, and verifies it. Package rootkey has the keys that sign, and the root key, which is
-// kept offline and certifies them.
+// Package signing defines and verifies signatures of the revisions and tombstones that a provider
+// delivers to machines. Package rootkey has the signing keys, and the root key, which is kept
+// offline and certifies them.
 package signing
 
 import (
@@ -15,8 +15,8 @@ import (
 // Kinds of statements.
 const Revision, Tombstone = "revision", "tombstone"
 
-// Statement holds the fields that a signature covers: an installation has given, or deleted, the
-// resource with a uid, in a version of an epoch, at a time. Content is the bytes that it has given.
+// Statement holds the fields that a signature covers: an installation has issued, or deleted, the
+// resource with a uid, in a version of an epoch, at a time. Content is the issued bytes.
 type Statement struct {
 	Kind, UID, Version string
 	Epoch              int64
@@ -24,7 +24,7 @@ type Statement struct {
 	Content            []byte
 }
 
-// Digest returns the SHA-256 of the statement. No two statements have the same text.
+// Digest returns the SHA-256 of the statement. Its text is unique for each statement.
 func (s Statement) Digest() []byte {
 	text := fmt.Sprintf("flexnode %s\n%q\n%q\n%d\n%d\n%x\n", s.Kind, s.UID, s.Version, s.Epoch,
 		s.Time.Unix(), sha256.Sum256(s.Content))
@@ -32,9 +32,9 @@ func (s Statement) Digest() []byte {
 	return sum[:]
 }
 
-// Verify returns until when the key of a certificate is certified. It is an error if that key has
-// not signed the statement, or if the root has not made the certificate; both are in DER. Times do
-// not count: a clock may be wrong, and a node goes on.
+// Verify returns the end of the validity of a certificate. It is an error if the certificate's key
+// has not signed the statement, or if the root has not issued it; both are in DER. It ignores
+// times: a clock may be wrong, and a node keeps running.
 func Verify(root, certificate, signature []byte, s Statement) (until time.Time, err error) {
 	by, err := x509.ParseCertificate(root)
 	if err != nil {

@@ -2,10 +2,10 @@ package state
 
 import "encoding/json"
 
-// Need names what is learned only while a machine becomes a node. The renderer has the names.
+// Need names a fact that is learned only while a machine joins. The renderer has the names.
 type Need string
 
-// Only says when an item is part of the node; "" is always. The renderer drops others.
+// Only is the condition for an item to be part of the node; "" is always. Bind drops others.
 type Only string
 
 // Item is a wanted resource, its step, and the units that must restart when it changes.
@@ -13,13 +13,13 @@ type Item struct {
 	Step     Step
 	Resource Resource
 	Owes     []string
-	// Needs names the need that must be met before this item and all after it can be applied.
+	// Needs names the need that must be met before this item and all later ones can be applied.
 	Needs  Need
 	Only   Only
-	Spared bool // leaves the resource as it is: this release does not know Only. It is not in JSON.
+	Spared bool // leave the resource alone: Only is unknown to this release; not in JSON
 }
 
-// itemJSON is the form of an Item. A file's content is not in it.
+// itemJSON is the JSON form of an Item. It omits a file's content.
 type itemJSON struct {
 	Step     Step     `json:"step"`
 	Resource Record   `json:"resource"`
@@ -39,14 +39,14 @@ func (i *Item) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Desired is a node as a value: what the machine shall be, in the order in which it is applied.
+// Desired is a node as a value: the wanted state of the machine, in the order of its application.
 type Desired []Item
 
 // Keys returns the keys of all items in order.
 func (d Desired) Keys() []Key { return keys(d, func(item Item) Key { return item.Resource.Key() }) }
 
-// Cut splits the list before the first item with an unmet need, and returns that; "" if all are.
-// Needs never reorder it; those of spared items count for nothing.
+// Cut splits the list before the first item with an unmet need, and returns that need; "" if none.
+// Needs never reorder the list; those of spared items are ignored.
 func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	for i, item := range d {
 		if item.Needs != "" && !item.Spared && !met(item.Needs) {
@@ -56,7 +56,7 @@ func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	return d, nil, ""
 }
 
-// Step is one of the eleven parts of becoming a node, for people, and in their order.
+// Step is one of the eleven parts of becoming a node, in their order, for display.
 type Step string
 
 // The steps, in order.

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Diff compares what is wanted with what was seen. What the ledger remembers and no one wants is
-// undone, latest first; then what now wants and differs is changed, in order. What is unknown or
-// spared is not changed. Seen must hold every key of now and of ledger.
+// Diff compares the wanted resources with the observed ones. It undoes ledger entries that are no
+// longer wanted, latest first, and then changes wanted resources that differ, in order. It does not
+// change unknown or spared ones. Seen must hold every key of now and of ledger.
 func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	d := differ{
 		seen: seen, remembered: make(map[Key]Entry, len(ledger.Entries)),
@@ -34,7 +34,7 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	return d.plan
 }
 
-// Stale lists what the ledger remembers although it was undone by a run that was killed.
+// Stale lists the ledger entries that a killed run has undone but not removed.
 func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 	var stale []Key
 	wanted := wantedKeys(now, later)
@@ -46,7 +46,7 @@ func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 	return stale
 }
 
-// purged reports whether a path lies in a directory whose contents are undone with it.
+// purged reports whether a path is in a directory whose contents are undone with it.
 func purged(wanted map[Key]bool, ledger Ledger, key Key) bool {
 	return slices.ContainsFunc(ledger.Entries, func(e Entry) bool {
 		dir, ok := e.Ours.Resource.(Dir)
@@ -76,9 +76,8 @@ type differ struct {
 	plan       Plan
 }
 
-// undo adds the change that undoes an entry. What is neither as it was before nor as we made it has
-// been changed by others: its kind says what happens to that. In a directory that goes with its
-// contents it is undone like the rest.
+// undo adds the change that undoes an entry. If others have changed the thing, its kind determines
+// the treatment. In a directory that is removed with its contents it is undone like the rest.
 func (d *differ) undo(e Entry, purged bool) {
 	from := d.seen[e.Before.Key()]
 	if !isKnown(from) || e.undone(from) {
@@ -88,7 +87,7 @@ func (d *differ) undo(e Entry, purged bool) {
 	c := Change{Step: e.Step, From: from, To: before, Owes: e.Owes, Undo: true, Ours: ours}
 	is, _ := from.(Unit)
 	if was, ok := before.(Unit); ok && is.Enabled == Enabled && was.Enabled != Enabled {
-		c.Owes = append(slices.Clone(c.Owes), DaemonReload) // it is disabled
+		c.Owes = append(slices.Clone(c.Owes), DaemonReload) // the change disables it
 	}
 	if !purged && !e.isOurs(from) {
 		switch undoForeign(from, before) {
@@ -138,7 +137,7 @@ func isKnown(r Resource) bool {
 	return r != nil && !unknown
 }
 
-// add appends a change; of the restarts that it owes only those count whose unit shall run.
+// add appends a change, owing only restarts of units that are to run.
 func (d *differ) add(c Change) {
 	c.Owes = slices.DeleteFunc(slices.Clone(c.Owes), func(unit string) bool {
 		return unit != DaemonReload && !d.running[unit]
@@ -147,8 +146,8 @@ func (d *differ) add(c Change) {
 	d.plan = append(d.plan, c)
 }
 
-// Between returns the changes for a machine that is one node to be another. What only the first
-// wants goes back as on a machine that was never a node.
+// Between returns the changes that turn a machine from one node into another. Things that are only
+// in from are reset as on a machine that was never a node.
 func Between(from, to Desired) Plan {
 	seen, ledger := make(Observed), Ledger{}
 	for _, item := range from {
@@ -165,7 +164,7 @@ func Between(from, to Desired) Plan {
 		key := item.Resource.Key()
 		is := seen[key]
 		if is == nil {
-			if seen[key] = absence(item.Resource); seen[key] == nil { // that is not known
+			if seen[key] = absence(item.Resource); seen[key] == nil { // it is unknown
 				seen[key] = Absent{Path: key.Name()}
 			}
 			return false

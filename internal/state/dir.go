@@ -5,26 +5,26 @@ import (
 	"io/fs"
 )
 
-// Dir is a directory. One that others share (Purge false) is taken as it is when it exists, and
-// removed only when empty. The undo of one that is ours alone (Purge) removes all that is below it.
+// Dir is a directory. A shared one (Purge false) is used as it is if it exists, and removed only if
+// empty. The undo of one that is ours alone (Purge) removes everything below it.
 type Dir struct {
 	Path string      `json:"path"`
 	Mode fs.FileMode `json:"mode"`
 	UID  int         `json:"uid"`
 	GID  int         `json:"gid"`
-	// Purge claims the contents. A claim is recorded even when the directory exists already.
+	// Purge claims the contents. A claim is recorded even if the directory already exists.
 	Purge bool `json:"purge,omitempty"`
-	// Mounts lists places below Path, relative, whose mounts a purge removes; any other stops it.
+	// Mounts lists places relative to Path whose mounts a purge removes; any other mount stops it.
 	Mounts []string `json:"mounts,omitempty"`
-	// Empty tells, of an observed directory, that nothing but "lost+found" is in it, and Mounted
-	// that it is a mount point. Neither is compared.
+	// Empty is set on an observed directory that holds nothing but "lost+found", Mounted on one that
+	// is a mount point. Neither is compared.
 	Empty   bool `json:"empty,omitempty"`
 	Mounted bool `json:"mounted,omitempty"`
 }
 
 func (r Dir) Key() Key { return PathKey(r.Path) }
 
-// equal: a shared directory equals any directory at its path.
+// equal treats a shared directory as equal to any directory at its path.
 func (r Dir) equal(other Resource) bool {
 	o, ok := other.(Dir)
 	return ok && (!r.Purge && !o.Purge || r.sameMode(o))
@@ -32,7 +32,7 @@ func (r Dir) equal(other Resource) bool {
 
 func (r Dir) sameMode(o Dir) bool { return r.Mode == o.Mode && r.UID == o.UID && r.GID == o.GID }
 
-// satisfiedBy: an owner's data disk, mounted or linked at our place, keeps its mode.
+// satisfiedBy accepts an owner's data disk, mounted or linked at our place, with its own mode.
 func (r Dir) satisfiedBy(seen Resource) bool {
 	switch seen := seen.(type) {
 	case Dir:
@@ -43,9 +43,9 @@ func (r Dir) satisfiedBy(seen Resource) bool {
 	return false
 }
 
-// needsUndo reports whether the undo of a claimed directory that was there before has something to
-// do: contents or a mount that came since, or our mode and owner. A disk of the owner can have
-// those too: containerd gives them to its root directory when it starts.
+// needsUndo reports whether a claimed directory that existed before needs an undo: it has new
+// contents or a new mount, or our mode and owner. The owner's disk can have these too: containerd
+// sets them on its root directory when it starts.
 func (r Dir) needsUndo(before, seen Resource) bool {
 	if !r.Purge {
 		return false
@@ -61,7 +61,7 @@ func (r Dir) needsUndo(before, seen Resource) bool {
 	return !was.sameMode(*is) && (!owners || r.sameMode(*is))
 }
 
-// LeadsTo returns the directory that a resource is, or that a link leads to, or nil.
+// LeadsTo returns the directory that a resource is or links to, or nil.
 func LeadsTo(r Resource) *Dir {
 	switch r := r.(type) {
 	case Dir:

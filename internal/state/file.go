@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// File is a regular file, known by its digest. Only a wanted one carries its content.
+// File is a regular file, identified by its digest. Only a wanted one holds its content.
 type File struct {
 	Path    string      `json:"path"`
 	Mode    fs.FileMode `json:"mode"`
@@ -17,12 +17,12 @@ type File struct {
 	Content string      `json:"-"`
 }
 
-// NewFile is a root-owned file with the given content.
+// NewFile returns a root-owned file with the given content.
 func NewFile(path string, mode fs.FileMode, content string) File {
 	return File{Path: path, Mode: mode, SHA256: Digest(content), Content: content}
 }
 
-// Digest is the lower-case hex SHA-256 of content.
+// Digest returns the lower-case hex SHA-256 of content.
 func Digest(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:])

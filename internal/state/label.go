@@ -6,7 +6,7 @@ import "fmt"
 type Label struct {
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`
-	Set   bool   `json:"set"` // the Node has the label; Value is "" when it has not
+	Set   bool   `json:"set"` // the Node has the label; if not, Value is ""
 }
 
 func (r Label) Key() Key { return Key("node:label:" + r.Name) }

@@ -2,15 +2,15 @@ package state
 
 import "slices"
 
-// DaemonReload in Owes and Owed stands for systemd's own reload of its unit files.
+// DaemonReload in Owes and Owed stands for systemd's reload of its unit files.
 const DaemonReload = "daemon-reload"
 
-// Entry remembers a thing that we changed: what it was, what we made of it, and its units.
+// Entry records a thing that we changed: its state before, the state we gave it, and its units.
 type Entry struct {
 	Step   Step   `json:"step"`
 	Before Record `json:"before"`
 	Ours   Record `json:"ours"`
-	// Prior is our record before the change under way: a killed run leaves either of the two.
+	// Prior is our record before the current change: a killed run leaves either of the two.
 	Prior Record   `json:"prior,omitzero"`
 	Owes  []string `json:"owes,omitempty"`
 }
@@ -21,7 +21,7 @@ func newEntry(step Step, before, ours Resource, owes []string) Entry {
 	}
 }
 
-// undone reports whether what was seen is what was there before, with nothing left to remove.
+// undone reports whether a thing is in its state before us, with nothing left to remove.
 func (e Entry) undone(seen Resource) bool {
 	if before, ok := e.Before.Resource.(Residue); ok {
 		return !before.leftSince(seen)
@@ -33,7 +33,7 @@ func (e Entry) undone(seen Resource) bool {
 	return !ok || !ours.needsUndo(e.Before.Resource, seen)
 }
 
-// isOurs reports whether what was seen is what we made of it, or are making of it.
+// isOurs reports whether a thing is in its state before us, or in one that we gave it or began to.
 func (e Entry) isOurs(seen Resource) bool {
 	before, ours, prior := e.Before.Resource, e.Ours.Resource, e.Prior.Resource
 	unit, isUnit := seen.(Unit)
@@ -41,7 +41,7 @@ func (e Entry) isOurs(seen Resource) bool {
 		isUnit && unit.between(before, ours) || claims(ours) && kind(seen) == kind(ours)
 }
 
-// edited reports whether the content is neither what was there before nor what we have made of it.
+// edited reports whether the content is neither the one before us nor one that we wrote.
 func (e Entry) edited(seen Resource) bool {
 	file, ok := seen.(File)
 	if !ok {
@@ -56,8 +56,8 @@ func (e Entry) edited(seen Resource) bool {
 	return true
 }
 
-// Ledger holds all that undoing needs: entries in the order first touched, and restarts that are
-// owed since a file has changed. It is on disk before the first touch (package apply).
+// Ledger holds everything needed for undo: entries in the order first touched, and owed restarts of
+// units whose files have changed. It is on disk before the first touch (package apply).
 type Ledger struct {
 	Entries []Entry  `json:"entries"`
 	Owed    []string `json:"owed,omitempty"`
@@ -78,7 +78,7 @@ func (l Ledger) index(key Key) int {
 // Keys returns the keys of all entries in the order first touched.
 func (l Ledger) Keys() []Key { return keys(l.Entries, func(e Entry) Key { return e.Before.Key() }) }
 
-// As wants what entries remember as we made it, where holds is true: a plan undoes none of that.
+// As returns the entries for which holds is true as wanted items: a plan undoes none of them.
 func (l Ledger) As(holds func(Entry) bool) Desired {
 	var all Desired
 	for _, e := range l.Entries {
@@ -103,8 +103,8 @@ func (l Ledger) Owe(units ...string) Ledger {
 	return l
 }
 
-// Record returns the ledger with all that is remembered before plan is carried out. What was before
-// is recorded once; what we make of it is always the latest.
+// Record returns the ledger with the changes of plan, before it is carried out. The state before us
+// is recorded once; our state is always the latest.
 func (l Ledger) Record(plan Plan) Ledger {
 	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
 	for _, c := range plan {
@@ -126,7 +126,7 @@ func (l Ledger) Record(plan Plan) Ledger {
 	return next
 }
 
-// Touched returns the ledger after a part of a plan: the rest is as in was, before it.
+// Touched returns the ledger after a part of a plan; the other entries are those of was.
 func (l Ledger) Touched(touched Plan, was Ledger) Ledger {
 	next := Ledger{}
 	for _, e := range l.Entries {
@@ -147,7 +147,7 @@ func (l Ledger) Touched(touched Plan, was Ledger) Ledger {
 	return next
 }
 
-// Done returns the ledger once plan has been carried out.
+// Done returns the ledger after plan was carried out.
 func (l Ledger) Done(plan Plan) Ledger {
 	undone := slices.DeleteFunc(slices.Clone(plan), func(c Change) bool { return !c.Undo })
 	next := l.Forget(undone.Keys()...)
@@ -159,7 +159,7 @@ func (l Ledger) Done(plan Plan) Ledger {
 	return next
 }
 
-// Paid returns the ledger without the debt of unit.
+// Paid returns the ledger without the owed restart of unit.
 func (l Ledger) Paid(unit string) Ledger {
 	paid := func(u string) bool { return u == unit }
 	return Ledger{Entries: l.Entries, Owed: slices.DeleteFunc(slices.Clone(l.Owed), paid)}

@@ -1,6 +1,6 @@
 package state
 
-// Module is a kernel module; one that is built in counts as loaded.
+// Module is a kernel module; a built-in one counts as loaded.
 type Module struct {
 	Name   string `json:"name"`
 	Loaded bool   `json:"loaded"`

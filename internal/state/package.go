@@ -2,29 +2,29 @@ package state
 
 import "strings"
 
-// PackageState is the state of a package of the distribution on a machine.
+// PackageState is the state of a distribution package on a machine.
 type PackageState string
 
 // The states.
 const (
-	// Absent packages have left nothing.
+	// Absent packages have left nothing behind.
 	PackageAbsent PackageState = "absent"
-	// Removed ones have left their configuration.
+	// Removed packages have left their configuration.
 	PackageRemoved PackageState = "removed"
-	// Unfinished ones are those whose installation or removal was interrupted.
+	// Unfinished packages have an interrupted installation or removal.
 	PackageUnfinished PackageState = "unfinished"
 	PackageInstalled  PackageState = "installed"
 )
 
-// Package is a package of the distribution, in whatever version: others bring it up to date.
+// Package is a distribution package in any version: others update it.
 type Package struct {
 	Name  string       `json:"name"`
 	State PackageState `json:"state"`
-	// Version is the observed one; "" where a program of that name came without a package.
+	// Version is the observed version; "" if a program of that name has no package.
 	Version string `json:"version,omitempty"`
 }
 
-// PackageKey is the key of a package.
+// PackageKey returns the key of a package.
 func PackageKey(name string) Key { return Key("package:" + name) }
 
 func (r Package) Key() Key { return PackageKey(r.Name) }

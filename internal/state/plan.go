@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Change is one touch of a machine or its Node object: From is what is there, To what shall be.
+// Change is one change to a machine or its Node object, from the observed state to the wanted one.
 type Change struct {
 	Step     Step
 	From, To Resource
 	// Owes names the units that must restart because of this change.
 	Owes    []string
 	Restart bool // a running unit must restart, because something it reads has changed
-	// Undo tells that To is what the ledger remembers from before, and Ours what we made of it.
+	// Undo is set if To is the state before us in the ledger, and Ours the state that we gave it.
 	Undo bool
 	Ours Resource
-	// Keep and Leave tell that others changed the thing: a copy of From is kept, or it is left.
+	// Keep and Leave are set if others changed the thing: a copy of From is kept, or it is left.
 	Keep, Leave bool
 }
 
@@ -49,7 +49,7 @@ func keys[T any](list []T, keyOf func(T) Key) []Key {
 // Observed holds the observed resources, by key.
 type Observed map[Key]Resource
 
-// Unknown lists, by key, what could not be observed.
+// Unknown lists, by key, the resources that could not be observed.
 func (o Observed) Unknown() []Unknown {
 	var list []Unknown
 	for _, key := range slices.Sorted(maps.Keys(o)) {
@@ -60,7 +60,7 @@ func (o Observed) Unknown() []Unknown {
 	return list
 }
 
-// After returns what would be seen once plan has been carried out.
+// After returns the observation expected after plan has been carried out.
 func After(seen Observed, plan Plan) Observed {
 	next := maps.Clone(seen)
 	if next == nil {
@@ -74,11 +74,11 @@ func After(seen Observed, plan Plan) Observed {
 	return next
 }
 
-// Unknown is an observation that could not be made, neither drift nor absence. It is never wanted.
+// Unknown is a failed observation, neither drift nor absence. It is never wanted.
 type Unknown struct {
 	Of  Key
 	Why string
-	Err error // why observing it failed; nil where that was not tried
+	Err error // the error of observing it; nil if that was not tried
 }
 
 func (r Unknown) Key() Key { return r.Of }
@@ -89,7 +89,7 @@ func (r Unknown) describe(Change) string { return "observe " + r.Of.Name() }
 
 func (r Unknown) show() string { return "unknown: " + r.Why }
 
-// Line is one change. For drift, Expected is what the applied configuration says and Found what is.
+// Line is one change. For drift, Expected is the applied configuration's state, Found the actual.
 type Line struct {
 	Step     Step   `json:"step"`
 	Key      Key    `json:"key"`
@@ -98,7 +98,7 @@ type Line struct {
 	Found    string `json:"found"`
 }
 
-// Lines returns a plan as people and programs read it.
+// Lines returns a plan in the form for people and programs.
 func Lines(plan Plan) []Line {
 	list := make([]Line, len(plan))
 	for i, c := range plan {

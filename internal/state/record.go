@@ -8,14 +8,14 @@ import (
 	"reflect"
 )
 
-// Record is a Resource that can be written to and read from JSON: an object with the resource's
-// kind in "is", which comes first, and its fields.
+// Record is a Resource with a JSON encoding: an object with the resource's kind in "is", which
+// comes first, and its fields.
 //
-// A record that was read is written unchanged, unless its Resource has been replaced: so a release
-// keeps the fields that a newer one has written.
+// A record is written unchanged as it was read, unless its Resource has been replaced: so a release
+// keeps the fields of a newer one.
 type Record struct {
 	Resource
-	// raw is the JSON that the record was read from, read the resource in it.
+	// raw is the JSON of the record, read the resource decoded from it.
 	raw  json.RawMessage
 	read Resource
 }
@@ -51,10 +51,10 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return append([]byte(recordHead+kind(r.Resource)+`",`), body[1:]...), nil
 }
 
-// recordHead is the beginning of each record; its kind follows.
+// recordHead is the start of each record, followed by its kind.
 const recordHead = `{"is":"`
 
-// UnmarshalJSON reads what MarshalJSON wrote. A kind that this release does not know is Opaque.
+// UnmarshalJSON reads the output of MarshalJSON. A kind unknown to this release becomes Opaque.
 func (r *Record) UnmarshalJSON(data []byte) error {
 	rest, headed := bytes.CutPrefix(data, []byte(recordHead))
 	kind, _, ended := bytes.Cut(rest, []byte(`"`))
@@ -74,16 +74,16 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Opaque is a resource of a kind of a newer release. It is kept, and neither observed nor changed.
+// Opaque is a resource of a newer release's kind. It is kept, but neither observed nor changed.
 type Opaque struct {
 	Kind string
 	Raw  json.RawMessage // the resource's JSON
 }
 
-// Key has the form of the thing in it, as its name is not known.
+// Key identifies the resource by its digest, as its name is unknown.
 func (r Opaque) Key() Key { return Key("opaque:" + r.Kind + ":" + Digest(string(r.Raw))) }
 
-// equal: the key holds the digest of all that is known.
+// equal needs no comparison: the key holds the digest of the whole resource.
 func (r Opaque) equal(other Resource) bool {
 	_, ok := other.(Opaque)
 	return ok

@@ -1,6 +1,6 @@
 package state
 
-// Registration is the Node object. PodCIDRs and Labels, to create it again, are not compared.
+// Registration is the Node object. PodCIDRs and Labels, used to create it again, are not compared.
 type Registration struct {
 	Node     string            `json:"node"`
 	Exists   bool              `json:"exists"`

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// ResidueKind says what sort of thing is left behind.
+// ResidueKind is a kind of leftover.
 type ResidueKind string
 
-// What the programs that we install make while they run.
+// The leftovers of the programs that we install.
 const (
 	// Interfaces are network interfaces; Match is the exact name.
 	Interfaces ResidueKind = "interface"
@@ -20,18 +20,18 @@ const (
 	Tables ResidueKind = "table"
 	// Cgroups are control groups at the root of the hierarchy; Match is the slice's name.
 	Cgroups ResidueKind = "cgroup"
-	// Processes are those whose executable lies below the directory Match.
+	// Processes are processes whose executable is below the directory Match.
 	Processes ResidueKind = "process"
 	// Mounts are mounts; Match is a prefix of the mount point.
 	Mounts ResidueKind = "mount"
 	// Files are regular files; Match is the exact path.
 	Files ResidueKind = "file"
-	// Trees are directories with all that is in them; Match is the exact path.
+	// Trees are directories with their contents; Match is the exact path.
 	Trees ResidueKind = "tree"
 )
 
-// Residue describes what the programs that we start leave outside our files. It is only remembered
-// as it was before. A plan does not observe a wanted one: that may mean to run a program.
+// Residue describes what our programs leave outside our files. The ledger holds only its state
+// before us. A plan does not observe a wanted one, which might require running a program.
 type Residue struct {
 	Kind  ResidueKind `json:"kind"`
 	Match string      `json:"match"`
@@ -45,7 +45,7 @@ func (r Residue) equal(other Resource) bool {
 	return ok && slices.Equal(r.Found, o.Found)
 }
 
-// leftSince reports whether now holds something that r, as it was before, does not.
+// leftSince reports whether now holds something that r, the state before us, does not.
 func (r Residue) leftSince(now Resource) bool {
 	is, _ := now.(Residue)
 	return slices.ContainsFunc(is.Found, func(s string) bool { return !slices.Contains(r.Found, s) })

@@ -1,9 +1,9 @@
-// Package state is the pure middle of the engine: what a machine is made of (resources), what each
-// thing was before it was touched (the ledger), and what has to change (Diff). Node renders into
-// it, host and nodeobject observe into it, apply carries out its plans.
+// Package state is the pure middle of the engine: the parts of a machine (resources), the state of
+// each before it was touched (the ledger), and the changes to make (Diff). Node renders into it,
+// host and nodeobject observe into it, apply carries out its plans.
 //
 // Each kind of resource has one file here, and one in package host or nodeobject that observes and
-// sets it. To add a kind, write both, add it to kinds and see what undo.go is to say of it.
+// sets it. To add a kind, write both, add it to kinds and decide on it in undo.go.
 package state
 
 import (
@@ -11,33 +11,33 @@ import (
 	"strings"
 )
 
-// Key identifies a thing, "kind:name". All that can be at a path has the kind "path".
+// Key identifies a thing, "kind:name". Everything that can be at a path has the kind "path".
 type Key string
 
-// Name is the key without its kind: a path, a unit's name.
+// Name returns the key without its kind: a path, a unit's name.
 func (k Key) Name() string {
 	_, name, _ := strings.Cut(string(k), ":")
 	return name
 }
 
-// PathKey is the key of whatever is at path.
+// PathKey returns the key of anything at path.
 func PathKey(path string) Key { return Key("path:" + path) }
 
-// UnitKey is the key of a systemd unit.
+// UnitKey returns the key of a systemd unit.
 func UnitKey(name string) Key { return Key("unit:" + name) }
 
 // Resource is one thing on a machine or of its Node object. An observed thing, a wanted thing and a
 // remembered thing are the same type, so comparison is equality, undo is a change, and absence is a
-// value. The kinds are closed. One whose equality is not that of its fields has a method equal.
+// value. The set of kinds is closed. A kind that is not compared by its fields has a method equal.
 type Resource interface {
 	Key() Key
-	// describe says what a change to this does, as a phrase that stands alone or follows "cannot".
+	// describe describes a change to this, as a phrase that stands alone or follows "cannot".
 	describe(c Change) string
-	// show says what the resource is, for people. It never shows content.
+	// show describes the resource for people, without its content.
 	show() string
 }
 
-// kind is the name of a resource's kind in JSON: that of its type, which must not change therefore.
+// kind returns a resource's kind in JSON: the name of its type, which therefore must not change.
 func kind(r Resource) string {
 	if r, ok := r.(Opaque); ok {
 		return r.Kind
@@ -56,8 +56,8 @@ func Equal(a, b Resource) bool {
 	return a == b
 }
 
-// Satisfies reports whether what was observed is as good as what is wanted: a wanted directory is
-// satisfied by a mount or the owner's link to one, an interface's parameter by no such interface.
+// Satisfies reports whether the observed state suffices: a mount or the owner's link satisfies a
+// wanted directory, a missing interface its parameter.
 func Satisfies(seen, want Resource) bool {
 	if dir, ok := want.(Dir); ok && seen.Key() == want.Key() {
 		return dir.satisfiedBy(seen)
@@ -68,7 +68,7 @@ func Satisfies(seen, want Resource) bool {
 	return Equal(seen, want)
 }
 
-// Describe says what a change does: "write /etc/x", "start kubelet.service".
+// Describe describes a change: "write /etc/x", "start kubelet.service".
 func Describe(c Change) string {
 	switch {
 	case c.Leave:
@@ -87,5 +87,5 @@ func either(is bool, yes, no string) string {
 	return no
 }
 
-// Show says what a resource is, for people: "absent", "a link to /x". It never shows content.
+// Show describes a resource for people: "absent", "a link to /x". It never shows content.
 func Show(r Resource) string { return r.show() }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Swap is all swap of a machine: the areas in use. A node has none.
+// Swap is the swap of a machine: all areas in use. A node has none.
 type Swap struct {
 	Areas []SwapArea `json:"areas"`
 }
@@ -18,7 +18,7 @@ type SwapArea struct {
 
 func (r Swap) Key() Key { return "swap:all" }
 
-// equal: a negative priority is the kernel's choice (swapon(2)).
+// equal ignores which negative priority an area has: the kernel chooses it (swapon(2)).
 func (r Swap) equal(other Resource) bool {
 	o, ok := other.(Swap)
 	return ok && slices.EqualFunc(r.Areas, o.Areas, func(a, b SwapArea) bool {

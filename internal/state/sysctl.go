@@ -13,18 +13,18 @@ type Sysctl struct {
 
 func (r Sysctl) Key() Key { return Key("sysctl:" + r.Name) }
 
-// An interface's parameters of IPv6. Its own dots are written as slashes (sysctl(8)).
+// The names of an interface's IPv6 parameters. Its own dots are written as slashes (sysctl(8)).
 const (
 	ofInterface = "net.ipv6.conf."
 	acceptRA    = ".accept_ra"
 )
 
-// AcceptRA is the parameter that has the kernel listen to routers' advertisements at an interface.
+// AcceptRA returns the parameter for accepting router advertisements at an interface.
 func AcceptRA(name string) string {
 	return ofInterface + strings.ReplaceAll(name, ".", "/") + acceptRA
 }
 
-// Advertised is the network interface whose AcceptRA this parameter is; "" when it is another one.
+// Advertised returns the network interface of an AcceptRA parameter; "" for any other parameter.
 func (r Sysctl) Advertised() string {
 	name, isInterface := strings.CutPrefix(r.Name, ofInterface)
 	name, isAcceptRA := strings.CutSuffix(name, acceptRA)
@@ -34,7 +34,7 @@ func (r Sysctl) Advertised() string {
 	return strings.ReplaceAll(name, "/", ".")
 }
 
-// satisfiedBy: an interface that has gone, as one that is pulled out, has no parameters.
+// satisfiedBy accepts a missing interface, such as one that was unplugged, which has no parameters.
 func (r Sysctl) satisfiedBy(seen Resource) bool {
 	is, ok := seen.(Sysctl)
 	return ok && is.Name == r.Name && (is.Value == r.Value || is.Value == "" && r.Advertised() != "")

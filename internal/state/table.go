@@ -2,11 +2,11 @@ package state
 
 import "fmt"
 
-// Table is an nftables table of ours that is loaded from a File. The kernel's rules are compared by
-// their number: a change of the file owes a restart of the unit that loads it.
+// Table is an nftables table of ours, loaded from a File. Only the number of the kernel's rules is
+// compared: a change of the file owes a restart of the unit that loads it.
 type Table struct {
 	Name  string `json:"name"`           // the family and the name, such as "inet aks-flex-node"
-	File  string `json:"file,omitempty"` // the path of the rules, as nft(8) reads them
+	File  string `json:"file,omitempty"` // the path of the rules, in the syntax of nft(8)
 	Rules int    `json:"rules"`          // the number of rules in the table; 0 without a table
 }
 

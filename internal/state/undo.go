@@ -1,13 +1,13 @@
 package state
 
-// claims reports whether a resource is in the ledger unchanged: its undo removes what came since.
+// claims reports whether the ledger records even an unchanged resource, to undo later additions.
 func claims(r Resource) bool {
 	dir, isDir := r.(Dir)
 	_, isResidue := r.(Residue)
 	return isResidue || isDir && dir.Purge
 }
 
-// absence returns a resource's state on a machine that was never a node; nil if that is unknown.
+// absence returns a resource's state on a machine that was never a node; nil if unknown.
 func absence(r Resource) Resource {
 	switch r := r.(type) {
 	case File, Link:
@@ -39,31 +39,31 @@ func absence(r Resource) Resource {
 type treatment int
 
 const (
-	leaveAsIs   treatment = iota // the change belongs to its author
+	leaveAsIs   treatment = iota // the change belongs to another author
 	undoAnyway                   // nothing of value is lost
 	undoAndKeep                  // undo, and keep a copy of what is there
 )
 
-// undoForeign returns the treatment of what is neither as it was before nor as we made it.
+// undoForeign returns the treatment of a thing that others have changed.
 func undoForeign(seen, before Resource) treatment {
 	switch r := seen.(type) {
 	case Residue,
-		Absent,  // our thing was removed, and the previous one comes back
-		Swap,    // areas are only turned on, and those of others stay
-		Table,   // one of that name is ours, whatever rules it has now
-		Package: // ours, removed or broken by others, is still ours
+		Absent,  // our thing was removed, and the previous one is restored
+		Swap,    // areas are only turned on, and the owner's stay
+		Table,   // a table of that name is ours, whatever its rules
+		Package: // ours, even if others removed or broke it
 		return undoAnyway
 	case File:
 		return undoAndKeep
-	case Link: // one that leads to a directory is the owner's way to put data on another disk
+	case Link: // the owner's link to a directory puts its data on another disk
 		if r.Dir == nil {
 			return undoAndKeep
 		}
-	case Dir: // it has replaced a file or link of ours
+	case Dir: // it replaced a file or link of ours
 		if r.Empty && !r.Mounted {
 			return undoAnyway
 		}
-	case Unit: // one that did not exist before is ours whatever has been made of it
+	case Unit: // a unit that did not exist before is ours, however it was changed
 		if was, ok := before.(Unit); ok && was.Enabled == NoUnit {
 			return undoAnyway
 		}
@@ -71,8 +71,8 @@ func undoForeign(seen, before Resource) treatment {
 	return leaveAsIs
 }
 
-// Adopt makes a ledger for a machine that has lost its own: what is seen as it is wanted counts as
-// ours and as absent before. What has no absence to return to is left out, as are spared items.
+// Adopt creates a ledger for a machine that has lost its own: things that are as wanted count as
+// ours and as absent before. It omits things whose absence is unknown, and spared items.
 func Adopt(want Desired, seen Observed) Ledger {
 	var l Ledger
 	for _, item := range want {
@@ -89,7 +89,7 @@ func Adopt(want Desired, seen Observed) Ledger {
 	return l
 }
 
-// ownersPlace is a mount point or link to a directory without what is ours in it; else nil.
+// ownersPlace returns a mount point or link to a directory, as empty of our files; else nil.
 func ownersPlace(seen Resource) Resource {
 	switch seen := seen.(type) {
 	case Dir:

@@ -5,7 +5,7 @@ import "strings"
 // Enablement is the state of a unit file as systemd calls it (systemctl(1), is-enabled).
 type Enablement string
 
-// The enablements that are wanted or restored; an observed unit may have others, such as static.
+// The enablements of wanted or restored units; an observed unit may have others, such as static.
 const (
 	Enabled  Enablement = "enabled"
 	Disabled Enablement = "disabled"
@@ -22,7 +22,7 @@ type Unit struct {
 
 func (r Unit) Key() Key { return UnitKey(r.Name) }
 
-// between reports whether a unit is partly one thing and partly another, as a killed run leaves it.
+// between reports whether a unit is in a mix of two states, as a killed run leaves it.
 func (r Unit) between(a, b Resource) bool {
 	one, ok1 := a.(Unit)
 	two, ok2 := b.(Unit)

@@ -5,60 +5,60 @@ import "fmt"
 // Wanted compares the wanted document with the machine.
 type Wanted string
 
-// The documents that can be wanted.
+// The relations of the wanted document.
 const (
 	Unreadable Wanted = "unreadable"
 	Current    Wanted = "current"  // the applied document, on the machine that it was rendered for
-	Rejected   Wanted = "rejected" // one that has failed
-	New        Wanted = "new"      // any other
+	Rejected   Wanted = "rejected" // a document that has failed
+	New        Wanted = "new"      // any other document
 )
 
-// Situation is all that decides which transition comes next.
+// Situation holds everything that decides the next transition.
 type Situation struct {
-	Record *Transition // the transition on disk; nil when nothing is under way
-	// Leads reports that Record leads to the wanted document, Failed that its end was rejected.
+	Record *Transition // the transition on disk; nil if none is under way
+	// Leads is set if Record leads to the wanted document, Failed if its target was rejected.
 	Leads, Failed bool
-	// Applied is the generation that was proved last; "" on a machine that is not a node.
+	// Applied is the last proved generation; "" on a machine that is not a node.
 	Applied  string
 	Wanted   Wanted
 	Followed bool // the wanted document is from a provider that the node follows
-	Asked    bool // a person has asked: then a node is made what was applied, drift or not
-	Moved    bool // the API server has another address or CA than was proved
-	Waits    bool // a change has to wait: for the maintenance window, or for pods to drain
+	Asked    bool // a person has asked: then the applied node is restored, with or without drift
+	Moved    bool // the API server has another address or CA than the proved one
+	Waits    bool // a change must wait for the maintenance window, or for pods to drain
 }
 
-// Move names the effect of a decision on the record.
+// Move is the effect of a decision on the record.
 type Move string
 
 // The moves.
 const (
-	Rest     Move = "rest"     // nothing is to be done, or it has to wait
-	Continue Move = "continue" // the record is carried on
-	Revert   Move = "revert"   // the record's change is rolled back
-	Begin    Move = "begin"    // a transition begins, and replaces the record
+	Rest     Move = "rest"     // nothing to do, or it has to wait
+	Continue Move = "continue" // continue the record
+	Revert   Move = "revert"   // roll the record's change back
+	Begin    Move = "begin"    // begin a transition, which replaces the record
 	Halt     Move = "halt"     // a person has to help
 )
 
 // Decision holds the next action.
 type Decision struct {
 	Move Move
-	// Kind and To are those of the transition that begins. To is "" for the wanted document.
+	// Kind and To are those of the transition to begin. To is "" for the wanted document.
 	Kind Kind
 	To   string
-	// Follows is the kind of the record that the transition replaces, from which it inherits Touched
-	// and Cordoned: the machine is not what was applied, and the Node is cordoned.
+	// Follows is the kind of the replaced record, from which the transition inherits Touched and
+	// Cordoned: the machine differs from the applied state, and the Node is cordoned.
 	Follows           Kind
 	Touched, Cordoned bool
-	// Asks reports that the transition asks the provider before it disrupts the node.
+	// Asks is set if the transition asks the provider before it disrupts the node.
 	Asks bool
 	// Until is the phase before which to stop and decide again; "" for none.
 	Until Phase
 	Why   string
 }
 
-// Next decides which transition comes next. A rollback that has restored the machine gives way to a
-// new document. A change to another document of the provider asks before it disrupts the node; what
-// a person starts, or has touched the machine, does not: it would be left half changed.
+// Next decides on the next transition. A rollback that has restored the machine gives way to a new
+// document. A change to another document of the provider asks before it disrupts the node, unless a
+// person starts it or the machine was already touched, since it would be left half changed.
 func Next(s Situation) Decision {
 	d := s.next()
 	d.Asks = d.Kind == Change && d.To == "" && !d.Touched && s.Followed && !s.Asked
@@ -90,7 +90,7 @@ func (s Situation) fromRest() Decision {
 	switch {
 	case s.Applied == "" && s.Wanted == New:
 		return Decision{Move: Begin, Kind: Join, Why: "the machine is not a node"}
-	case s.Applied == "": // there is nothing to change or repair
+	case s.Applied == "": // nothing to change or repair
 	case s.Wanted == New && !s.Waits:
 		return Decision{Move: Begin, Kind: Change, Why: "the configuration has changed"}
 	case s.Moved:

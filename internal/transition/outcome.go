@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// OutcomeKind says what follows an attempt.
+// OutcomeKind is the consequence of an attempt.
 type OutcomeKind string
 
 // The kinds of outcomes.
 const (
 	Done       OutcomeKind = "done"
-	Failed     OutcomeKind = "failed"      // it is tried again
+	Failed     OutcomeKind = "failed"      // it is retried
 	Waits      OutcomeKind = "waits"       // it may not begin yet
-	Busy       OutcomeKind = "busy"        // another command works on this machine
-	Refused    OutcomeKind = "refused"     // the same configuration fails again
-	RolledBack OutcomeKind = "rolled_back" // it failed, and the machine is again what it was
-	Left       OutcomeKind = "left"        // the machine is not a node any more
+	Busy       OutcomeKind = "busy"        // another command is running on this machine
+	Refused    OutcomeKind = "refused"     // the same configuration would fail again
+	RolledBack OutcomeKind = "rolled_back" // it failed, and the machine is back in its old state
+	Left       OutcomeKind = "left"        // the machine is no longer a node
 	Deleted    OutcomeKind = "deleted"     // the same, since its configuration was deleted
-	Replaced   OutcomeKind = "replaced"    // its configuration is of another resource now
+	Replaced   OutcomeKind = "replaced"    // its configuration is now from another resource
 )
 
 // Outcome describes the end of an attempt. As an error it is a pointer.
 type Outcome struct {
 	Kind OutcomeKind
-	Err  error // the cause of what is not Done
-	// RetryAt is when what Waits may begin at the latest, and Every how often to try before; 0
-	// leaves that to the daemon.
+	Err  error // the cause, unless Done
+	// RetryAt is the latest time at which a waiting attempt may begin, and Every the interval at which
+	// to try before; 0 leaves that to the daemon.
 	RetryAt time.Time
 	Every   time.Duration
 }
@@ -41,7 +41,7 @@ func (o *Outcome) Error() string {
 }
 func (o *Outcome) Unwrap() error { return o.Err }
 
-// FirstLine returns the first line of the cause, which fits into a status line.
+// FirstLine returns the first line of the cause, for a status line.
 func (o *Outcome) FirstLine() string {
 	line, _, _ := strings.Cut(o.Error(), "\n")
 	return line
@@ -50,10 +50,10 @@ func (o *Outcome) FirstLine() string {
 // ErrSuperseded reports that another command has taken over while this one waited.
 var ErrSuperseded error = &Outcome{Kind: Busy, Err: errors.New("another command has taken over")}
 
-// ErrUndecided reports that it cannot be known yet whether a change works: it remains under way.
+// ErrUndecided reports that it is not known yet whether a change works: it remains under way.
 var ErrUndecided = errors.New("cannot check whether the node is healthy")
 
-// Of returns the outcome of an error: the first one in it, but superseded before any other.
+// Of returns the outcome of an error: the first one in it, except that superseded comes first.
 func Of(err error) Outcome {
 	o, ok := errors.AsType[*Outcome](err)
 	hold, held := errors.AsType[*HoldError](err)
@@ -70,13 +70,13 @@ func Of(err error) Outcome {
 	return Outcome{Kind: o.Kind, Err: err, RetryAt: o.RetryAt, Every: o.Every}
 }
 
-// RetryWithin is the longest pause before what has Failed is tried again.
+// RetryWithin is the longest pause before a Failed attempt is retried.
 const RetryWithin = 7*time.Minute + 30*time.Second
 
 // HoldError reports that the provider does not let a change begin yet.
 type HoldError struct {
-	Hold string // the provider's word for the reason; "" when the provider does not answer
-	// RetryAt is when to ask again; zero leaves that to the caller.
+	Hold string // the provider's code for the reason; "" if the provider does not answer
+	// RetryAt is the time to ask again; zero leaves that to the caller.
 	RetryAt time.Time
 	Err     error
 }

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Step carries out one phase. It may note in t what the following phases must know.
+// Step carries out one phase. It may record in t what later phases need.
 type Step func(ctx context.Context, t *Transition) error
 
 // Runner carries out transitions.
 type Runner struct {
 	Steps map[Phase]Step
-	// Save puts a transition on disk; Clear removes it.
+	// Save stores a transition; Clear removes it.
 	Save  func(ctx context.Context, t Transition) error
 	Clear func(ctx context.Context) error
-	// Reject remembers that a transition's generation failed, so that it is not tried again.
+	// Reject records that a transition's generation failed, so that it is not tried again.
 	Reject func(ctx context.Context, t Transition, cause error) error
-	// Release takes back what a transition did before its machine was touched: the cordon.
+	// Release undoes what a transition did before its machine was touched: the cordon.
 	Release func(ctx context.Context, t Transition) error
 	Now     func() time.Time
 }
 
-// Run carries out t from its phase on, up to until, "" for all. A change that fails after the
-// machine was touched is rolled back. When ctx ends the record remains, for the next Run.
+// Run carries out t from its phase on, up to until, "" for all. It rolls back a change that fails
+// after the machine was touched. If ctx ends, the record remains for the next Run.
 func (r Runner) Run(ctx context.Context, t Transition, until Phase) error {
 	if len(Phases(t.Kind)) == 0 {
 		return fmt.Errorf("internal error: a transition of the unknown kind %q", t.Kind)
@@ -46,7 +46,7 @@ func Interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrUndecided)
 }
 
-// forward carries out the phases that are left, and reports whether all are done.
+// forward carries out the remaining phases, and reports whether all are done.
 func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done bool, err error) {
 	phases := Phases(t.Kind)
 	begin := max(slices.Index(phases, t.Phase), 0)
@@ -79,7 +79,7 @@ func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 	return cause // the next run continues it
 }
 
-// refuse ends a change that has not touched the machine. Its record goes once all is taken back.
+// refuse ends a change that has not touched the machine. It keeps the record until all is undone.
 func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 	errs := []error{cause}
 	if Of(cause).Kind == Refused {
@@ -91,8 +91,8 @@ func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 	return errors.Join(append(errs, r.Clear(ctx))...)
 }
 
-// rollBack rejects the generation that failed and goes back, which is recorded first. One that the
-// machine never was, as its download failed or its pods did not move, is not rejected.
+// rollBack rejects the failed generation and goes back, which is recorded first. It does not reject
+// a generation that was never applied, as its download failed or its pods did not drain.
 func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	back := t.Back(cause, r.Now())
 	back.Attempt = 1

@@ -1,5 +1,5 @@
-// Package untrusted makes text of other programs harmless where it is shown: messages of a Node,
-// errors of the provider, of a proxy and of an API server, and reports of agents.
+// Package untrusted makes text of other programs safe to show: messages of a Node, errors of the
+// provider, of a proxy and of an API server, and reports of agents.
 package untrusted
 
 import (
@@ -11,12 +11,12 @@ import (
 	"unicode/utf16"
 )
 
-// Text is text of another program. It is formatted and encoded as one line without control
-// characters, without characters that reorder or hide others, and without backticks, which mark the
-// commands of our own messages.
+// Text is text of another program. It is formatted and encoded as one line, without control
+// characters, characters that reorder or hide others, and backticks, which mark commands in our own
+// messages.
 type Text string
 
-// String returns the harmless form of the text.
+// String returns the safe form of the text.
 func (t Text) String() string { return strings.ReplaceAll(Line(string(t)), "`", "'") }
 
 // Line returns a text as one line without control characters.
@@ -30,14 +30,14 @@ func Line(text string) string {
 // MarshalText implements encoding.TextMarshaler.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// Plain reports whether a text is one line that shows all that it has.
+// Plain reports whether a text is one line without hidden characters.
 func Plain(text string) bool {
 	return !strings.ContainsAny(text, "\n\t") && !strings.ContainsFunc(text, hidden)
 }
 
 var reason = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
 
-// Reason returns a reason, which is one word, or Other in place of anything else.
+// Reason returns the text if it is one word, as a reason must be, else Other.
 func Reason(text string) string {
 	if reason.MatchString(text) {
 		return text
@@ -45,8 +45,8 @@ func Reason(text string) string {
 	return "Other"
 }
 
-// Writer returns a writer for people: whatever is written, a terminal receives no control character
-// but line breaks and tabs. What it escapes remains the same text in JSON.
+// Writer returns a writer for people: a terminal receives no control characters but line breaks and
+// tabs. The escapes leave JSON equivalent.
 func Writer(w io.Writer) io.Writer { return writer{w} }
 
 type writer struct{ io.Writer }
@@ -58,7 +58,7 @@ func (w writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// visible writes what cannot be seen as JSON escapes it.
+// visible escapes hidden characters as in JSON.
 func visible(text string) string {
 	if !strings.ContainsFunc(text, hidden) {
 		return text
@@ -78,7 +78,7 @@ func visible(text string) string {
 	return out.String()
 }
 
-// hidden reports whether a character changes how others are shown.
+// hidden reports whether a character is invisible or changes the display of others.
 func hidden(r rune) bool {
 	return r != '\n' && r != '\t' && (r == unicode.ReplacementChar ||
 		unicode.In(r, unicode.C, unicode.Zl, unicode.Zp))

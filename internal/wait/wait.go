@@ -1,4 +1,4 @@
-// Package wait waits, and says for how long.
+// Package wait waits, with pauses that grow and vary.
 package wait
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Sleep waits, and reports whether ctx has not ended.
+// Sleep waits for d, and reports whether ctx has not ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -19,8 +19,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Jitter returns a random time from half of d to one and a half of it, so that those that began
-// together do not go on together.
+// Jitter returns a random time between half of d and one and a half of it, so that processes that
+// started together do not stay in step.
 func Jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d+1) // no secret
 }
@@ -31,12 +31,12 @@ type Backoff struct {
 	next      time.Duration
 }
 
-// Next returns the pause to be made now, with jitter.
+// Next returns the next pause, with jitter.
 func (b *Backoff) Next() time.Duration {
 	now := min(max(b.next, b.Base), b.Max)
 	b.next = 2 * now
 	return Jitter(now)
 }
 
-// Reset begins again with Base.
+// Reset restarts from Base.
 func (b *Backoff) Reset() { b.next = 0 }

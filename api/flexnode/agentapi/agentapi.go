@@ -1,6 +1,6 @@
-// Package agentapi has the requests of agents to the resource provider, and the answers, with
+// Package agentapi defines the requests of agents to the resource provider, and the answers, with
 // api-version 2026-05-01-preview. Package v20260501preview has the rest of the API, and
-// api/typespec/main.tsp says what each field means.
+// api/typespec/main.tsp documents each field.
 package agentapi
 
 import "time"
@@ -8,7 +8,7 @@ import "time"
 // Version is the only api-version.
 const Version = "2026-05-01-preview"
 
-// Condition is one thing that is true, false or unknown of a node, as in Kubernetes.
+// Condition is one aspect of a node that is true, false or unknown, as in Kubernetes.
 type Condition struct {
 	Type               string    `json:"type"`
 	Status             string    `json:"status"` // True, False or Unknown
@@ -17,7 +17,7 @@ type Condition struct {
 	Message            string    `json:"message,omitempty"`
 }
 
-// Components are the versions that run.
+// Components holds the running versions.
 type Components struct {
 	Kubelet    string `json:"kubelet,omitempty"`
 	Containerd string `json:"containerd,omitempty"`
@@ -29,15 +29,15 @@ type Components struct {
 	OS         string `json:"os,omitempty"`
 }
 
-// Applied is which configurations an agent knows, by their configVersions.
+// Applied holds the configVersions known to an agent.
 type Applied struct {
 	Observed string        `json:"observed,omitempty"`
 	Applied  string        `json:"applied,omitempty"`
 	Failed   *FailedConfig `json:"failed,omitempty"`
 }
 
-// RolledBack is the reason of a FailedConfig that was healthy, and that an administrator of the
-// machine has rolled back. It says nothing of its versions.
+// RolledBack is the reason of a FailedConfig that was healthy and that an administrator of the
+// machine has rolled back. It does not discredit its versions.
 const RolledBack = "RolledBack"
 
 // FailedConfig is a configuration that failed: the node runs the previous one.
@@ -45,26 +45,26 @@ type FailedConfig struct {
 	Version string     `json:"version"`
 	Reason  string     `json:"reason,omitempty"` // one word
 	Message string     `json:"message,omitempty"`
-	Log     string     `json:"log,omitempty"` // the last lines of what has failed
+	Log     string     `json:"log,omitempty"` // the last log lines of the failed unit
 	At      *time.Time `json:"at,omitempty"`
 }
 
-// Drift has the differences between a machine and its configuration.
+// Drift holds the differences between a machine and its configuration.
 type Drift struct {
 	Policy   string      `json:"policy,omitempty"` // report, repair or off
 	Count    int         `json:"count"`
 	LastSeen *time.Time  `json:"lastSeen,omitempty"`
-	Items    []DriftItem `json:"items,omitempty"` // the first of them
+	Items    []DriftItem `json:"items,omitempty"` // the first ones
 }
 
-// DriftItem is one such difference.
+// DriftItem is one difference.
 type DriftItem struct {
 	Name    string `json:"name"` // such as a path
 	Message string `json:"message,omitempty"`
 }
 
-// Report is the body of reportStatus. AppliedConfigVersion is the same as Config.Applied, and
-// AgentVersion as Components.Agent: one of the two is enough.
+// Report is the body of reportStatus. AppliedConfigVersion equals Config.Applied, and AgentVersion
+// Components.Agent: either suffices.
 type Report struct {
 	AppliedConfigVersion string      `json:"appliedConfigVersion,omitempty"`
 	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
@@ -83,49 +83,49 @@ type BeginChange struct {
 // ChangeBegun is the answer to BeginChange.
 type ChangeBegun struct {
 	GrantedSeconds int `json:"grantedSeconds,omitempty"`
-	// Hold is why it may not, in one word, and Reason the same for people. RetryAfter is after how
-	// many seconds it asks again; a poll that waits ends earlier when it may begin.
+	// Hold is why the change may not begin, in one word, and Reason the same for people. RetryAfter is
+	// the number of seconds after which to ask again; a held poll returns earlier if it may begin.
 	Hold       string `json:"hold,omitempty"`
 	Reason     string `json:"reason,omitempty"`
 	RetryAfter int    `json:"retryAfter,omitempty"`
 }
 
-// DiagnoseHeader is the header of the answer to a poll that has the id and the kind of the
-// diagnosis that the node is asked for, with a space between them.
+// DiagnoseHeader is a header in the answer to a poll, with the id and the kind of the requested
+// diagnosis, separated by a space.
 const DiagnoseHeader = "X-Ms-Flexnode-Diagnose"
 
 // Kinds of diagnoses.
 const Doctor, SupportBundle = "doctor", "supportBundle"
 
-// Diagnosed is the body of reportDiagnosis: what the node has found out, or why it does not.
+// Diagnosed is the body of reportDiagnosis: the node's findings, or why it refuses.
 type Diagnosed struct {
 	ID            string    `json:"id"`
 	Refused       string    `json:"refused,omitempty"`
-	Findings      []Finding `json:"findings,omitempty"` // the report of doctor, what is wrong first
+	Findings      []Finding `json:"findings,omitempty"` // the report of doctor, faults first
 	SupportBundle []byte    `json:"supportBundle,omitempty"`
 }
 
-// Finding is one condition as doctor judges it.
+// Finding is one condition as evaluated by doctor.
 type Finding struct {
 	Type     string   `json:"type"`
 	Verdict  string   `json:"verdict"` // error, warning, ok, unknown or skipped
 	Reason   string   `json:"reason,omitempty"`
 	Message  string   `json:"message,omitempty"`
 	Layer    string   `json:"layer,omitempty"`
-	Owner    string   `json:"owner,omitempty"`    // who can repair it
-	Remedies []string `json:"remedies,omitempty"` // commands that do
-	Follows  []string `json:"follows,omitempty"`  // the conditions that are the likely cause
+	Owner    string   `json:"owner,omitempty"`    // who can fix it
+	Remedies []string `json:"remedies,omitempty"` // commands that fix it
+	Follows  []string `json:"follows,omitempty"`  // the conditions that likely caused it
 }
 
 // RegisterKey is the body of registerKey. The request is signed with the key that it registers, or
-// it is one of the node's identity in Azure.
+// authenticated with the node's Azure identity.
 type RegisterKey struct {
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
-	// MachineToken is a token that is signed with the key and bound to the method and path of this
-	// request, where the node's identity in Azure asks.
+	// MachineToken is a token signed with the key and bound to the method and path of this request, if
+	// that is authenticated with the node's Azure identity.
 	MachineToken string `json:"machineToken,omitempty"`
-	// PrincipalID is the object id of the node's identity in Azure, as the cluster has told the
-	// machine. The provider approves the certificate request of that identity.
+	// PrincipalID is the object id of the node's Azure identity, as the machine learned it from the
+	// cluster. The provider approves the certificate request of that identity.
 	PrincipalID string        `json:"principalId,omitempty"`
 	Kubelet     *KubeletProof `json:"kubelet,omitempty"`
 }
@@ -133,15 +133,14 @@ type RegisterKey struct {
 // KubeletProof is a signature by the key of a kubelet's client certificate.
 type KubeletProof struct {
 	Certificate []byte `json:"certificate"` // DER
-	// Signature is over the SHA-256 of machinekey.Statement: ASN.1 of ECDSA, or PKCS #1 v1.5 of
-	// RSA.
+	// Signature is over the SHA-256 of machinekey.Statement: ECDSA in ASN.1, or RSA in PKCS #1 v1.5.
 	Signature []byte `json:"signature"`
 }
 
 // Refresh is the body of refreshCredentials.
 type Refresh struct {
-	// PublicKey is the key of X25519, 32 bytes, that the answer is sealed to (package sealed). The
-	// node makes one for each request.
+	// PublicKey is the X25519 key, 32 bytes, to which the answer is sealed (package sealed). The node
+	// makes one for each request.
 	PublicKey      []byte `json:"publicKey"`
 	RevokePrevious bool   `json:"revokePrevious,omitempty"`
 	Joined         bool   `json:"joined,omitempty"`
@@ -149,20 +148,20 @@ type Refresh struct {
 
 // Refreshed is the answer of refreshCredentials: a v20260501preview.Bundle, sealed.
 type Refreshed struct {
-	ConfigVersion   string     `json:"configVersion"` // that of the configuration in the bundle
+	ConfigVersion   string     `json:"configVersion"` // of the configuration in the bundle
 	EncapsulatedKey []byte     `json:"encapsulatedKey"`
 	Ciphertext      []byte     `json:"ciphertext"`
 	Expires         *time.Time `json:"expires,omitempty"`
 }
 
-// Leave is the body of leave, with which the agent has the provider delete the Node. A field of it
-// asks for something else instead.
+// Leave is the body of leave, by which the agent makes the provider delete the Node. A set field
+// requests something else instead.
 type Leave struct {
 	PublicKey []byte   `json:"publicKey,omitempty"`
 	Arc       *ArcLeft `json:"arc,omitempty"`
 }
 
-// ArcLeft reports how an Arc machine has left Azure.
+// ArcLeft reports whether an Arc machine has left Azure, or the problem.
 type ArcLeft struct {
 	Problem string `json:"problem,omitempty"`
 }
@@ -173,17 +172,17 @@ type LeaveSecret struct {
 	Ciphertext      []byte `json:"ciphertext"`
 }
 
-// Signature proves that the installation has given a configuration to a node, or has deleted the
+// Signature proves that the installation has issued a node's configuration, or has deleted the
 // node.
 type Signature struct {
 	Time time.Time `json:"time"`
-	// Signature is one of ECDSA with SHA-256, in ASN.1 (docs/reference/api.md)
+	// Signature is ECDSA with SHA-256, in ASN.1 (docs/reference/api.md).
 	Signature []byte `json:"signature"`
-	// Certificate is that of the key that has signed, in DER. The root key has made it.
+	// Certificate is the certificate of the signing key, in DER, issued by the root key.
 	Certificate []byte `json:"certificate"`
 }
 
-// Tombstone is the additional info of a 404 by which an agent knows that the owner of its node has
+// Tombstone is the additional info of a 404 that tells an agent that the owner of its node has
 // deleted it.
 type Tombstone struct {
 	DeletedAt     time.Time  `json:"deletedAt"`

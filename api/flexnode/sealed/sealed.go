@@ -1,7 +1,7 @@
-// Package sealed is how the provider gives a node its secrets (refreshCredentials): sealed to a key
-// that the node has made for this one answer, so that no one between them, and no log, has them. It
-// is HPKE (RFC 9180, mode base) with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM, by
-// the standard library, and both sides use it.
+// Package sealed encrypts a node's secrets on the way from the provider (refreshCredentials) to a
+// key that the node made for this one answer, so that no intermediary and no log has them. It is
+// HPKE (RFC 9180, mode base) with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM, from the
+// standard library, and both sides use it.
 package sealed
 
 import (
@@ -13,25 +13,25 @@ import (
 	"strings"
 )
 
-// About names the flexNodeConfig of an answer, which opens for no other.
+// About identifies the flexNodeConfig of an answer, which cannot be opened for another one.
 type About struct {
-	ID  string // of the flexNodeConfig; its casing does not count
+	ID  string // of the flexNodeConfig; case-insensitive
 	UID string // of the flexNodeConfig
 }
 
-// info returns what both sides derive their keys from besides the keys that they have.
+// info returns the context from which both sides derive keys, besides their keys.
 func (a About) info() []byte {
 	return []byte("flexNodeConfig refreshCredentials\x00" + strings.ToLower(a.ID) + "\x00" +
 		strings.ToLower(a.UID))
 }
 
-const keySize = 32 // the size of a public key and of what takes its place in an answer, in bytes
+const keySize = 32 // the size of a public key and of an encapsulated key, in bytes
 
-// ErrPublicKey is a public key that nothing can be sealed to.
+// ErrPublicKey reports a public key that cannot be used for sealing.
 var ErrPublicKey = errors.New("it is not the public key of a pair of X25519: 32 bytes, and no " +
 	"point of low order")
 
-// Seal seals a text to a public key. encapsulated and ciphertext are for Key.Open.
+// Seal encrypts a text to a public key. encapsulated and ciphertext are for Key.Open.
 func Seal(public []byte, about About, text []byte) (encapsulated, ciphertext []byte, err error) {
 	to, err := hpke.DHKEM(ecdh.X25519()).NewPublicKey(public)
 	if err != nil {
@@ -44,16 +44,16 @@ func Seal(public []byte, about About, text []byte) (encapsulated, ciphertext []b
 	return sealed[:keySize], sealed[keySize:], nil
 }
 
-// Check is ErrPublicKey for a key that nothing can be sealed to.
+// Check returns ErrPublicKey for a key that cannot be used for sealing.
 func Check(public []byte) error {
 	_, _, err := Seal(public, About{}, nil)
 	return err
 }
 
-// Key is the private key of a node, for one answer. It is kept in memory only.
+// Key is a node's private key for one answer. It is kept in memory only.
 type Key struct{ private hpke.PrivateKey }
 
-// NewKey makes a key.
+// NewKey generates a key.
 func NewKey() (*Key, error) {
 	private, err := hpke.DHKEM(ecdh.X25519()).GenerateKey()
 	if err != nil {
@@ -62,10 +62,10 @@ func NewKey() (*Key, error) {
 	return &Key{private}, nil
 }
 
-// Public returns the key that the provider seals to.
+// Public returns the public key for the provider.
 func (k *Key) Public() []byte { return k.private.PublicKey().Bytes() }
 
-// Open opens an answer.
+// Open decrypts an answer.
 func (k *Key) Open(about About, encapsulated, ciphertext []byte) ([]byte, error) {
 	if len(encapsulated) != keySize {
 		return nil, fmt.Errorf("cannot open the answer: its encapsulated key has %d bytes, not %d",

@@ -1,9 +1,9 @@
-// Package v20260501preview is flexNodeConfig as it is on the wire with api-version
-// 2026-05-01-preview: what a caller of the resource provider writes and reads, and what a node is
-// handed out. It uses the standard library only, so that every program can speak it.
+// Package v20260501preview defines the JSON of flexNodeConfig with api-version 2026-05-01-preview:
+// what callers of the resource provider write and read, and what nodes receive. It uses only the
+// standard library, so that every program can use it.
 //
-// The contract itself, with the meaning of each field, is api/typespec/main.tsp; docs/api has the
-// OpenAPI document that it yields.
+// The contract, with the meaning of each field, is api/typespec/main.tsp; docs/api has the OpenAPI
+// document generated from it.
 package v20260501preview
 
 import (
@@ -28,8 +28,8 @@ type FlexNodeConfig struct {
 	Properties Properties  `json:"properties"`
 }
 
-// SystemData tells who made and last changed a resource (ARM common types, systemData). Types are
-// User, Application, ManagedIdentity and Key.
+// SystemData records who created and last changed a resource (ARM common types, systemData). Types
+// are User, Application, ManagedIdentity and Key.
 type SystemData struct {
 	CreatedBy          string    `json:"createdBy,omitempty"`
 	CreatedByType      string    `json:"createdByType,omitempty"`
@@ -39,7 +39,7 @@ type SystemData struct {
 	LastModifiedAt     time.Time `json:"lastModifiedAt,omitzero"`
 }
 
-// Properties hold what the caller wants (Desired) and what the provider reports.
+// Properties holds the caller's settings (Desired) and the provider's.
 type Properties struct {
 	Desired
 	ProvisioningState string         `json:"provisioningState,omitempty"`
@@ -61,7 +61,7 @@ const (
 	Canceled  = "Canceled"
 )
 
-// Desired is the part of the properties that the caller writes. A PUT replaces all of it.
+// Desired is the part of the properties that callers write. A PUT replaces all of it.
 type Desired struct {
 	ContinuousMonitoring bool              `json:"continuousMonitoring"`
 	AzureAuth            AzureAuth         `json:"azureAuth,omitzero"`
@@ -75,24 +75,24 @@ type Desired struct {
 	Monitoring           Monitoring        `json:"monitoring,omitzero"`
 }
 
-// UpgradePolicy describes how a change reaches the node. Durations are those of ISO 8601 (PT15M).
+// UpgradePolicy controls how a change is made on the node. Durations are in ISO 8601 (PT15M).
 type UpgradePolicy struct {
 	Drain    string `json:"drain,omitempty"`
 	Deadline string `json:"deadline,omitempty"`
-	// DrainOptions are the pods that the move may delete.
+	// DrainOptions select the pods that a drain may delete.
 	DrainOptions      DrainOptions       `json:"drainOptions,omitzero"`
 	ReadyTimeout      string             `json:"readyTimeout,omitempty"`
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
 	Paused            bool               `json:"paused,omitempty"`
 }
 
-// DrainOptions are the pods that may be deleted when the pods move away; nil is the default.
+// DrainOptions select the pods that a drain may delete; nil is the default.
 type DrainOptions struct {
 	Force          *bool `json:"force,omitempty"`          // pods without a controller; not by default
 	DeleteEmptyDir *bool `json:"deleteEmptyDir,omitempty"` // pods with an emptyDir; by default
 }
 
-// MaintenanceWindow is a time that comes again each week.
+// MaintenanceWindow is a weekly recurring time.
 type MaintenanceWindow struct {
 	Days      []string `json:"days,omitempty"` // Monday, ...; none is every day
 	Start     string   `json:"start"`          // HH:MM
@@ -100,7 +100,7 @@ type MaintenanceWindow struct {
 	UTCOffset string   `json:"utcOffset,omitempty"` // +HH:MM or -HH:MM
 }
 
-// Network is about the machine's own network.
+// Network holds the settings of the machine's own network.
 type Network struct {
 	Metadata string `json:"metadata,omitempty"`
 }
@@ -128,7 +128,7 @@ type AzureAuth struct {
 	ServicePrincipal *ServicePrincipalAuth `json:"servicePrincipal,omitempty"`
 	ManagedIdentity  *ManagedIdentityAuth  `json:"managedIdentity,omitempty"`
 	Arc              *ArcAuth              `json:"arc,omitempty"`
-	// Registries are those from which kubelet pulls images with that identity, as hosts or *.DOMAIN.
+	// Registries are the registries for pulling images with that identity, as hosts or *.DOMAIN.
 	Registries []string `json:"registries,omitempty"`
 }
 
@@ -141,8 +141,7 @@ type ServicePrincipalAuth struct {
 	PrincipalID   string `json:"principalId,omitempty"`
 }
 
-// ManagedIdentityAuth is the identity of an Azure VM; without a ClientID it is the system-assigned
-// one.
+// ManagedIdentityAuth is the identity of an Azure VM; without a ClientID, the system-assigned one.
 type ManagedIdentityAuth struct {
 	ClientID    string `json:"clientId,omitempty"`
 	PrincipalID string `json:"principalId,omitempty"`
@@ -156,14 +155,14 @@ type ArcAuth struct {
 	AutoRoleAssignment bool                  `json:"autoRoleAssignment,omitempty"`
 }
 
-// KubernetesAuth describes how kubelet joins: with the identity in Azure, else with a bootstrap
-// token that the provider makes.
+// KubernetesAuth selects how kubelet joins: with the Azure identity, or else with a bootstrap token
+// from the provider.
 type KubernetesAuth struct {
 	UseAzureAuth      bool   `json:"useAzureAuth,omitempty"`
 	KubeletCredential string `json:"kubeletCredential,omitempty"`
 }
 
-// Versions are those that the node is to run; empty ones are the provider's choice.
+// Versions are the wanted versions of the node; the provider chooses empty ones.
 type Versions struct {
 	Kubernetes      string `json:"kubernetes,omitempty"`
 	Containerd      string `json:"containerd,omitempty"`
@@ -182,7 +181,7 @@ type NodeConfig struct {
 	Kubelet Kubelet           `json:"kubelet,omitzero"`
 }
 
-// Kubelet are settings of kubelet.
+// Kubelet holds settings of kubelet.
 type Kubelet struct {
 	KubeReserved         map[string]string `json:"kubeReserved,omitempty"`
 	EvictionHard         map[string]string `json:"evictionHard,omitempty"`
@@ -205,7 +204,7 @@ type List[T any] struct {
 	NextLink string `json:"nextLink,omitempty"`
 }
 
-// ManagedCluster is a target cluster as the provider knows it.
+// ManagedCluster is the provider's record of a target cluster.
 type ManagedCluster struct {
 	ID         string            `json:"id,omitempty"`
 	Name       string            `json:"name,omitempty"`
@@ -217,7 +216,7 @@ type ManagedCluster struct {
 	Properties ClusterProperties `json:"properties"`
 }
 
-// ClusterProperties say how the provider reaches a cluster, and what nodes learn of it.
+// ClusterProperties configure the provider's access to a cluster, and the settings for its nodes.
 type ClusterProperties struct {
 	ProvisioningState string         `json:"provisioningState,omitempty"`
 	Kubeconfig        string         `json:"kubeconfig,omitempty"`
@@ -231,8 +230,8 @@ type ClusterProperties struct {
 	Message           string         `json:"message,omitempty"`
 }
 
-// RolloutPolicy bounds how a change that restarts or drains reaches the nodes of a cluster. A
-// change is the settings, with their values, in which what is desired differs from what is applied.
+// RolloutPolicy bounds how a change that restarts or drains is made on the nodes of a cluster. A
+// change is the settings, with their values, that differ between the desired and the applied state.
 type RolloutPolicy struct {
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
 	Canaries       *int   `json:"canaries,omitempty"`
@@ -240,39 +239,38 @@ type RolloutPolicy struct {
 	MaxFailed      *int   `json:"maxFailed,omitempty"`
 	MaxUnknown     string `json:"maxUnknown,omitempty"`
 	Deadline       string `json:"deadline,omitempty"`
-	Paused         bool   `json:"paused,omitempty"` // admits no change
+	Paused         bool   `json:"paused,omitempty"` // admit no change
 }
 
-// Bundle holds the configuration of a machine, with secrets, and the resource that it is from.
+// Bundle holds the configuration of a machine, with secrets, and its resource.
 type Bundle struct {
-	SchemaVersion string         `json:"schemaVersion"` // the form of the bundle, major.minor
+	SchemaVersion string         `json:"schemaVersion"` // the schema of the bundle, major.minor
 	Config        map[string]any `json:"config"`
 	Resource      BundleResource `json:"resource"`
-	// EnrolmentSecret registers the key of the machine as the node's, once (RegisterKey). It is only
-	// in what a configuration URL gives.
+	// EnrolmentSecret registers the key of the machine as the node's, once (RegisterKey). Only a
+	// configuration URL delivers it.
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
 	// Signature covers Config without its secrets, and Resource without its id.
 	Signature *agentapi.Signature `json:"signature,omitempty"`
-	// Root is the certificate of the installation's root key, in DER. The machine trusts no other
-	// from then on. It is only in what a configuration URL gives.
+	// Root is the certificate of the installation's root key, in DER. The machine trusts no other from
+	// then on. Only a configuration URL delivers it.
 	Root []byte `json:"root,omitempty"`
 }
 
-// BundleResource is the flexNodeConfig that a configuration is from.
+// BundleResource identifies the flexNodeConfig of a configuration.
 type BundleResource struct {
 	ID            string `json:"id"`
 	UID           string `json:"uid"`
 	ConfigVersion string `json:"configVersion"`
-	// Epoch counts how often the provider was restored from a backup: configVersion never goes
-	// back within one.
+	// Epoch counts the provider's restores from backup: within one, configVersion never goes back.
 	Epoch int64 `json:"epoch"`
 }
 
-// DeletionCounts is the answer to DELETE of a cluster with dryRun=true: what it would do.
+// DeletionCounts is the answer to DELETE of a cluster with dryRun=true: its would-be effects.
 type DeletionCounts struct {
 	DryRun      bool `json:"dryRun"`      // always true
 	Nodes       int  `json:"nodes"`       // flexNodeConfigs that would be deleted
-	Joined      int  `json:"joinedNodes"` // of them, those that have reported or have a Node
+	Joined      int  `json:"joinedNodes"` // of those, the ones that have reported or have a Node
 	Credentials int  `json:"credentials"` // that would be revoked
 	Wipe        bool `json:"wipe"`        // the machines would be given back
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 )
 
-// Status holds what the node and its cluster report of it.
+// Status holds the reports of the node and its cluster.
 type Status struct {
 	Conditions           []Condition `json:"conditions,omitempty"`
 	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
@@ -21,22 +21,22 @@ type Status struct {
 
 // The states of a Join.
 const (
-	JoinPending  = "pending"  // what a machine joins with is being made
+	JoinPending  = "pending"  // the credentials for the join are being created
 	JoinReady    = "ready"    // a machine can join
-	JoinConsumed = "consumed" // a machine has used it, and its Node is not there yet
-	JoinJoined   = "joined"   // the Node is there
-	JoinDenied   = "denied"   // a machine asked for a certificate and was refused
+	JoinConsumed = "consumed" // a machine has used it, but there is no Node yet
+	JoinJoined   = "joined"   // the Node exists
+	JoinDenied   = "denied"   // a machine's certificate request was denied
 	JoinExpired  = "expired"  // no machine has used it in time
 )
 
-// Join describes how far a machine has come with joining.
+// Join describes the progress of a machine's join.
 type Join struct {
 	State   string     `json:"state"`
 	Expires *time.Time `json:"expires,omitempty"`
 	Reason  string     `json:"reason,omitempty"` // for people
 }
 
-// What agents send and receive, of which a Status has parts.
+// Types that agents send and receive, and that a Status contains parts of.
 type (
 	Condition    = agentapi.Condition
 	Components   = agentapi.Components
@@ -60,7 +60,7 @@ type (
 	Tombstone    = agentapi.Tombstone
 )
 
-// What agents and their provider call a diagnosis.
+// Names that agents and their provider use for diagnoses.
 const (
 	DiagnoseHeader = agentapi.DiagnoseHeader
 	Doctor         = agentapi.Doctor
@@ -75,7 +75,7 @@ type DiagnoseRequest struct {
 // The states of a diagnosis.
 const DiagnosisRequested, DiagnosisCompleted, DiagnosisRefused = "Requested", "Completed", "Refused"
 
-// Diagnosis is the answer of diagnose and listDiagnosis: what a node was asked for last, and its
+// Diagnosis is the answer of diagnose and listDiagnosis: the last request to a node, and its
 // answer.
 type Diagnosis struct {
 	ID            string     `json:"id"`
@@ -95,7 +95,7 @@ type History struct {
 	Revisions []Revision `json:"revisions"` // the newest first
 }
 
-// Revision is one configuration of a node that is kept.
+// Revision is one stored configuration of a node.
 type Revision struct {
 	ConfigVersion string    `json:"configVersion"`
 	Created       time.Time `json:"created"`
@@ -110,8 +110,8 @@ type Revision struct {
 	ChangeCount   int       `json:"changeCount"`
 }
 
-// DiffRequest is the body of diff. Without From it is what the node has applied, if that is kept,
-// else what agents are offered; without To what its owner wants.
+// DiffRequest is the body of diff. From defaults to the applied configuration, if that is stored,
+// else to the one offered to agents; To defaults to the owner's.
 type DiffRequest struct {
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
@@ -125,8 +125,8 @@ type Diff struct {
 	Changes    []Change `json:"changes"`
 }
 
-// Change is one setting that differs between two configurations. From and To are its values: a
-// string as it is, anything else as JSON; nil where it is not set.
+// Change is a setting that differs between two configurations. From and To are its values: a string
+// unchanged, anything else as JSON; nil if it is not set.
 type Change struct {
 	Path       string  `json:"path"`
 	From       *string `json:"from,omitempty"`
@@ -150,7 +150,7 @@ type Summary struct {
 	ArcMachinesLeft    []ArcMachineLeft `json:"arcMachinesLeft,omitempty"`
 }
 
-// ArcMachineLeft is an Arc machine of a node that was deleted.
+// ArcMachineLeft is the remaining Arc machine of a deleted node.
 type ArcMachineLeft struct {
 	Node      string    `json:"node"`
 	MachineID string    `json:"machineResourceId"`
@@ -158,7 +158,7 @@ type ArcMachineLeft struct {
 	Problem   string    `json:"problem,omitempty"`
 }
 
-// RolloutChange shows the progress of a change of a cluster's nodes (RolloutPolicy).
+// RolloutChange shows the progress of a change on a cluster's nodes (RolloutPolicy).
 type RolloutChange struct {
 	Change       string     `json:"change"`
 	Settings     []string   `json:"settings"` // the settings that differ, as path=value, at most 20
@@ -175,7 +175,7 @@ type RolloutChange struct {
 
 // AllowVersions is the body of allowVersions.
 type AllowVersions struct {
-	Change   string `json:"change,omitempty"` // the name of the change; "" is every one that is held
+	Change   string `json:"change,omitempty"` // the name of the change; "" is every held change
 	Failures int    `json:"failures,omitempty"`
 	For      string `json:"for,omitempty"`
 }
@@ -191,8 +191,8 @@ type StateCount struct {
 	Nodes int    `json:"nodes"`
 }
 
-// VersionCount counts the nodes that are to run a version of a component, and those that run it by
-// their agents' reports.
+// VersionCount counts the nodes that should run a version of a component, and those that run it
+// according to their agents.
 type VersionCount struct {
 	Component string `json:"component"`
 	Version   string `json:"version"`

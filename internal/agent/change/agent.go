@@ -1,6 +1,6 @@
 // Package change changes a machine: it joins, reconfigures, repairs, rolls back and gives back.
 // Each verb makes a transition, whose phases (package transition) are methods of work or of
-// leaving. What is no resource - mirrors, Azure, the waits for kubelet - is ordinary code in them.
+// leaving. Work on no resource - mirrors, Azure, the waits for kubelet - is ordinary code in them.
 package change
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Service is the unit that runs the daemon, when it was installed as one.
+// Service is the unit that runs the daemon, if installed.
 const Service = "aks-flex-node-agent.service"
 
 // Machine is the machine that the agent changes.
@@ -31,11 +31,11 @@ type Machine interface {
 	inspect.Reader
 	apply.Disk
 	access.Changer
-	// Touched notes that a writer other than the engine will change something, done that it has.
+	// Touched is called before a change by a writer other than the engine, done after it.
 	Touched(what string) (done func(), err error)
-	// Watch calls hint for what happens to files and units, until ctx ends.
+	// Watch calls hint for changes of files and units, until ctx ends.
 	Watch(ctx context.Context, files, units []string, hint func(what string))
-	// Close ends the connection to systemd; the next question opens another.
+	// Close ends the connection to systemd; the next request opens a new one.
 	Close()
 }
 
@@ -43,36 +43,36 @@ type Machine interface {
 type Agent struct {
 	inspect.Env
 	Machine Machine
-	// Proving is called when the health gate begins, done when it ends; nil is not called.
+	// Proving is called when the health gate begins, done when it ends; may be nil.
 	Proving func() (done func())
-	// Blocked is called now and then with what blocks a drain that goes on; nil is not called.
+	// Blocked is called now and then with the reason why a drain is blocked; may be nil.
 	Blocked func(why error)
-	// Ended is called with how a transition has ended, and how long it took; nil is not called.
+	// Ended is called with the result of a transition and its duration; may be nil.
 	Ended func(kind transition.Kind, result string, took time.Duration)
-	// Client makes the HTTP client that artifacts are fetched with, over the configured proxy.
+	// Client returns the HTTP client for artifacts, over the configured proxy.
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
-	// Provider makes the HTTP client for the resource provider; nil is follow.NewClient.
+	// Provider returns the HTTP client for the resource provider; nil is follow.NewClient.
 	Provider func(proxy func(*http.Request) (*url.URL, error)) *http.Client
-	Identity follow.Identity // makes the credential of the node's own identity in Azure
-	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
-	// cannot be read. A nil function reads none.
+	Identity follow.Identity // returns the credential of the node's own Azure identity
+	// Given reads the owner's configuration, for credentials that are not stored; nil if it cannot be
+	// read. May be nil.
 	Given func() *config.Config
 	// Person describes the user who runs the agent.
 	Person access.Person
 
-	Bundle sync.Mutex // held while the configuration that a provider has delivered is written
+	Bundle sync.Mutex // held while the delivered configuration is written
 }
 
-// Input is a configuration as it was received.
+// Input is a received configuration.
 type Input struct {
 	Config   config.Config
-	Document []byte // the canonical form of what was read; without it Config stands for itself
-	// Origin tells where it came from: "file", or "url" for one that a provider has delivered.
+	Document []byte // canonical form of the input; if nil, that of Config
+	// Origin is "file", or "url" for a configuration delivered by a provider.
 	Origin   string
-	Resource *config.Resource // the flexNodeConfig that it is from; nil when it does not say
+	Resource *config.Resource // its flexNodeConfig; nil if it names none
 }
 
-// ProviderClient returns an HTTP client for requests to the provider of a configuration.
+// ProviderClient returns an HTTP client for the provider of a configuration.
 func ProviderClient(a *Agent, c config.Config) *http.Client {
 	if a.Provider != nil {
 		return a.Provider(c.ProxyFunc())
@@ -80,7 +80,7 @@ func ProviderClient(a *Agent, c config.Config) *http.Client {
 	return follow.NewClient(c.ProxyFunc(), ProviderRoots(a, c))
 }
 
-// ProviderRoots returns the CAs for the provider's own listener; nil for those of the system.
+// ProviderRoots returns the CAs for the provider's own listener; nil for the system's.
 func ProviderRoots(a *Agent, c config.Config) *x509.CertPool {
 	joined, err := a.Records().Joining()
 	if err != nil {
@@ -92,18 +92,18 @@ func ProviderRoots(a *Agent, c config.Config) *x509.CertPool {
 	return follow.Roots(joined.ProviderCA)
 }
 
-// Home holds the machine and all that is remembered of it for one verb, which locks to write.
+// Home holds the machine and its records for one verb, which must lock to write.
 type Home struct {
 	*inspect.Node
 	Agent  *Agent
 	Engine *apply.Engine
 	Store  *saved.Store
-	// view shows what the verb changes as the eleven steps.
+	// view shows the verb's changes as the eleven steps.
 	view *progress.Steps
 	lock *os.File
 }
 
-// OpenReadOnly begins a verb that changes nothing yet: no lock, no write.
+// OpenReadOnly opens the records for a verb that changes nothing yet: no lock, no write.
 func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
 	journal, err := apply.OpenJournal(a.Machine, saved.StateDir, saved.LedgerFile)
 	if err != nil {
@@ -113,7 +113,7 @@ func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
 	return h, h.Open(ctx)
 }
 
-// newHome returns a home of which nothing but the ledger was read.
+// newHome returns a home of which only the ledger was read.
 func newHome(a *Agent, journal *apply.Journal) *Home {
 	n := inspect.NewNode(&a.Env, journal)
 	return &Home{
@@ -129,7 +129,7 @@ func Credentialed(h *Home) bool {
 	return h.Saved.Applied != nil && access.Held(h.Node, h.Saved.Applied.Config)
 }
 
-// askAzure returns what asks Azure for a verb.
+// askAzure returns a verb's access to Azure.
 func askAzure(h *Home) *access.Azure {
 	return &access.Azure{
 		Node: h.Node, Machine: h.Agent.Machine, Records: h.Saved, Store: h.Store.Writer.Writer,
@@ -143,10 +143,10 @@ func askAzure(h *Home) *access.Azure {
 	}
 }
 
-// NewLocator returns what finds the API server for a verb.
+// NewLocator returns a verb's Locator of the API server.
 func NewLocator(h *Home) *access.Locator { return &access.Locator{Azure: askAzure(h)} }
 
-// OpenLocked begins a verb that writes: it takes the lock and removes what a killed run half wrote.
+// OpenLocked opens the records for a verb that writes: it takes the lock and removes leftovers.
 func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
 	l, err := Acquire(a, saved.LockFile, verb)
 	if err != nil {

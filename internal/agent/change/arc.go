@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// enrol gives the machine its identity in Azure, and tells the provider who that is in the cluster.
+// enrol gives the machine its Azure identity, and tells the provider which cluster user that is.
 func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	if err := w.enrolWithArc(ctx, t); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
-// introduce tells the provider whose certificate request, of an identity in Azure, to approve.
+// introduce tells the provider whose certificate request, from an Azure identity, to approve.
 func (w *work) introduce(ctx context.Context) error {
 	c, m := w.config, follow.MannerOf(w.config)
 	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs || access.Held(w.Node, c) {
@@ -40,7 +40,7 @@ func (w *work) introduce(ctx context.Context) error {
 	if is.UID == "" {
 		return nil
 	}
-	client, err := access.JoinClient(ctx, w.Node, c, w.target()) // the issuer may take its time
+	client, err := access.JoinClient(ctx, w.Node, c, w.target()) // the issuer may be slow
 	if err != nil {
 		return err
 	}
@@ -52,8 +52,8 @@ func (w *work) introduce(ctx context.Context) error {
 	return follow.Introduce(ctx, question(w.Home, is, m), who)
 }
 
-// enrolWithArc makes the machine an Arc machine whose identity is authorised in the cluster, while
-// downloads go on. Once enrolled, only a repair asks about it again.
+// enrolWithArc makes the machine an Arc machine whose identity the cluster authorises, while
+// downloads continue. Once it is enrolled, only a repair checks it again.
 func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error {
 	c := w.config
 	if c.Azure.AuthMode() != config.AuthArc {
@@ -93,12 +93,12 @@ func enrolArc(ctx context.Context, w *work) error {
 	}
 	cache, err := access.Cache(w.Node, c)
 	if err == nil {
-		err = cache.Forget() // its tokens are of the identity that the machine had before
+		err = cache.Forget() // its tokens are of the machine's former identity
 	}
 	return errors.Join(err, unowned(ctx, w))
 }
 
-// renewOnboarding gives a generation that is being joined the present secret of Arc.
+// renewOnboarding gives a joining generation the current Arc enrolment secret.
 func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) error {
 	kept, given := h.Saved.Secrets[id], c.Credentials().ClientSecret
 	if c.Azure.AuthMode() != config.AuthArc || given == "" || given == kept.ClientSecret {
@@ -118,7 +118,7 @@ func installArc(ctx context.Context, w *work) error {
 	return errors.Join(w.Engine.Apply(ctx, plan), w.Store.RemoveTree(ctx, access.PackageDir))
 }
 
-// wait blocks until what a resource is made of is on the machine.
+// wait blocks until a resource's content is on the machine.
 func (w *work) wait(ctx context.Context, to state.Resource) error {
 	if link, ok := to.(state.Link); ok {
 		return w.fetch.WaitFor(ctx, node.StoreDir, link.Target)
@@ -133,9 +133,9 @@ func (w *work) wait(ctx context.Context, to state.Resource) error {
 	return askAzure(w.Home).Package(seen, w.view.Doing).Fetch(ctx, w.config)
 }
 
-// leaveArc takes back what the agent did in Azure Arc, as the identity that the user gave: the
-// secret that enrolled the machine may have expired. A machine whose resource was deleted gets it
-// from the provider, and reports what is left; one given back by hand reports that it has left.
+// leaveArc undoes the agent's changes in Azure Arc, as the identity that the user gave: the secret
+// that enrolled the machine may have expired. A machine whose resource was deleted gets the secret
+// from the provider, and reports leftovers; one given back by hand reports that it has left.
 func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	if how.KeepArc {
 		return nil
@@ -172,7 +172,7 @@ func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	return err
 }
 
-// withArcSecret adds the secret that only the provider keeps. It is never written here.
+// withArcSecret adds the secret that only the provider stores. It is never written here.
 func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.Config {
 	if c.Azure.ServicePrincipal == nil || c.Azure.Onboards() {
 		return c

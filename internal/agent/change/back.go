@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Rollback makes this machine a kept generation, a change like any other. The configuration that it
-// leaves is held back. A rollback that was interrupted is finished.
+// Rollback makes this machine a kept generation, by a change like any other. It holds back the
+// configuration that it leaves. It finishes an interrupted rollback.
 func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
 	began := time.Now()
 	h, err := OpenLocked(ctx, a, "rollback")
@@ -38,7 +38,7 @@ func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
 	return result, err
 }
 
-// Back tells what Rollback would do.
+// Back returns what Rollback would do.
 func Back(ctx context.Context, a *Agent, name string) (history.Comparison, error) {
 	h, err := OpenReadOnly(ctx, a)
 	if err != nil {
@@ -81,7 +81,7 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 	return to, err
 }
 
-// goingBackTo is where an interrupted rollback leads. All else under way comes first.
+// goingBackTo returns the target of an interrupted rollback. Other transitions come first.
 func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generation, error) {
 	left := *h.Saved.Transition
 	if !left.GoesBack() {
@@ -94,7 +94,7 @@ func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generat
 	return to, err
 }
 
-// credentialsOf returns those with which a previous generation works again.
+// credentialsOf returns the credentials with which a previous generation works again.
 func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, error) {
 	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
 	if !access.Held(h.Node, to.Config) {
@@ -143,7 +143,7 @@ func goBack(ctx context.Context, h *Home, to *generation.Generation) (err error)
 	return run(ctx, h, next, "")
 }
 
-// holdBack has the document of the generation that a person has left not be tried again.
+// holdBack prevents retries of the document that a person has rolled back.
 func holdBack(ctx context.Context, w *work, t transition.Transition) error {
 	from, err := w.Saved.Generations.Load(t.From)
 	if err != nil {

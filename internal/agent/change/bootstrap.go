@@ -19,22 +19,22 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Result sums up what a verb has done.
+// Result summarises a verb's run.
 type Result struct {
 	NodeName string        `json:"nodeName"`
 	Ready    bool          `json:"ready"`
 	Changes  int           `json:"changes"`
 	Took     time.Duration `json:"-"`
 	Seconds  float64       `json:"seconds"`
-	// Conditions are those of a node that has joined and whose pods lack something all the same.
+	// Conditions are failed conditions of a joined node that affect its pods.
 	Conditions []health.Condition `json:"conditions,omitempty"`
-	// Kept lists copies of what others had changed, Left what was left alone for that reason.
+	// Kept lists copies of things that others had changed, Left the things left to them.
 	Kept []string `json:"kept,omitempty"`
 	Left []string `json:"left,omitempty"`
 }
 
-// Bootstrap makes this machine the node that a configuration describes, and returns when the Node
-// is healthy. What another run left is finished first. What does not work is rolled back.
+// Bootstrap makes this machine the node in a configuration, and returns when the Node is healthy.
+// It first finishes the transition of another run. It rolls back a change that fails.
 func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	began := time.Now()
 	result := Result{NodeName: in.Config.Agent.NodeName}
@@ -58,8 +58,8 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	return result, err
 }
 
-// Unserved returns the condition of a node whose pods reach no Services; none where they do. The
-// node stays: only the cluster's or the network's operator can add what is missing.
+// Unserved returns the condition of a node whose pods cannot reach Services, if any. The node
+// stays: only the cluster's or the network's operator can fix that.
 func Unserved(ctx context.Context, a *Agent) ([]health.Condition, error) {
 	status, err := inspect.ReadStatus(ctx, &a.Env)
 	return slices.DeleteFunc(status.Conditions, func(c health.Condition) bool {
@@ -72,7 +72,7 @@ func (r *Result) finish(began time.Time, changes int, err error) {
 	r.Seconds = r.Took.Seconds()
 }
 
-// nothingToDo reports whether the machine is the node already, healthy and Ready.
+// nothingToDo reports whether the machine already is the node, healthy and Ready.
 func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	if h.Saved.Transition != nil || !t.unchanged || h.Saved.Rejected.Outdated(t.Received) ||
 		!h.Saved.Joined() || !access.Held(h.Node, h.Saved.Applied.Config) {
@@ -88,7 +88,7 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	return err == nil && health.Healthy(health.Evaluate(health.GateLocal, e)) && readyNow(ctx, h), err
 }
 
-// readyNow asks once whether the Node is Ready, labelled, and has its pod subnets.
+// readyNow checks once whether the Node is Ready, labelled, and has its pod subnets.
 func readyNow(ctx context.Context, h *Home) bool {
 	seen := inspect.SeeNode(ctx, h.Node)
 	if !seen.OK() || !kube.ReadySince(time.Time{})(seen.Value) ||
@@ -103,7 +103,7 @@ func readyNow(ctx context.Context, h *Home) bool {
 	return true
 }
 
-// movedTo is where the API server is by new bindings; nil if that is where it was proved.
+// movedTo returns the API server in the bindings; nil if it is the proved one.
 func movedTo(h *Home, b saved.Bindings) *inspect.Cluster {
 	is := h.Saved.At()
 	if is.Server == "" || b.Server == is.Server && b.CA == is.CA {
@@ -112,7 +112,7 @@ func movedTo(h *Home, b saved.Bindings) *inspect.Cluster {
 	return &inspect.Cluster{Server: b.Server, CA: b.CA}
 }
 
-// announce puts on disk all that a transition needs before it begins. The ledger is first: a
+// announce stores everything that a transition needs before it begins. The ledger is first: a
 // machine whose state directory has records must have one.
 func announce(
 	ctx context.Context, h *Home, t transition.Transition, to *generation.Generation, b saved.Bindings,
@@ -142,7 +142,7 @@ func announce(
 	return h.Store.PublishCurrent(ctx, to)
 }
 
-// Plan tells exactly what Bootstrap would do with a configuration, and touches nothing.
+// Plan returns exactly what Bootstrap would do with a configuration, and changes nothing.
 func Plan(ctx context.Context, a *Agent, in Input) (inspect.Report, error) {
 	h, err := OpenReadOnly(ctx, a)
 	if err != nil {
@@ -177,7 +177,7 @@ func Plan(ctx context.Context, a *Agent, in Input) (inspect.Report, error) {
 	return report, nil
 }
 
-// PlanLeave tells what Unbootstrap would undo, and touches nothing.
+// PlanLeave returns what Unbootstrap would undo, and changes nothing.
 func PlanLeave(ctx context.Context, a *Agent, how Leave) (inspect.Report, error) {
 	h, err := OpenReadOnly(ctx, a)
 	if err != nil {
@@ -189,11 +189,11 @@ func PlanLeave(ctx context.Context, a *Agent, how Leave) (inspect.Report, error)
 	}, err
 }
 
-// foresee plans the whole way to a generation, for a join also what follows the credential.
+// foresee plans the whole way to a generation; for a join, including what needs the credential.
 func foresee(
 	ctx context.Context, h *Home, to *generation.Generation, b node.Bindings,
 ) (state.Plan, error) {
-	if len(b.PodCIDRs) == 0 { // not known; they are of the same families as the cluster's
+	if len(b.PodCIDRs) == 0 { // unknown yet; they have the same families as the cluster's
 		b.PodCIDRs = to.Config.CNI.NonMasqueradeCIDRs
 	}
 	b, err := inspect.WithArc(ctx, h.Node, to.Node, b)
@@ -224,7 +224,7 @@ func foresee(
 		}
 		plan := state.Diff(part, later, seen, ledger)
 		seen, ledger = state.After(seen, plan), ledger.Record(plan).Done(plan)
-		ledger.Owed = nil // the first part restarts what it owes
+		ledger.Owed = nil // the first part restarts the units that it owes
 		all = append(all, plan...)
 	}
 	return all, nil

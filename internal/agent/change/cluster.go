@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// withAdmin adds the kubeconfig that the node has, else what Azure gives, where it is wanted.
+// withAdmin adds the administrator's kubeconfig, the node's or else Azure's, if it is wanted.
 func withAdmin(
 	ctx context.Context, h *Home, asking config.Config, to *generation.Generation,
 ) (err error) {
@@ -30,8 +30,8 @@ func withAdmin(
 	return nil
 }
 
-// withDNS fills in the DNS service's address, as Azure says, else the cluster. It is never guessed:
-// a node whose pods ask a wrong address is Ready, and resolves no name.
+// withDNS fills in the DNS service's address, from Azure or else the cluster. It never guesses: a
+// node with a wrong address is Ready, but its pods resolve no names.
 func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.Config, error) {
 	if c.Node.Kubelet.DNSServiceIP != "" {
 		return c, nil
@@ -66,7 +66,7 @@ func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error)
 	return said.DNSServiceIP, nil
 }
 
-// dnsOfCluster asks the cluster, which answers to a node and to a token that may join as one.
+// dnsOfCluster asks the cluster, which answers a node and a token that may join as one.
 func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (string, error) {
 	return inspect.Ask(ctx, h.Node, access.JoinClient, c, t.At,
 		func(client *kube.Client, ctx context.Context) (string, error) {
@@ -75,8 +75,8 @@ func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (str
 		})
 }
 
-// findAgain finds the API server again where its name no longer resolves, or its certificate is of
-// another CA. The target is a change when it is elsewhere, and the same cluster.
+// findAgain finds the API server again if its name no longer resolves, or its certificate is from
+// another CA. The target becomes a change if it has moved and is the same cluster.
 func findAgain(ctx context.Context, h *Home, t *Target) error {
 	if !h.Saved.Joined() || t.moved {
 		return nil
@@ -98,7 +98,7 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 	b := h.Saved.Bindings
 	if at.Server == b.Server && kube.Unite(at.CA, b.CA) == kube.Unite(b.CA, "") {
 		if !c.Located() {
-			return nil // Azure says nothing new; the gate and the conditions tell what is wrong
+			return nil // Azure has nothing new; the gate and the conditions report what is wrong
 		}
 		e := inspect.NewEvidence(h.Node, c)
 		e.Probe = health.Tried(fault)
@@ -108,8 +108,8 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 	return sameCluster(ctx, h, c, at)
 }
 
-// sameCluster refuses another cluster: kubelet's state of the one must not meet the other. The uid
-// of the Service default/kubernetes tells, as address and CA may change.
+// sameCluster refuses another cluster: kubelet's state must not be used with it. It compares the
+// uid of the Service default/kubernetes, as address and CA may change.
 func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) error {
 	if !h.Saved.Joined() || at == h.Saved.At() {
 		return nil

@@ -18,9 +18,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// commit records that the node is healthy: the generation is the applied one, its bindings are the
-// proved ones. Former secrets are erased, unless the provider has not answered with the new ones
-// yet. The Node is uncordoned last: while that fails the transition is not over.
+// commit records that the node is healthy: its generation becomes the applied one, its bindings the
+// proved ones. It erases former secrets, unless the provider has not yet answered with the new
+// ones. It uncordons the Node last: until that succeeds the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
 	w.bindings.FormerCA = w.Saved.Bindings.NextFormerCA(w.bindings.CA)
@@ -36,7 +36,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	if err != nil {
 		return err
 	}
-	if err := w.release(ctx, *t); err != nil { // the record remains, and the next run goes on here
+	if err := w.release(ctx, *t); err != nil { // the record remains, and the next run continues here
 		return fmt.Errorf("the node is healthy, and its Node cannot be uncordoned: %w", err)
 	}
 	if t.Ungated {
@@ -77,21 +77,21 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 	if err := w.Store.Save(ctx, saved.HistoryFile, next); err != nil {
 		return err
 	}
-	if t.ByHand { // comes after the history, which has what was applied before
+	if t.ByHand { // after the history, which has the previously applied generation
 		was, _ := next.Last(t.To)
 		return w.Store.SetApplied(ctx, was.Resource, inspect.Stamp())
 	}
 	return nil
 }
 
-// eraseSecrets keeps only the credentials of the node as it is now, and the secret of the former
-// way to the provider. A bootstrap token serves one join, a principal's secret beside Arc one
+// eraseSecrets keeps only the credentials of the current node, and the secret for the former way to
+// the provider. A bootstrap token is for one join, a principal's secret beside Arc for one
 // enrolment.
 func eraseSecrets(ctx context.Context, w *work) error {
 	kept := w.Saved.Secrets[w.to.ID]
 	kept.BootstrapToken = ""
 	if w.config.Azure.AuthMode() == config.AuthArc {
-		kept.ClientSecret = "" // it has enrolled the machine, and nothing else needs it
+		kept.ClientSecret = "" // it was only needed to enrol the machine
 	}
 	next := saved.Secrets{w.to.ID: kept}
 	if id := w.bindings.Answered; id != "" && id != w.to.ID {
@@ -114,7 +114,7 @@ func eraseSecrets(ctx context.Context, w *work) error {
 	return nil
 }
 
-// eraseOnboarding takes the secret that enrols with Arc out of the delivered configuration.
+// eraseOnboarding removes the Arc enrolment secret from the delivered configuration.
 func eraseOnboarding(ctx context.Context, w *work) error {
 	if w.config.Azure.AuthMode() != config.AuthArc {
 		return nil
@@ -136,7 +136,7 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 	return w.Store.KeepBundle(ctx, without, w.config)
 }
 
-// leaveMetrics removes the metrics of a former place, as the service may not run, or only warns.
+// leaveMetrics removes the metrics from their former file: the service may not run, or only warn.
 func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind != transition.Change {
 		return nil
@@ -155,7 +155,7 @@ func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error 
 	return nil
 }
 
-// collect removes the generations and artifacts that nothing kept, nor next, refers to.
+// collect removes the generations and artifacts that no kept generation and not next refers to.
 func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 	ids, kept := []string{h.Saved.Bindings.Answered}, []string(nil)
 	previous, err := h.Saved.Generations.Read(ctx, generation.Previous)
@@ -180,7 +180,7 @@ func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 	return artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
 }
 
-// RemoveMetrics removes the file that metrics were written to, "" for none.
+// RemoveMetrics removes a file of metrics, "" for none.
 func RemoveMetrics(ctx context.Context, h *Home, file string) error {
 	if file == "" {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Reconcile leads the machine to a target, which was aimed at without the lock: what can be found
-// out before anything is touched is found out without it, too.
+// Reconcile brings the machine to a target, which was determined without the lock, as are all
+// checks that are possible before any change.
 func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	first := h.Saved.Transition == nil || h.Saved.Transition.Kind == transition.Join
 	if first {
@@ -38,7 +38,7 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 		return err
 	}
 	back := h.Saved.Transition != nil && h.Saved.Transition.GoesBack()
-	if !t.Daemon && !back { // a person has asked, so what was rejected is tried again
+	if !t.Daemon && !back { // a person has asked, so retry what was rejected
 		if err := h.Store.Forgive(ctx, t.Received); err != nil {
 			return err
 		}
@@ -51,8 +51,8 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	return Settle(ctx, h, t, !first)
 }
 
-// Settle carries out what comes next, until the target is reached. A nil target is an unreadable
-// configuration. checks has the preflight come before a transition that begins.
+// Settle carries out the next transitions until the target is reached. A nil target is an
+// unreadable configuration. checks runs the preflight before a new transition.
 func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 	for {
 		s, err := Situation(h, t)
@@ -91,7 +91,7 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 	}
 }
 
-// Situation is all that decides which transition comes next.
+// Situation returns the input for the decision on the next transition.
 func Situation(h *Home, t *Target) (transition.Situation, error) {
 	s := transition.Situation{Record: h.Saved.Transition, Wanted: transition.Unreadable}
 	if h.Saved.Applied != nil {
@@ -129,7 +129,7 @@ func Situation(h *Home, t *Target) (transition.Situation, error) {
 	return s, err
 }
 
-// Rest ends a run that has nothing to do. Whether the node is healthy is for a check.
+// Rest ends a run that has nothing to do. A check determines whether the node is healthy.
 func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error {
 	switch {
 	case s.Wanted == transition.Rejected:
@@ -156,7 +156,7 @@ func carryOn(ctx context.Context, h *Home, t *Target, leads bool, until transiti
 		}
 		to := movedTo(h, bindingsFor(h, t))
 		if to != nil && (left.Cluster == nil || *to != *left.Cluster) {
-			left.Cluster, left.Phase = to, "" // from the start, with the other address
+			left.Cluster, left.Phase = to, "" // restart, with the new address
 		}
 		if !t.Daemon {
 			left.Asks = ""
@@ -176,7 +176,7 @@ func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 	if err != nil || t.Daemon {
 		return t, err
 	}
-	return t, h.Store.Forgive(ctx, t.Received) // a rollback that was finished holds it back
+	return t, h.Store.Forgive(ctx, t.Received) // it was held back by the finished rollback
 }
 
 func following(h *Home, d transition.Decision) transition.Transition {
@@ -217,7 +217,7 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 	}
 	if next.Kind == transition.Change {
 		next.Drains = h.Saved.Applied.Config.Drains(to.Config)
-		if err := collect(ctx, h, to); err != nil { // changes that were refused have left theirs
+		if err := collect(ctx, h, to); err != nil { // refused changes have left generations
 			return err
 		}
 	}
@@ -228,7 +228,7 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 		func(ctx context.Context) error { return run(ctx, h, next, "") })
 }
 
-// makeAgain makes the machine what was applied. A kubelet without credential joins again.
+// makeAgain restores the applied state. A kubelet without a credential joins again.
 func makeAgain(
 	ctx context.Context, h *Home, t *Target, b saved.Bindings, next transition.Transition,
 ) error {
@@ -256,8 +256,8 @@ func FollowCluster(ctx context.Context, h *Home) (bool, error) {
 	return true, Reconcile(ctx, h, "agent", t)
 }
 
-// sameFacts reports whether two sets of facts about this machine are equal, but for the artifacts
-// and the size, which another kernel changes a little.
+// sameFacts reports whether two sets of facts about this machine are equal, except for the
+// artifacts and the size, which varies slightly between kernels.
 func sameFacts(a, b node.Facts) bool {
 	a.Store, b.Store = nil, nil
 	a.Processors, b.Processors, a.Memory, b.Memory = 0, 0, 0, 0

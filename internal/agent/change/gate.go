@@ -17,15 +17,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// gatePause is the average pause after the first evaluation of the gate, and maxGatePause the
-// longest, which the pause grows to while the cluster is asked.
+// gatePause is the average pause after the first evaluation of the gate. While the cluster is
+// polled, the pause grows up to maxGatePause.
 const (
 	gatePause    = 500 * time.Millisecond
 	maxGatePause = 5 * time.Second
 )
 
-// gate waits until every condition of the gate holds. What only a restart cures is restarted before
-// that, once. A rollback passes also while the API server does not answer.
+// gate waits until every condition of the gate holds. It first restarts, once, what only a restart
+// fixes. A rollback passes even if the API server does not answer.
 func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	if err := reviveRuntime(ctx, w, t); err != nil {
 		return err
@@ -40,10 +40,10 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
 	defer cancel()
 	defer disconnectGate(w)
-	w.seen = nil // of the gate before a rollback
+	w.seen = nil // it is from the gate before a rollback
 	err := errNodeDiffers
 	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
-		if tried { // as far as the API server answers; the conditions report whether it did
+		if tried { // if the API server answers, which the conditions report
 			if err := nodeObject(within, w); err != nil {
 				w.Log.Debug("cannot reconcile the Node object yet", "error", err)
 			}
@@ -58,10 +58,10 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	return undecided(ctx, w, t)
 }
 
-// errNodeDiffers ends a wait, since only who has the lock changes the Node object and its ledger.
+// errNodeDiffers ends a wait, since only the lock's holder changes the Node object and its ledger.
 var errNodeDiffers = errors.New("the Node object is not what it is to be")
 
-// untilHealthy changes nothing. It ends with errNodeDiffers, unless that was tried just now.
+// untilHealthy changes nothing. It may return errNodeDiffers, but if tried not at the first check.
 func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool) error {
 	first := w.Every(gatePause)
 	for pause := first; ; tried = false {
@@ -70,7 +70,7 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 		if !tried && nodeDiffers(ctx, w) {
 			return errNodeDiffers
 		}
-		if ctx.Err() == nil || w.seen == nil { // what is cut short by the deadline tells nothing
+		if ctx.Err() == nil || w.seen == nil { // a result cut short by the deadline is useless
 			w.seen = seen
 		}
 		worst, failing := health.First(seen)
@@ -89,9 +89,9 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 	}
 }
 
-// holding returns those conditions that can keep the gate closed. A first join does not wait for a
-// lease, which kubelet renews after ten seconds. Versions that do not go together are the fault of
-// a change that brings another kubelet. No change is at fault for other subnets.
+// holding returns the conditions that can keep the gate closed. A first join does not wait for a
+// lease, which kubelet renews after ten seconds. Only a change of kubelet's version is to blame for
+// incompatible versions, and only a join for other subnets.
 func holding(w *work, t *transition.Transition, gate []health.Condition) []health.Condition {
 	return slices.DeleteFunc(gate, func(c health.Condition) bool {
 		switch unknown := c.Status == health.Unknown; c.Type {
@@ -106,13 +106,13 @@ func holding(w *work, t *transition.Transition, gate []health.Condition) []healt
 	})
 }
 
-// keepsKubelet reports whether kubelet's version is that of the node that was proved last.
+// keepsKubelet reports whether kubelet's version is that of the last proved node.
 func keepsKubelet(w *work) bool {
 	was := w.Saved.Applied
 	return was != nil && was.Config.Kubernetes.Version == w.config.Kubernetes.Version
 }
 
-// advise tells of what is not as asked for and only the operator can cure: it holds no change.
+// advise warns of faults that only the operator can fix and that do not prevent the change.
 func advise(ctx context.Context, w *work, t *transition.Transition) {
 	if connectGate(ctx, w) == nil {
 		inspect.ServicesEvidence(ctx, w.Node, w.client, &w.evidence)
@@ -145,15 +145,15 @@ func awaitServices(ctx context.Context, w *work) {
 		seen := w.evidence
 		inspect.ClusterEvidence(bounded, w.Node, w.target(), &seen)
 		inspect.WithServing(w.Node, &seen)
-		if bounded.Err() == nil { // what is cut short by the deadline tells nothing
+		if bounded.Err() == nil { // a result cut short by the deadline is useless
 			w.evidence = seen
 		}
 		cancel()
 	}
 }
 
-// evaluateGate returns the conditions that can keep the gate closed. The cluster is asked once what
-// is on the machine holds, and for the pods once all else does.
+// evaluateGate returns the conditions that can keep the gate closed. It asks the cluster once the
+// conditions of the machine hold, and for the pods once all others do.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
 	e := inspect.NewEvidence(w.Node, w.config)
 	inspect.ServiceEvidence(ctx, w.Node, &e)
@@ -170,7 +170,7 @@ func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []heal
 	return holding(w, t, health.Evaluate(health.Gate, e))
 }
 
-// askGate asks the gate's questions over the kept connection, or, if that fails, over a new one.
+// askGate makes the gate's requests over the kept connection, or, if that fails, over a new one.
 func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.Evidence) {
 	ctx, cancel := context.WithTimeout(ctx, inspect.AnswerTimeout)
 	defer cancel()
@@ -208,7 +208,7 @@ func disconnectGate(w *work) {
 	}
 }
 
-// nodeDiffers reports whether nodeObject has something to do with the Node as the gate has seen it.
+// nodeDiffers reports whether nodeObject would change the Node that the gate has seen.
 func nodeDiffers(ctx context.Context, w *work) bool {
 	seen := w.evidence.Node
 	journal, err := apply.OpenJournal(w.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)

@@ -23,7 +23,7 @@ import (
 
 var errNotReady = errors.New("the Node did not become Ready in time")
 
-// learn waits until a need is met, and notes what was learned with it.
+// learn waits until a need is met, and records what it learns.
 func learn(ctx context.Context, w *work, need state.Need) error {
 	w.view.Remain()
 	if w.deadline.IsZero() {
@@ -51,7 +51,7 @@ func learn(ctx context.Context, w *work, need state.Need) error {
 	return learned(ctx, w, need)
 }
 
-// learned keeps what was learned: it holds also for the next process.
+// learned stores what was learned, also for the next process.
 func learned(ctx context.Context, w *work, need state.Need) error {
 	known := &w.Saved.Bindings
 	known.PodCIDRs, known.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
@@ -64,7 +64,7 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 		}
 		startFetching(ctx, w, slices.DeleteFunc(slices.Clone(w.artifacts),
 			func(a artifact.Artifact) bool {
-				return !a.Late // those are there
+				return !a.Late // the others are there already
 			}))
 	}
 	return w.Store.SaveBindings(ctx)
@@ -80,7 +80,7 @@ func learnCredential(ctx context.Context, w *work) error {
 	return nil
 }
 
-// learnNetwork waits for a subnet of the cluster, or for a network of another program.
+// learnNetwork waits for a pod subnet of the cluster, or for another program's network.
 func learnNetwork(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
 	err := waitNode(ctx, w, func(n kube.Node) bool {
@@ -101,10 +101,10 @@ func learnNetwork(ctx context.Context, w *work) error {
 	return health.Problem(health.Evaluate(health.Network, e))
 }
 
-// learnReady waits until the kubelet that runs now says Ready, and learns which cluster this is.
+// learnReady waits until the running kubelet reports Ready, and identifies the cluster.
 func learnReady(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for the Node to be Ready")
-	// When kubelet started is read again each time: the clock may be set during the wait.
+	// Kubelet's start time is read again each time: the clock may be set during the wait.
 	err := waitNode(ctx, w, func(n kube.Node) bool {
 		is, err := w.Reader.UnitStatus(ctx, node.KubeletUnit)
 		return err == nil && kube.ReadySince(is.Since)(n)
@@ -112,14 +112,14 @@ func learnReady(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	if foreign := foreignCNI(w); len(foreign) > 0 { // one that has come since replaces ours
+	if foreign := foreignCNI(w); len(foreign) > 0 { // a new foreign network replaces ours
 		w.bindings.ForeignCNI = foreign
 	}
 	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
 	return nil
 }
 
-// learnCluster is the uid of the cluster: the known one, else the API server's; "" if it is silent.
+// learnCluster returns the cluster's uid: the known one, else the API server's; "" if it is silent.
 func learnCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) string {
 	if known := h.Saved.Bindings.ClusterUID; known != "" {
 		return known
@@ -131,7 +131,7 @@ func learnCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clus
 	return uid
 }
 
-// knowCluster keeps the uid of a cluster that did not answer when its node joined.
+// knowCluster records the uid of a cluster that did not answer when its node joined.
 func knowCluster(ctx context.Context, h *Home) error {
 	if h.Saved.Bindings.ClusterUID != "" || !h.Saved.Joined() || h.Saved.Applied == nil {
 		return nil
@@ -162,13 +162,13 @@ func foreignCNI(w *work) []string {
 	return inspect.ForeignNetworks(configs)
 }
 
-// waiting runs a wait. In the service other verbs may have the lock meanwhile. One that has worked
-// on the transition leaves another record of it: then this process gives up.
+// waiting runs a wait. In the service other verbs may take the lock meanwhile. If one has worked on
+// the transition, its record differs and this process gives up.
 func (w *work) waiting(ctx context.Context, do func(context.Context) error) error {
 	if !w.Agent.InService || w.lock == nil || w.Saved.Transition == nil {
 		return do(ctx)
 	}
-	w.fetch.Idle(ctx) // only who has the lock writes into the store
+	w.fetch.Idle(ctx) // only the lock's holder may write to the store
 	w.lock.Close()
 	w.lock = nil
 	err := whileOurs(ctx, w, do)
@@ -184,7 +184,7 @@ func (w *work) waiting(ctx context.Context, do func(context.Context) error) erro
 	return err
 }
 
-const recordPause = 2 * time.Second // how often a wait checks that no other process has taken over
+const recordPause = 2 * time.Second // the interval of checking that no other process has taken over
 
 func whileOurs(ctx context.Context, w *work, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)

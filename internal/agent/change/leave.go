@@ -23,25 +23,25 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Leave says how a machine stops being a node.
+// Leave controls how a machine stops being a node.
 type Leave struct {
 	transition.Options
-	Force bool // goes on without a ledger: only what still is as we made it is removed
+	Force bool // continue without a ledger: remove only things still in our state
 }
 
 type leaving struct {
 	*Home
-	// config is the node's, nil when unknown; given the user's, as which Azure is asked.
+	// config is the node's, nil if unknown; given is the user's, for access to Azure.
 	config, given *config.Config
-	server        *inspect.Cluster // where the API server is now, once that was found out
-	// remaining is why something elsewhere could not be deleted: the Node object, what is in Azure.
+	server        *inspect.Cluster // the current API server, once found
+	// remaining is the error of deleting something elsewhere: the Node object, resources in Azure.
 	remaining error
 	arcFailed bool
-	heard     bool // the provider has heard that this machine leaves
+	heard     bool // the provider knows that this machine leaves
 }
 
-// Unbootstrap gives the machine back as it was. The error lists what could not be undone; it is
-// still in the ledger, so running again finishes it.
+// Unbootstrap gives the machine back in its old state. The error lists what could not be undone;
+// the ledger still has it, so running again finishes it.
 func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave) (Result, error) {
 	began := time.Now()
 	h, err := openToLeave(ctx, a, given, how)
@@ -76,10 +76,10 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	return result, err
 }
 
-// run carries out the phases of leaving. To do again what an interrupted run did changes nothing.
+// run carries out the phases of leaving. Repeating those of an interrupted run is a no-op.
 func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	t := transition.Transition{Kind: transition.Leave, Began: inspect.Stamp(), Leave: &how}
-	var was transition.Transition // which openLedger has not read
+	var was transition.Transition // openLedger has not read it
 	if ok, err := l.Records().Load(saved.TransitionFile, &was); err == nil && ok &&
 		was.Kind == transition.Leave {
 		t.Began = was.Began
@@ -93,13 +93,13 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 			transition.Undo: l.undo, transition.Erase: l.erase,
 		},
 		Save: l.Store.SaveTransition, Now: inspect.Stamp,
-		// Erasing removes the record together with everything else.
+		// Erasing removes the record with everything else.
 		Clear: func(context.Context) error { return nil },
 	}
 	return runner.Run(ctx, t, "")
 }
 
-// openToLeave opens the records. It needs the ledger, unless forced, and no others.
+// openToLeave opens the records. It needs only the ledger, and not even that if forced.
 func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave) (*Home, error) {
 	h, err := OpenLocked(ctx, a, "unbootstrap")
 	_, locked := errors.AsType[*host.LockedError](err)
@@ -132,7 +132,7 @@ func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	return h, nil
 }
 
-// leaver returns the live configuration, else what the user gave, else that of an unfinished join.
+// leaver returns the live configuration, else the user's, else that of an unfinished join.
 func leaver(h *Home, given *config.Config) *config.Config {
 	g := begun(h)
 	if h.Saved.Live == nil && given != nil || g == nil {
@@ -154,7 +154,7 @@ func begun(h *Home) *generation.Generation {
 	return &g
 }
 
-// member returns a client with kubelet's credential; nil without one, as before a join.
+// member returns a client with kubelet's credential; nil if it has none, as before a join.
 func member(ctx context.Context, l *leaving) *kube.Client {
 	if l.config == nil || !access.Held(l.Node, *l.config) {
 		return nil
@@ -167,7 +167,7 @@ func member(ctx context.Context, l *leaving) *kube.Client {
 	return client
 }
 
-// found is where the API server is, which may have a new address or CA since the last change.
+// found returns the API server, which may have a new address or CA since the last change.
 func found(ctx context.Context, l *leaving) inspect.Cluster {
 	if l.server != nil {
 		return *l.server
@@ -186,7 +186,7 @@ func found(ctx context.Context, l *leaving) inspect.Cluster {
 	return t.At
 }
 
-// drain moves the pods to other nodes. That it does not succeed is no reason to keep the machine.
+// drain drains the node. A failed drain does not stop the unbootstrap.
 func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	client := member(ctx, l)
 	if client == nil || t.Leave.DrainTimeout == 0 {
@@ -210,11 +210,11 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	return ctx.Err()
 }
 
-// farewellTime is the time for which the service tries to have the Node deleted.
+// farewellTime is the time for which the service retries the deletion of the Node.
 const farewellTime = 10 * time.Minute
 
-// farewell deletes the Node object and what was made in Azure, while there is a credential. What
-// remains does not keep the machine from being given back; the service tries for a while before.
+// farewell deletes the Node object and our resources in Azure, while there is a credential.
+// Failures do not stop the unbootstrap, but the service retries for a while first.
 func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error {
 	var stopped error
 	if !t.Leave.Waits {
@@ -229,9 +229,9 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 	return errors.Join(stopped, ctx.Err())
 }
 
-const deletionTime = 30 * time.Second // bounds each of the attempts to delete the Node
+const deletionTime = 30 * time.Second // bounds each attempt to delete the Node
 
-// deleteNode has the provider delete the Node, or tries it itself, which few clusters allow.
+// deleteNode makes the provider delete the Node, or tries itself, which few clusters allow.
 func (l *leaving) deleteNode(ctx context.Context) error {
 	if l.config == nil || !access.Held(l.Node, *l.config) {
 		return nil
@@ -256,7 +256,7 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	return client.DeleteNode(bounded, l.config.Agent.NodeName)
 }
 
-// withProvider asks the provider as the node that this machine is.
+// withProvider calls ask for the provider of this machine's node.
 func (l *leaving) withProvider(
 	ctx context.Context, ask func(context.Context, follow.Question) error,
 ) error {
@@ -269,9 +269,9 @@ func (l *leaving) withProvider(
 	return ask(bounded, question(l.Home, is, follow.MannerOf(*l.config), FormerManner(l.Home)))
 }
 
-// undo brings everything that the ledger remembers back to what it was.
+// undo returns everything in the ledger to its old state.
 func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error) {
-	if t.Leave.KeepArc { // the ledger forgets the Arc agent that the agent installed
+	if t.Leave.KeepArc { // the ledger forgets the Arc agent that we installed
 		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Node).Keys()...)
 		err = l.Engine.Journal.Save(ctx, ledger)
 	}
@@ -285,14 +285,14 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error
 	return nil
 }
 
-// erase removes the agent's own records. Those of what is left in Azure remain for the next run.
+// erase removes the agent's own records. Those of leftovers in Azure stay for the next run.
 func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	err := l.remaining
 	if l.config != nil {
 		err = errors.Join(err, RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile))
 	}
 	err = errors.Join(err, forgetNode(ctx, l.Home))
-	if !t.Leave.Waits { // not before: after a power cut the service finishes
+	if !t.Leave.Waits { // not earlier: after a power cut the service finishes
 		err = errors.Join(err, disableDaemon(ctx, l.Home))
 	}
 	if l.arcFailed && !t.Leave.Waits {
@@ -301,7 +301,7 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	return errors.Join(err, eraseRecords(ctx, l.Home))
 }
 
-// reports returns the copies that were kept, and what was left because it was changed by others.
+// reports returns the copies that were kept, and the things left because others changed them.
 func reports(l *leaving) (kept, left []string) {
 	for _, k := range l.Engine.Kept {
 		l.Warn("another process had changed %s; a copy is kept as %s", k.Path, k.Copy)
@@ -314,8 +314,8 @@ func reports(l *leaving) (kept, left []string) {
 	return kept, left
 }
 
-// stopDaemon stops the agent's service, which else would make this machine a node again. It remains
-// enabled meanwhile: after a reboot it goes on with leaving.
+// stopDaemon stops the agent's service, which would otherwise make this machine a node again. It
+// stays enabled: after a reboot it continues leaving.
 func stopDaemon(ctx context.Context, h *Home) error {
 	return setService(ctx, h.Agent,
 		func(to *state.Unit) { to.Active = to.Active && h.Agent.InService })
@@ -343,7 +343,7 @@ func setService(ctx context.Context, a *Agent, change func(*state.Unit)) error {
 }
 
 // eraseRecords removes the agent's own records: first those that make this machine a node, last
-// that of leaving. A daemon that was killed in between has nothing to join with, and finishes.
+// that of leaving. A daemon killed in between has nothing to join with, and finishes.
 func eraseRecords(ctx context.Context, h *Home) error {
 	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
 		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}
@@ -361,7 +361,7 @@ func eraseRecords(ctx context.Context, h *Home) error {
 	return errors.Join(append(errs, h.Agent.Machine.Flush())...)
 }
 
-// forgetNode removes what says that this machine is a node. As whom it was one remains.
+// forgetNode removes the records that make this machine a node. The identity that it had stays.
 func forgetNode(ctx context.Context, h *Home) error {
 	return errors.Join(h.Store.Remove(ctx, saved.JoinFile),
 		h.Store.Remove(ctx, string(generation.Applied)),
@@ -382,7 +382,7 @@ func openLedger(h *Home) error {
 	return nil
 }
 
-// adopt enters into an empty ledger, as absent before, all that is exactly as we would make it.
+// adopt adds everything that is exactly in our state to an empty ledger, as absent before.
 func adopt(ctx context.Context, h *Home, c config.Config) error {
 	want, err := wouldBe(ctx, h, c)
 	if err != nil {
@@ -398,7 +398,7 @@ func adopt(ctx context.Context, h *Home, c config.Config) error {
 	return h.Engine.Journal.Save(ctx, state.Adopt(want, seen))
 }
 
-// wouldBe is the node as it is kept, else as the configuration says.
+// wouldBe returns the stored node, else the one in the configuration.
 func wouldBe(ctx context.Context, h *Home, c config.Config) (state.Desired, error) {
 	if err := h.Read(ctx); err == nil && h.Saved.Live != nil {
 		b := h.Saved.Bindings.Bindings
@@ -417,6 +417,6 @@ func wouldBe(ctx context.Context, h *Home, c config.Config) (state.Desired, erro
 		return nil, err
 	}
 	b := bindingsFor(h, t).Bindings
-	b.Joined, b.ForeignArc = true, true // whose the Arc agent is, only the ledger knew
+	b.Joined, b.ForeignArc = true, true // only the ledger knew whose the Arc agent is
 	return node.Bind(to.Node, b), nil
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// nodeEngine is the engine of the Node object, with a ledger of its own. Without a credential
-// nothing of the Node is observed, which is no error. The function closes it.
+// nodeEngine returns the engine of the Node object, which has a ledger of its own, and a function
+// that closes it. Without a credential it observes nothing of the Node, which is no error.
 func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine, func(), error) {
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
 	if err != nil {
@@ -48,7 +48,7 @@ func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine
 	}, nil
 }
 
-// capacity has what kubelet reserves, too: pods that run had room before.
+// capacity includes what kubelet reserves: pods that already run must fit.
 func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourcePods:             *resource.NewQuantity(int64(c.Node.MaxPods), resource.DecimalSI),
@@ -76,8 +76,8 @@ func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Co
 	return journal.Save(ctx, state.Adopt(want, seen))
 }
 
-// nodeObject makes the Node object match the generation. For a deleted one, kubelet has to restart,
-// which is owed before anything is done. A Node that this transition has cordoned remains so.
+// nodeObject makes the Node object match the generation. If it was deleted, kubelet must restart,
+// which is owed first. A Node that this transition has cordoned stays cordoned.
 func nodeObject(ctx context.Context, w *work) error {
 	engine, done, err := nodeEngine(ctx, w.Home, w.target())
 	if err != nil {
@@ -130,7 +130,7 @@ func restartOwed(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, restarts)
 }
 
-// cordon keeps new pods from a Node to be drained. One that others have cordoned remains so.
+// cordon cordons a Node to be drained. A Node that others have cordoned stays so.
 func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil
@@ -155,7 +155,7 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	if seen.On {
 		return nil
 	}
-	t.Cordoned = true // on disk before the Node is touched
+	t.Cordoned = true // stored before the Node is touched
 	if err := w.Store.SaveTransition(ctx, *t); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	return engine.Apply(ctx, plan)
 }
 
-// drain moves the pods to other nodes, with the credential that the node still has.
+// drain moves the pods to other nodes, with the node's current credential.
 func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
-// preflight finds out, before anything is touched, whether this machine can become the node: all
-// that stands against it is in the error. The network is asked only for what is new.
+// preflight checks, before any change, whether this machine can become the node; the error has all
+// obstacles. It uses the network only for what is new.
 func preflight(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	e := inspect.NewEvidence(h.Node, c)
@@ -27,7 +27,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 		return err
 	}
 	if live := h.Saved.Live; live != nil && h.Saved.Joined() &&
-		live.Config.Agent.NodeName != c.Agent.NodeName { // kubelet's state is of the former
+		live.Config.Agent.NodeName != c.Agent.NodeName { // kubelet's state is of the former node
 		return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
 			"`aks-flex-node unbootstrap` first", c.Agent.NodeName, live.Config.Agent.NodeName)
 	}
@@ -55,7 +55,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	return tryProvider(ctx, h, t)
 }
 
-// caution tells what is wrong and holds nothing, but for firewalls that are opened anyway.
+// caution warns of faults that do not prevent a change, except firewalls that will be opened.
 func caution(h *Home, c config.Config, e health.Evidence) {
 	for _, caution := range health.Cautions(e) {
 		if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
@@ -64,8 +64,8 @@ func caution(h *Home, c config.Config, e health.Evidence) {
 	}
 }
 
-// reach makes sure that the API server can be reached, accepts the credential, and goes together
-// with the configured version. A joined node's credential is proved later, past every cache.
+// reach checks that the API server can be reached, accepts the credential, and works with the
+// configured version. A joined node's credential is proved later, bypassing caches.
 func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	c := t.Input.Config
 	if !h.Saved.Joined() || !access.Held(h.Node, c) {
@@ -78,7 +78,7 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 		}
 	}
 	if !h.Saved.Joined() && showsWho(ctx, h, c) {
-		e.Node = inspect.AskNode(ctx, h.Node, access.JoinClient, c, t.At) // which not all may read
+		e.Node = inspect.AskNode(ctx, h.Node, access.JoinClient, c, t.At) // not everyone may read it
 		if err := health.Problem(health.Evaluate(health.Preflight, *e)); err != nil {
 			return err
 		}
@@ -95,13 +95,13 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	return health.Problem(health.Evaluate(health.Preflight, *e))
 }
 
-// showsWho reports whether a credential exists: before enrolment with Arc it does not.
+// showsWho reports whether a credential exists: it does not before enrolment with Arc.
 func showsWho(ctx context.Context, h *Home, c config.Config) bool {
 	return c.Azure.AuthMode() != config.AuthArc || inspect.EnrolledBefore(h.Node) ||
 		access.MachineID(ctx, h.Node, c) != ""
 }
 
-// unowned makes sure that the Node to be registered is not that of another machine.
+// unowned checks that the Node to be registered does not belong to another machine.
 func unowned(ctx context.Context, w *work) error {
 	if w.Saved.Joined() {
 		return nil
@@ -114,12 +114,12 @@ func unowned(ctx context.Context, w *work) error {
 	return health.Problem(health.Evaluate(health.Preflight, e))
 }
 
-// Identifiable makes sure that Azure knows the identity, and the cluster takes such a node.
+// Identifiable checks that Azure knows the identity, and that the cluster accepts such a node.
 func Identifiable(ctx context.Context, h *Home, t *Target) error {
 	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
 }
 
-// managedFirewalls are the owner's firewalls that are found, and those that the node has opened.
+// managedFirewalls returns the owner's firewalls, and those that the node has opened.
 func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall {
 	if c.Network.Firewall != config.FirewallManage {
 		return nil
@@ -137,7 +137,7 @@ func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall
 	return slices.Compact(list)
 }
 
-// unknownFirewalls is why a new node's firewalls are not known; nil where that is no matter.
+// unknownFirewalls returns the error of finding a new node's firewalls; nil if that is irrelevant.
 func unknownFirewalls(t *Target) error {
 	if t.seen.FirewallErr == nil || t.unchanged ||
 		t.Input.Config.Network.Firewall != config.FirewallManage {

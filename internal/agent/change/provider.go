@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// MachineKeys returns the key of the machine, which signs requests to a provider.
+// MachineKeys returns the keys of the machine, which sign requests to a provider.
 func MachineKeys(a *Agent) follow.Keys {
 	return saved.Keys{
 		Writer: saved.NewWriter(a.Machine), RunDir: a.Path(saved.RunDir), Writing: &a.Bundle,
@@ -27,7 +27,7 @@ func MachineKeys(a *Agent) follow.Keys {
 	}
 }
 
-// ResourceOf is where a configuration is from, also one that cannot be used; zero for none.
+// ResourceOf returns the resource of a configuration, even of an unusable one; zero for none.
 func ResourceOf(a *Agent, in Input) config.Resource {
 	switch {
 	case in.Resource != nil:
@@ -38,7 +38,7 @@ func ResourceOf(a *Agent, in Input) config.Resource {
 	return config.Resource{}
 }
 
-// NoteApplied writes down which version the node runs on.
+// NoteApplied records the version that the node runs.
 func NoteApplied(ctx context.Context, a *Agent, r *config.Resource) error {
 	if r == nil {
 		return nil
@@ -46,8 +46,8 @@ func NoteApplied(ctx context.Context, a *Agent, r *config.Resource) error {
 	return saved.NewWriter(a.Machine).SetApplied(ctx, *r, inspect.Stamp())
 }
 
-// FormerManner returns the manner in which the provider has answered last, as long as it has not
-// answered in that of the applied configuration; else the zero value.
+// FormerManner returns the manner in which the provider last answered, until it has answered in
+// that of the applied configuration; then the zero value.
 func FormerManner(h *Home) follow.Manner {
 	id := h.Saved.Bindings.Answered
 	if id == "" {
@@ -61,8 +61,8 @@ func FormerManner(h *Home) follow.Manner {
 	return follow.MannerOf(c.WithCredentials(h.Saved.Secrets[id]))
 }
 
-// answeredBefore returns the generation in whose manner the provider has answered last; "" when the
-// committed one asks it in the same manner, or not at all.
+// answeredBefore returns the generation in whose manner the provider last answered; "" if the
+// committed one polls in the same manner, or not at all.
 func answeredBefore(w *work) string {
 	id, former := w.Saved.Bindings.Answered, FormerManner(w.Home)
 	if !former.Asks && w.Saved.Applied != nil {
@@ -75,7 +75,7 @@ func answeredBefore(w *work) string {
 	return id
 }
 
-// question returns how the provider of a resource is asked as this node, in some ways.
+// question returns a Question to the provider of a resource, asked as this node, in some ways.
 func question(h *Home, is config.Resource, ways ...follow.Manner) follow.Question {
 	return follow.Question{
 		Resource: follow.Resource{ID: is.ID, UID: is.UID}, Ways: ways,
@@ -84,7 +84,7 @@ func question(h *Home, is config.Resource, ways ...follow.Manner) follow.Questio
 	}
 }
 
-// ask has the provider agree before the node is disrupted, which is on disk before the cordon.
+// ask gets the provider's consent to disrupt the node, which is stored before the cordon.
 func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	if t.Asks == "" {
 		return nil
@@ -98,7 +98,7 @@ func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	return err
 }
 
-// tryProvider makes sure that the provider does not refuse a machine that joins.
+// tryProvider checks that the provider does not refuse a joining machine.
 func tryProvider(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	m := follow.MannerOf(c)

@@ -17,14 +17,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Delivery is a configuration as a configuration URL has given it.
+// Delivery is a configuration delivered by a configuration URL.
 type Delivery struct {
 	Bundle    []byte
 	Loaded    config.Loaded
-	URLSHA256 string // recognizes the URL
+	URLSHA256 string // identifies the URL
 }
 
-// OtherNodeError tells that a machine is a node already, and that the configuration is of another.
+// OtherNodeError reports that the configuration is for another node than this machine.
 type OtherNodeError struct{ Is, Given string }
 
 func (e *OtherNodeError) Error() string {
@@ -32,7 +32,7 @@ func (e *OtherNodeError) Error() string {
 		"`aks-flex-node unbootstrap` first, or use a URL of that node", e.Given, e.Is)
 }
 
-// Received reports whether this machine has its configuration from the URL with a digest.
+// Received reports whether this machine got its configuration from the URL with a digest.
 func Received(a *Agent, digest string) (bool, error) {
 	from, err := a.Records().Source()
 	if err != nil || from.URLSHA256 != digest {
@@ -42,8 +42,8 @@ func Received(a *Agent, digest string) (bool, error) {
 	return bundle != nil, err
 }
 
-// Receive makes a delivered configuration the one of this machine, unless Accept refuses it or it
-// says the same as before. It is on disk, 0600, before anything else is done with it.
+// Receive makes a delivered configuration that of this machine, unless Accept refuses it or it is
+// the same as before. It is stored, 0600, before anything else is done with it.
 func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	h, err := OpenLocked(ctx, a, "agent --config-url")
 	if err != nil {
@@ -59,8 +59,8 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	}
 	given := config.JoiningOf(d.Bundle)
 	had, err := h.Records().Joining()
-	// Another enrolment secret registers another key: the present one may be in other hands too. It
-	// goes before the secret is on disk: after a crash the URL works again.
+	// Another enrolment secret registers another key: the current one may be in other hands too.
+	// Remove the key before storing the secret: after a crash the URL works again.
 	if err == nil && given.EnrolmentSecret != "" && given.EnrolmentSecret != had.EnrolmentSecret {
 		err = h.Store.Remove(ctx, saved.MachineKeyFile)
 	}
@@ -79,8 +79,8 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	return h.Store.SetURL(ctx, d.URLSHA256)
 }
 
-// Withdraw takes back a configuration that was delivered to a machine which is a node by a file,
-// and was not applied: who has interrupted that does not want it. It reports if it did.
+// Withdraw removes a delivered but unapplied configuration from a machine that is a node by a file:
+// the person who interrupted it does not want it. It reports whether it did.
 func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 	h, err := OpenLocked(ctx, a, "agent --config-url")
 	if err != nil {
@@ -104,8 +104,8 @@ func nameOf(c config.Config) string {
 		path.Clean(c.Azure.TargetCluster.ResourceID))
 }
 
-// hasReceived reports whether a joined machine has a delivered version already, whatever token is
-// in it now. An Arc machine that has to be enrolled again needs the secret in it.
+// hasReceived reports whether a joined machine already has a delivered version, whatever its token.
+// An Arc machine that must be enrolled again needs the secret in it.
 func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	given := d.Loaded.Resource
 	if given == nil || h.Saved.Applied == nil || !access.Held(h.Node, h.Saved.Applied.Config) ||
@@ -116,8 +116,8 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
 }
 
-// keepJoining takes over the enrolment secret and root certificate of a version that is known: the
-// provider may know another key, and have another certificate.
+// keepJoining stores the enrolment secret and root certificate of a known version: the provider may
+// know another key, and have another certificate.
 func keepJoining(ctx context.Context, h *Home, d Delivery, given config.Joining) error {
 	bundle, err := h.Records().Bundle()
 	if err != nil {
@@ -129,7 +129,7 @@ func keepJoining(ctx context.Context, h *Home, d Delivery, given config.Joining)
 	return h.Store.KeepBundle(ctx, bundle, d.Loaded.Config)
 }
 
-// EnableService has the agent's service start at boot; false if none. Leaving disables it.
+// EnableService makes the agent's service start at boot; false if not installed.
 func EnableService(ctx context.Context, a *Agent) (installed bool, err error) {
 	err = setService(ctx, a, func(to *state.Unit) {
 		if installed = to.Enabled != state.NoUnit && to.Enabled != state.Masked; installed {
@@ -139,7 +139,7 @@ func EnableService(ctx context.Context, a *Agent) (installed bool, err error) {
 	return installed, err
 }
 
-// Policy reads what the owner of this machine lets a provider do.
+// Policy reads this machine's policy.
 func Policy(a *Agent) (saved.Policy, error) {
 	return saved.ReadPolicy(a.Reader, a.Path(saved.PolicyFile), a.TrustedFile)
 }
@@ -150,7 +150,7 @@ type PolicyError struct{ Err error }
 func (e *PolicyError) Error() string { return "cannot use the configuration: " + e.Err.Error() }
 func (e *PolicyError) Unwrap() error { return e.Err }
 
-// Accept is an *OtherNodeError or a *PolicyError if a delivered configuration is not taken.
+// Accept returns an *OtherNodeError or a *PolicyError if a delivered configuration is refused.
 func Accept(h *Home, c config.Config) error {
 	if h.Saved.Live != nil {
 		is, given := nameOf(h.Saved.Live.Config), nameOf(c)
@@ -161,8 +161,8 @@ func Accept(h *Home, c config.Config) error {
 	return permitted(h, c)
 }
 
-// permitted is a *PolicyError if the policy of this machine refuses a delivered configuration. What
-// a policy that cannot be used would refuse is not known, so that it refuses all.
+// permitted returns a *PolicyError if the policy of this machine refuses a delivered configuration.
+// A policy that cannot be used refuses everything.
 func permitted(h *Home, c config.Config) error {
 	p, err := Policy(h.Agent)
 	if err != nil {
@@ -179,7 +179,7 @@ func permitted(h *Home, c config.Config) error {
 	return nil
 }
 
-// Forget has the versions forgotten from which a provider may not go back, and returns them.
+// Forget makes the node forget the versions that a provider may not go back from.
 func Forget(ctx context.Context, a *Agent) ([]config.Resource, error) {
 	h, err := OpenLocked(ctx, a, "follow reset")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Repair puts right what differs from what was applied: only things, or everything if nil.
+// Repair repairs drift from the applied state: only things, or everything if nil.
 func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, error) {
 	h, err := OpenLocked(ctx, a, "drift --repair")
 	if err != nil {
@@ -45,7 +45,7 @@ func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, err
 	return inspect.Report{Changes: drift}, run(ctx, h, t, "")
 }
 
-// comesFirst returns the outcome of a repair or a rollback while a change is under way.
+// comesFirst returns the outcome of a repair or rollback while a change is under way.
 func comesFirst(t transition.Transition) error {
 	finish := "bootstrap"
 	if t.GoesBack() {
@@ -56,8 +56,8 @@ func comesFirst(t transition.Transition) error {
 		t.Kind, t.Phase, finish)}
 }
 
-// toHeal names the artifacts to be fetched although they are in the store: what the last sweep has
-// found, and what an unfinished unbootstrap may have removed half of.
+// toHeal returns the artifacts to fetch although they are in the store: those that the last sweep
+// found damaged, and those that an unfinished unbootstrap may have removed partly.
 func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, error) {
 	suspects := slices.Sorted(maps.Keys(w.to.Facts.Store))
 	if t.Follows != transition.Leave {
@@ -80,7 +80,7 @@ func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, e
 	return list, nil
 }
 
-// oweHealed has the units restart that run what is about to be replaced.
+// oweHealed owes restarts of the units that run artifacts about to be replaced.
 func oweHealed(ctx context.Context, w *work) error {
 	var units []string
 	for _, name := range w.healing {
@@ -102,7 +102,7 @@ func healed(ctx context.Context, w *work) error {
 	return VolatileWriter(w.Agent).Save(ctx, inspect.SweepFile, last)
 }
 
-// Unsound reports whether an artifact is not what was verified. The error is that of ctx.
+// Unsound reports whether an artifact differs from the verified one. The error is that of ctx.
 func Unsound(
 	ctx context.Context, n *inspect.Node, g *generation.Generation, name string,
 ) (bool, error) {
@@ -110,7 +110,7 @@ func Unsound(
 	return artifact.Unsound(ctx, store, id, n.Alive)
 }
 
-// reviveRuntime restarts a runtime that does not serve kubelet, which is owed before.
+// reviveRuntime restarts a runtime that does not serve kubelet. It owes the restart first.
 func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
 	key := string(state.UnitKey(node.ContainerdUnit))
 	if len(t.Things) > 0 && !slices.Contains(t.Things, key) || !inspect.RuntimeLost(ctx, w.Node) {
@@ -123,8 +123,8 @@ func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error
 	return restartOwed(ctx, w)
 }
 
-// rebind takes up the pod subnets that the Node has now, which makes the former pod network drift.
-// A repair of only them repairs that network too.
+// rebind adopts the Node's current pod subnets, which makes the former pod network drift. A repair
+// of the subnets only also repairs that network.
 func rebind(ctx context.Context, h *Home, t *transition.Transition) error {
 	if len(t.Things) > 0 && !slices.Contains(t.Things, string(inspect.SubnetsKey)) {
 		return nil

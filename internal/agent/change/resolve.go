@@ -21,25 +21,25 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Target describes the node of a configuration, before it is known whether it is a new one.
+// Target describes the node of a configuration, before its generation is known.
 type Target struct {
 	Input    Input
 	Received string
 	seen     host.Facts
 	facts    node.Facts // without Store
-	// unchanged tells that the applied generation came from the same document, on the same machine.
+	// unchanged is set if the applied generation is from the same document, on the same machine.
 	unchanged bool
 	Locator   *access.Locator
 	At        inspect.Cluster
-	moved     bool   // the API server has another address or CA than was proved
-	server    string // the cluster's version, "" when it was not asked
-	standing  bool   // the target is what is applied, whatever document is wanted
-	// Waits says why the change to it may not begin yet; nil where it may.
+	moved     bool   // the API server has another address or CA than the proved one
+	server    string // the cluster's version, "" if it was not requested
+	standing  bool   // the target is the applied node, whatever document is wanted
+	// Waits is the reason why the change may not begin yet; nil if it may.
 	Waits  *health.Waiting
 	Daemon bool // no person has asked for it
 }
 
-// Aim finds out what a configuration asks for, from this machine alone.
+// Aim determines the target of a configuration, from this machine alone.
 func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 	document := in.Document
 	if document == nil {
@@ -54,7 +54,7 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 		return nil, err
 	}
 	swaps := slices.Clone(t.seen.SwapUnits)
-	// Masked swap is no longer seen.
+	// Masked swap is no longer visible.
 	for _, item := range inspect.StandingSwap(h.Node, config.Config{}) {
 		swaps = append(swaps, item.Resource.Key().Name())
 	}
@@ -73,7 +73,7 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 	return t, nil
 }
 
-// aimAgain returns a target for the machine as it is now, with what the network has said.
+// aimAgain returns a target for the current machine, keeping the network's answers.
 func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	t, err := Aim(ctx, h, before.Input)
 	if err != nil {
@@ -88,7 +88,7 @@ func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	return t, nil
 }
 
-// sameMachine reports whether the machine, and its name where kubelet took that, are the same.
+// sameMachine reports whether the machine, and its name if kubelet uses that, are the same.
 func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 	was, name := h.Saved.Applied.Facts, c.Agent.NodeName
 	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
@@ -97,8 +97,8 @@ func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 		slices.Equal(was.SwapUnits, f.SwapUnits) && slices.Equal(was.Firewalls, f.Firewalls)
 }
 
-// advertised adds the interfaces on which an earlier run has told the kernel to listen to routers.
-// They make no other machine of it: without forwarding IPv6 nothing follows from them.
+// advertised adds the interfaces on which an earlier run made the kernel accept router
+// advertisements. They do not make it another machine: without IPv6 forwarding they have no effect.
 func advertised(h *Home, seen []string) []string {
 	list := slices.Clone(seen)
 	for _, e := range h.Engine.Journal.Ledger().Entries {
@@ -110,7 +110,7 @@ func advertised(h *Home, seen []string) []string {
 	return slices.Compact(list)
 }
 
-// resolve renders a target. It reads from the network what is left open, and writes nothing.
+// resolve renders a target. It reads unset values from the network, and writes nothing.
 func resolve(
 	ctx context.Context, h *Home, t *Target,
 ) (*generation.Generation, []artifact.Artifact, error) {
@@ -122,7 +122,7 @@ func resolve(
 	if c, err = withDNS(ctx, h, t, c); err != nil {
 		return nil, nil, err
 	}
-	if t.Input.Origin == "url" { // the version is known only now, and the policy may be another one
+	if t.Input.Origin == "url" { // only now the version is known, and the policy may have changed
 		if err := permitted(h, c); err != nil {
 			return nil, nil, err
 		}
@@ -142,7 +142,7 @@ func resolve(
 	return &g, arts, err
 }
 
-// withVersion fills in Kubernetes' version where left open, and with it those that depend on it.
+// withVersion fills in an unset version of Kubernetes and the versions that depend on it.
 func withVersion(ctx context.Context, h *Home, t *Target) (config.Config, error) {
 	c := t.Input.Config
 	if c.Kubernetes.Version != "" {
@@ -159,8 +159,8 @@ func withVersion(ctx context.Context, h *Home, t *Target) (config.Config, error)
 	return c, err
 }
 
-// withPodNetwork fills in the cluster's pod network for a machine that joins, where it is left open
-// and Azure was asked. A join that was begun before has what Azure said then.
+// withPodNetwork fills in the cluster's pod network on a joining machine, if it is unset and Azure
+// was asked. A join that had already begun keeps Azure's earlier answer.
 func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 	if c.CNI.NonMasqueradeCIDRs != nil || h.Saved.Applied != nil {
 		return c
@@ -179,7 +179,7 @@ func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 	return c
 }
 
-// ServerVersion asks the cluster for its version, and Azure where the cluster does not say.
+// ServerVersion returns the cluster's version, from the cluster or else from Azure.
 func ServerVersion(ctx context.Context, h *Home, t *Target) (_ string, err error) {
 	if t.server != "" {
 		return t.server, nil
@@ -201,11 +201,11 @@ func source(h *Home, c config.Config) artifact.Source {
 	return s
 }
 
-// bindingsFor returns the proved bindings with what a target changes. While a cluster replaces its
-// CA, the new and the current certificates are accepted, but no older ones.
+// bindingsFor returns the proved bindings with a target's changes. While a cluster replaces its CA,
+// the new and the current certificates are accepted, but no older ones.
 func bindingsFor(h *Home, t *Target) saved.Bindings {
 	b := h.Saved.Bindings
-	if !b.Joined { // nothing that a join has learned is proved, be it of another cluster
+	if !b.Joined { // nothing learned by a join is proved; it may be of another cluster
 		b = saved.Bindings{Bindings: node.Bindings{Server: t.At.Server, CA: t.At.CA}}
 	} else if t.At != h.Saved.At() {
 		switch next := kube.Unite(t.At.CA, b.CA); {

@@ -24,7 +24,7 @@ func rejected(r history.Rejection) error {
 		"the configuration was rejected at %s: %s", r.At.Format(time.DateTime), r.Reason)}
 }
 
-// Verdict returns the outcome of a run: what was rolled back is refused, as it fails again.
+// Verdict returns the outcome of a run. A rolled back change is refused, as it would fail again.
 func Verdict(err error) transition.Outcome {
 	o := transition.Of(err)
 	_, locked := errors.AsType[*host.LockedError](err)
@@ -38,15 +38,15 @@ func Verdict(err error) transition.Outcome {
 	return o
 }
 
-// unfit reports whether a preflight has failed for the configuration: all else may pass by itself.
+// unfit reports whether a preflight failed because of the configuration: other causes may pass.
 func unfit(err error) bool {
 	failed, ok := errors.AsType[*health.Error](err)
 	ours := func(c health.Condition) bool { return c.Owner == health.OwnerConfiguration }
 	return ok && slices.ContainsFunc(failed.Conditions, ours)
 }
 
-// reject remembers that a transition's generation failed. That a node cannot follow its cluster to
-// another address says nothing against the generation.
+// reject records that a transition's generation failed. A node that cannot follow its cluster to
+// another address does not discredit its generation.
 func reject(ctx context.Context, h *Home, t transition.Transition, cause error) error {
 	if t.To == t.From {
 		return nil
@@ -56,8 +56,8 @@ func reject(ctx context.Context, h *Home, t transition.Transition, cause error) 
 		return err
 	}
 	r := newRejection(h, &g, cause.Error())
-	r.Past = t.ByHand // the document that is wanted is another one
-	// What was refused has touched no unit.
+	r.Past = t.ByHand // the wanted document is another one
+	// A refused change has not touched any unit.
 	if transition.Of(cause).Kind != transition.Refused {
 		unit := node.KubeletUnit
 		if failed, ok := errors.AsType[*health.UnhealthyError](cause); ok &&
@@ -82,8 +82,8 @@ func newRejection(h *Home, g *generation.Generation, reason string) history.Reje
 	return r
 }
 
-// rejectionOf returns why a target was rejected. The applied document may have failed for other
-// facts of the machine: then it is not rejected.
+// rejectionOf returns the rejection of a target. If the applied document failed for other facts of
+// the machine, it is not rejected.
 func rejectionOf(h *Home, t *Target) (history.Rejection, bool) {
 	r, rejected := h.Saved.Rejected.Of(t.Received)
 	if rejected && h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received {
@@ -92,7 +92,7 @@ func rejectionOf(h *Home, t *Target) (history.Rejection, bool) {
 	return r, rejected
 }
 
-// explain says why a node is not healthy: which layer is broken, who can mend it, and how.
+// explain describes why a node is not healthy: the broken layer, who can fix it, and how.
 func explain(ctx context.Context, w *work, cause error) error {
 	if ctx.Err() != nil {
 		return cause
@@ -129,12 +129,12 @@ func explain(ctx context.Context, w *work, cause error) error {
 	return &health.UnhealthyError{Node: c.Agent.NodeName, Within: c.ReadyTimeout(), Condition: worst}
 }
 
-// undecided judges a gate that was not passed in time. Where only the API server does not answer,
-// or does not write, the fault is elsewhere. A node that was rolled back works again as soon as
-// what it asks for answers, the issuer of its tokens included.
+// undecided decides on a gate that was not passed in time. If only the API server does not answer,
+// or does not write, the fault is elsewhere. A rolled back node works again as soon as the servers
+// that it needs answer, including the issuer of its tokens.
 func undecided(ctx context.Context, w *work, t *transition.Transition) error {
-	// What an API server, or a rollback's issuer of tokens, does not answer is excused, and what a
-	// cluster that writes nothing does not write.
+	// Excused are missing answers of the API server, or in a rollback of the issuer of tokens, and
+	// missing writes of a cluster that writes nothing.
 	written := !slices.ContainsFunc(w.seen, health.Unwritten) || writes(ctx, w)
 	excused := func(c health.Condition) bool {
 		return c.Type == health.APIServerReachable ||
@@ -151,7 +151,7 @@ func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 	}
 	if !wrong && t.Kind == transition.Change {
 		w.Alive()
-		var before health.Evidence // with the configuration applied before
+		var before health.Evidence // with the previously applied configuration
 		if from, err := w.Saved.Generations.Load(t.From); err == nil {
 			before = inspect.NewEvidence(w.Node, w.Saved.ConfigOf(&from))
 			inspect.ClusterEvidence(ctx, w.Node, w.Saved.At(), &before)
@@ -172,7 +172,7 @@ func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 	return explain(ctx, w, errNotReady)
 }
 
-// writes reports whether the cluster writes to the Node, unless other reasons keep it from that.
+// writes reports whether the cluster can write the Node, or fails only for other reasons.
 func writes(ctx context.Context, w *work) bool {
 	ctx, cancel := context.WithTimeout(ctx, inspect.AnswerTimeout)
 	defer cancel()

@@ -17,14 +17,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// The pauses of a change whose drain was blocked: between two questions whether the pods could move
-// away now, and before the next drain where the answer is not yes.
+// The pauses of a change whose drain was blocked: between checks whether the pods could be evicted
+// now, and before the next drain if they could not.
 const (
 	askPause  = 30 * time.Second
 	drainHold = time.Hour
 )
 
-// errSilent reports an API server that does not answer before anything is touched.
+// errSilent reports an API server that did not answer before any change.
 var errSilent = errors.New("the API server does not answer")
 
 func forgetWaiting(ctx context.Context, a *Agent) {
@@ -33,8 +33,8 @@ func forgetWaiting(ctx context.Context, a *Agent) {
 	}
 }
 
-// NoteWaiting records why the change to a target waits after an attempt. One that another verb or a
-// signal has ended changes nothing, nor does a person's that has begun nothing.
+// NoteWaiting records why the change to a target waits after an attempt. An attempt that another
+// verb or a signal has ended changes nothing, nor does a person's that has begun nothing.
 func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	kind := Verdict(err).Kind
 	var next health.Waiting
@@ -68,7 +68,7 @@ func underWay(a *Agent) bool {
 	return found || err != nil
 }
 
-// reasonOf returns why a change waits that has failed for a cause that may pass.
+// reasonOf returns the Waiting of a change that failed for a possibly temporary reason.
 func reasonOf(err error) health.Waiting {
 	w := health.Waiting{
 		Reason: health.AttemptFailed, Message: err.Error(), Owner: health.OwnerMachine,
@@ -106,7 +106,7 @@ func reasonOf(err error) health.Waiting {
 	return w
 }
 
-// Closed tells that the maintenance window for a provider's changes is closed; nil if it is not.
+// Closed returns a Waiting while the maintenance window of a provider's changes is closed.
 func Closed(t *Target) *health.Waiting {
 	window := t.Input.Config.Agent.UpgradePolicy.MaintenanceWindow
 	if window == nil || t.Input.Resource == nil {
@@ -122,8 +122,8 @@ func Closed(t *Target) *health.Waiting {
 	}
 }
 
-// Held returns the blocked drain of a change, until the pods could move away or the next attempt is
-// due. It forgets why another change waits.
+// Held returns the blocked drain of a change, until the pods could be evicted or the next attempt
+// is due. It removes the record of another change.
 func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 	w := inspect.ReadWaiting(h.Node.Env)
 	switch {
@@ -158,7 +158,7 @@ func canDrain(ctx context.Context, h *Home, c config.Config) error {
 	return client.CanDrain(ctx, h.Saved.Applied.Config.Agent.NodeName, drainOptions(h.Agent, c))
 }
 
-// drainOptions returns which pods move away before a configuration replaces another.
+// drainOptions returns the drain options of a configuration.
 func drainOptions(a *Agent, c config.Config) kube.DrainOptions {
 	o := c.Agent.UpgradePolicy.DrainOptions
 	return kube.DrainOptions{
@@ -166,12 +166,12 @@ func drainOptions(a *Agent, c config.Config) kube.DrainOptions {
 	}
 }
 
-// VolatileWriter writes the records that do not survive a reboot.
+// VolatileWriter returns the writer of the records that do not survive a reboot.
 func VolatileWriter(a *Agent) apply.Writer {
 	return apply.Writer{Disk: a.Machine, Dir: saved.RunDir}
 }
 
-// SetPause has the agent begin no change and no repair by itself for a time; 0 ends that.
+// SetPause pauses the agent's own changes and repairs for a time; 0 ends the pause.
 func SetPause(
 	ctx context.Context, a *Agent, length time.Duration, reason string,
 ) (*saved.Pause, error) {
@@ -190,7 +190,7 @@ func SetPause(
 	return p, h.Store.Save(ctx, saved.PauseFile, p)
 }
 
-// Paused returns that a machine is paused; nil if it is not.
+// Paused returns a Waiting if the machine is paused, else nil.
 func Paused(a *Agent) *health.Waiting {
 	p := inspect.Pause(&a.Env)
 	if p == nil {

@@ -25,29 +25,29 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// work carries out one transition. Its methods named after phases are those phases.
+// work carries out one transition. Its methods named after phases implement them.
 type work struct {
 	*Home
-	// to is the generation that the machine is to become, config its one with credentials.
+	// to is the generation that the machine becomes, config its configuration with credentials.
 	to     *generation.Generation
 	config config.Config
-	// bindings are those of to; they become the proved ones when it is committed.
+	// bindings are the bindings of to; committing makes them the proved ones.
 	bindings  saved.Bindings
 	artifacts []artifact.Artifact
-	// healing names those that are fetched although they are in the store.
+	// healing names the artifacts that are fetched although they are in the store.
 	healing []string
 	fetch   *artifact.Download
-	// met are the needs that are met already, deadline is when the unmet ones must be.
+	// met are the needs that are met; deadline is the time by which the others must be.
 	met      map[state.Need]bool
 	deadline time.Time
-	ready    time.Time // when a join has seen the Node Ready
-	// evidence is the last input of the gate, client its client, nil while it has none.
+	ready    time.Time // when the Node became Ready in a join
+	// evidence is the last input of the gate, client the client for it, or nil.
 	evidence health.Evidence
 	client   *kube.Client
-	seen     []health.Condition // the gate's conditions as they were last
+	seen     []health.Condition // the gate's last conditions
 }
 
-// begin prepares the work on a transition from what is on disk.
+// begin prepares the work on a transition from the records on disk.
 func begin(h *Home, t transition.Transition) (*work, error) {
 	to, err := h.Saved.Generations.Load(t.To)
 	if err != nil {
@@ -59,7 +59,7 @@ func begin(h *Home, t transition.Transition) (*work, error) {
 		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
 		w.bindings.Rebound = h.Saved.Bindings.Rebound || h.Saved.Bindings.Joined
 	}
-	// A kubelet that has lost its credential joins again. A repair only compares.
+	// A kubelet that has lost its credential joins again. An ungated repair only compares.
 	w.bindings.Joined = h.Saved.Joined() && (t.Ungated || access.Held(h.Node, w.config))
 	w.met = map[state.Need]bool{
 		node.Credential: w.bindings.Joined,
@@ -74,7 +74,7 @@ func (w *work) target() inspect.Cluster {
 	return inspect.Cluster{Server: w.bindings.Server, CA: w.bindings.CA}
 }
 
-// run carries out a transition, up to a phase; "" is all of it.
+// run carries out a transition, up to a phase; "" runs all of it.
 func run(ctx context.Context, h *Home, t transition.Transition, until transition.Phase) error {
 	if err := rebind(ctx, h, &t); err != nil {
 		return err
@@ -114,8 +114,8 @@ func resultOf(ctx context.Context, err error) string {
 	return string(kind)
 }
 
-// prefetch fetches and verifies every artifact while the node works. A first join only begins to,
-// and waits for each when it needs it.
+// prefetch fetches and verifies every artifact while the node works. A first join only starts the
+// downloads, and waits for each artifact when it needs it.
 func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 	err := inTurn(ctx, func(ctx context.Context) error { return claimStore(ctx, w) },
 		func(ctx context.Context) error { return findArtifacts(ctx, w, t) },
@@ -149,7 +149,7 @@ func startFetching(ctx context.Context, w *work, arts []artifact.Artifact) {
 	w.fetch = fetcher.Start(ctx)
 }
 
-// findArtifacts resolves the artifacts, unless the store has all that the generation refers to.
+// findArtifacts resolves the artifacts, unless the store has everything for the generation.
 func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error {
 	var err error
 	if w.healing, err = toHeal(ctx, w, t); err != nil {
@@ -182,7 +182,7 @@ func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error
 	return nil
 }
 
-// claimStore claims the directories that are written to first: of the log and of artifacts.
+// claimStore claims the directories that are written first: for the log and the artifacts.
 func claimStore(ctx context.Context, w *work) error {
 	plan, _, err := w.compare(ctx)
 	if err != nil {
@@ -193,7 +193,7 @@ func claimStore(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
 }
 
-// compare plans what makes the machine the node, up to its first need that is not met.
+// compare plans the changes to the node, up to its first unmet need.
 func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
 	if w.Saved.Transition.Ungated {
@@ -213,7 +213,7 @@ func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 	return plan, need, err
 }
 
-// unobserved stops a join or change while something cannot be observed. Repair and rollback go on.
+// unobserved stops a join or change if something cannot be observed. Repair and rollback continue.
 func unobserved(w *work, unknown []state.Unknown) error {
 	err := apply.Blind(unknown)
 	if kind := w.Saved.Transition.Kind; kind != transition.Repair && kind != transition.Rollback {
@@ -225,8 +225,8 @@ func unobserved(w *work, unknown []state.Unknown) error {
 	return nil
 }
 
-// proveChange makes sure that a new credential or address works, and that the provider answers
-// where it is asked in another manner.
+// proveChange checks that a new credential or address works, and that the provider answers if it is
+// to be polled in another manner.
 func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
 	if t.From == "" {
 		return nil
@@ -249,7 +249,7 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 	return follow.Prove(ctx, question(w.Home, is, next))
 }
 
-// apply changes the machine. Who goes on where another process ended goes on with downloads too.
+// apply changes the machine. After an interrupted process it also continues the downloads.
 func (w *work) apply(ctx context.Context, t *transition.Transition) error {
 	if w.fetch == nil {
 		if err := w.prefetch(ctx, t); err != nil {
@@ -259,7 +259,7 @@ func (w *work) apply(ctx context.Context, t *transition.Transition) error {
 	return w.become(ctx, t)
 }
 
-// become makes the machine what the generation says, learning what is needed on the way.
+// become brings the machine to the generation, and learns on the way what that needs.
 func (w *work) become(ctx context.Context, t *transition.Transition) error {
 	if err := errors.Join(goLive(ctx, w), w.Engine.Resume(ctx)); err != nil {
 		return err
@@ -282,8 +282,8 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 	}
 }
 
-// chosen are the changes that a transition makes: a repair of given things makes theirs alone, with
-// restarts. It was asked for, so it keeps no copies, which would pile up.
+// chosen returns the changes that a transition makes: a repair of given things makes only theirs,
+// and restarts. It was asked for, so it keeps no copies, which would pile up.
 func chosen(plan state.Plan, t *transition.Transition) state.Plan {
 	if !t.Ungated {
 		return plan
@@ -298,7 +298,7 @@ func chosen(plan state.Plan, t *transition.Transition) state.Plan {
 	return list
 }
 
-// restore makes the machine again what it was. Everything that it needs is on the machine.
+// restore brings the machine back to its old state. Everything needed is on the machine.
 func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 	to, err := w.Saved.Generations.Load(t.To)
 	if err != nil {
@@ -314,7 +314,7 @@ func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 	return w.become(ctx, t)
 }
 
-// goLive makes the generation the one that kubelet's credential plugin reads.
+// goLive makes the generation live, which kubelet's credential plugin reads.
 func goLive(ctx context.Context, w *work) error {
 	if err := w.Store.Generations.Point(ctx, generation.Live, w.to.ID); err != nil {
 		return err

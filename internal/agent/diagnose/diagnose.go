@@ -1,5 +1,5 @@
-// Package diagnose answers a provider that asks a machine what is wrong with it, within the policy
-// of the machine.
+// Package diagnose runs the diagnoses that a provider requests from a machine, within the policy of
+// the machine.
 package diagnose
 
 import (
@@ -18,15 +18,15 @@ import (
 
 const (
 	answerFor = 2 * time.Minute // bounds a diagnosis for a provider
-	// maxFindings and maxBundle are the sizes that the provider takes, in bytes, and answerText
-	// that of one text (docs/reference/api.md).
+	// maxFindings and maxBundle are the sizes that the provider accepts, in bytes, and answerText the
+	// size of one text (docs/reference/api.md).
 	maxFindings = 60 << 10
 	maxBundle   = 768 << 10
 	answerText  = 800
 )
 
-// Answers returns what answers a provider's requests, beside the work of an agent that has not
-// begun. It is no sign of life of that: machine is a connection of its own.
+// Answers returns a function that runs diagnoses for a provider, beside the work of the agent a. It
+// does not count as the agent's sign of life: machine is a connection of its own.
 func Answers(
 	a *change.Agent, machine change.Machine,
 ) func(ctx context.Context, kind string) agentapi.Diagnosed {
@@ -36,7 +36,7 @@ func Answers(
 	}
 	beside.Reader, beside.Show, beside.Beat = machine, nil, nil
 	return func(ctx context.Context, kind string) agentapi.Diagnosed {
-		defer machine.Close() // while it is connected, systemd tells it all that any unit does
+		defer machine.Close() // systemd sends a connected client the changes of all units
 		return answer(ctx, beside, kind)
 	}
 }
@@ -68,7 +68,7 @@ func answer(ctx context.Context, a *change.Agent, kind string) (d agentapi.Diagn
 	return d
 }
 
-// findings returns as much of doctor's report as the provider takes.
+// findings returns as much of doctor's report as the provider accepts.
 func findings(list []health.Diagnosis) []agentapi.Finding {
 	var all []agentapi.Finding
 	for size, i := 0, 0; i < len(list); i++ {
@@ -89,7 +89,7 @@ func findings(list []health.Diagnosis) []agentapi.Finding {
 	return all
 }
 
-// bundleFor is a support bundle, encrypted to a key, with journals as long as the provider takes.
+// bundleFor returns a support bundle, encrypted to a key, with journals up to the provider's limit.
 func bundleFor(
 	ctx context.Context, a *change.Agent, given support.Given, key string,
 ) ([]byte, error) {

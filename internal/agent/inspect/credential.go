@@ -19,14 +19,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// ArcFile is the record of the enrolment, below saved.StateDir.
+// ArcFile is the record of the enrolment, in saved.StateDir.
 const ArcFile = access.RecordFile
 
-// ArcKey names the enrolment among the things that drift.
+// ArcKey is the key of the enrolment as a thing that can drift.
 const ArcKey state.Key = "arc:machine"
 
-// arcEvidence asks the Arc agent, and not Azure, how the machine stands. An answer that was slow to
-// come stands for a while, unless the machine has to be enrolled again.
+// arcEvidence asks the Arc agent, and not Azure, for the machine's registration. It reuses a slow
+// answer for a while, unless the machine has to be enrolled again.
 func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[health.Arc] {
 	if c.Azure.AuthMode() != config.AuthArc {
 		return health.Answer[health.Arc]{}
@@ -43,7 +43,7 @@ func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[he
 	return is
 }
 
-// arcSlow is the longest time of a quick Arc agent, arcStands how long a slow answer stands.
+// arcSlow is the time from which an answer is slow, arcStands the time for which it is reused.
 const (
 	arcSlow   = 3 * time.Second
 	arcStands = 10 * time.Minute
@@ -54,7 +54,7 @@ type shownArc struct {
 	at     time.Time
 }
 
-// roleEvidence asks whether kubelet's identity still has its roles.
+// roleEvidence checks whether kubelet's identity still has its roles.
 func roleEvidence(
 	ctx context.Context, h *Node, at Cluster, e *health.Evidence,
 ) health.Answer[bool] {
@@ -70,7 +70,7 @@ func roleEvidence(
 	return health.Answered(access.Authorised(ctx, h, c, at, token))
 }
 
-// arcLost returns how an enrolment fails that has to be made again; "" where none does.
+// arcLost describes the failure of an enrolment that must be repeated; "" if it need not be.
 func arcLost(e health.Evidence) string {
 	switch {
 	case e.Arc.OK() && e.Arc.Value.Lost:
@@ -81,7 +81,7 @@ func arcLost(e health.Evidence) string {
 	return ""
 }
 
-// withArc adds how the enrolment of the applied node is, whose Node was seen.
+// withArc adds evidence of the applied node's enrolment; e must have the Node.
 func withArc(ctx context.Context, h *Node, e *health.Evidence) {
 	if h.Saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
 		return
@@ -91,7 +91,7 @@ func withArc(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Authorised = roleEvidence(ctx, h, h.Saved.At(), e)
 }
 
-// ArcLost reports whether the applied node has to be enrolled again.
+// ArcLost reports whether the applied node must be enrolled again.
 func ArcLost(ctx context.Context, h *Node) bool {
 	if h.Saved.Applied == nil || h.Saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
 		return false
@@ -101,7 +101,7 @@ func ArcLost(ctx context.Context, h *Node) bool {
 	return arcLost(e) != ""
 }
 
-// ownArc reports whether the Arc agent is ours: in the ledger, or not installed by others.
+// ownArc reports whether the Arc agent is ours: in the ledger, or not installed yet.
 func ownArc(ctx context.Context, h *Node) (bool, error) {
 	key := state.PackageKey(node.ArcPackage)
 	if _, ours := h.ledger.Ledger().Entry(key); ours {
@@ -114,7 +114,7 @@ func ownArc(ctx context.Context, h *Node) (bool, error) {
 	return is.(state.Package).State != state.PackageInstalled, nil
 }
 
-// WithArc are bindings that tell whose the Arc agent is. Only a node that has one is asked.
+// WithArc sets in the bindings whose the Arc agent is. It checks only for nodes that have one.
 func WithArc(
 	ctx context.Context, h *Node, d state.Desired, b node.Bindings,
 ) (node.Bindings, error) {
@@ -127,18 +127,18 @@ func WithArc(
 	return b, err
 }
 
-// StandingArc returns what remains of our Arc agent: only leaving takes back its registration.
+// StandingArc returns our Arc agent as wanted: only leaving undoes its registration.
 func StandingArc(h *Node) state.Desired {
 	return h.ledger.Ledger().As(func(e state.Entry) bool { return e.Step == state.Arc })
 }
 
-// EnrolledBefore reports whether the machine was enrolled with Arc by an earlier run.
+// EnrolledBefore reports whether an earlier run has enrolled the machine with Arc.
 func EnrolledBefore(h *Node) bool {
 	record, err := access.Record(h.Saved)
 	return err == nil && record.MachineID != "" && h.Saved.Live != nil
 }
 
-// WithServing adds until when kubelet's serving certificate is valid, where the cluster issues it.
+// WithServing adds the expiry of kubelet's serving certificate, if the cluster issues it.
 func WithServing(h *Node, e *health.Evidence) {
 	if !e.Wanted.Node.Kubelet.ServerTLSBootstrap {
 		return
@@ -168,7 +168,7 @@ func expiries(h *Node, c config.Config) map[string]time.Time {
 	return found
 }
 
-// principal is the service principal whose credential's end is known and matters.
+// principal returns the service principal, if its credential's expiry is known and matters.
 func principal(c config.Config) *config.ServicePrincipal {
 	sp := c.Azure.ServicePrincipal
 	if sp == nil || sp.CertificateFile == "" && sp.SecretExpires == "" ||
@@ -178,8 +178,8 @@ func principal(c config.Config) *config.ServicePrincipal {
 	return sp
 }
 
-// Token returns kubelet's token for the API server, from the cache or the issuer. It is that of the
-// live generation, so a rollback changes it before it waits for anything.
+// Token returns kubelet's token for the API server, from the cache or the issuer. It uses the live
+// generation, so a rollback changes it before it waits for anything.
 func Token(ctx context.Context, a *Env) (access.Token, error) {
 	h := NewNode(a, nil)
 	c, err := live(ctx, h)
@@ -189,14 +189,14 @@ func Token(ctx context.Context, a *Env) (access.Token, error) {
 	return access.Cached(ctx, h, c)
 }
 
-// Images answers kubelet's requests for credentials of images, with the live generation's identity.
+// Images answers kubelet's requests for image credentials with the live generation's identity.
 func Images(ctx context.Context, a *Env) (access.Images, error) {
 	h := NewNode(a, nil)
 	c, err := live(ctx, h)
 	return access.ImagesOf(h, c), err
 }
 
-// live is the configuration of the live generation, with its credentials.
+// live returns the configuration of the live generation, with its credentials.
 func live(ctx context.Context, h *Node) (config.Config, error) {
 	id, err := h.Saved.Generations.Target(ctx, generation.Live)
 	if err == nil && id == "" {
@@ -215,10 +215,10 @@ func live(ctx context.Context, h *Node) (config.Config, error) {
 	return c.WithCredentials(h.Saved.Secrets[id]), nil
 }
 
-// Cluster is the address of an API server and the certificates that it is verified with.
+// Cluster is the address of an API server and the certificates that verify it.
 type Cluster = transition.Cluster
 
-// Allowed makes sure that the cluster authorises the configured identity to join.
+// Allowed checks that the cluster authorises the configured identity to join.
 func Allowed(ctx context.Context, h *Node, c config.Config, at Cluster) error {
 	arc := c.Azure.AuthMode() == config.AuthArc && !EnrolledBefore(h)
 	if c.Azure.BootstrapToken != nil || arc || access.Held(h, c) && !c.Azure.ShowsToken() {

@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Drift compares the machine and its Node with what was applied. A silent API server is no drift.
+// Drift compares the machine and its Node with the applied state. A silent API server is no drift.
 func Drift(ctx context.Context, a *Env) (Report, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -32,7 +32,7 @@ func Drift(ctx context.Context, a *Env) (Report, error) {
 	return Report{Changes: changes}, err
 }
 
-// DriftOf lists all that differs from the applied generation, also beside an apply.BlindError.
+// DriftOf lists all drift from the applied generation, even with an apply.BlindError.
 func DriftOf(ctx context.Context, h *Node) ([]state.Line, error) {
 	plan, err := DriftPlan(ctx, h, h.Saved.Applied, 0)
 	if _, blind := errors.AsType[*apply.BlindError](err); err != nil && !blind {
@@ -45,7 +45,7 @@ func DriftOf(ctx context.Context, h *Node) ([]state.Line, error) {
 	return append(state.Lines(plan), unplanned(h, e)...), err
 }
 
-// unplanned lists what differs and is in no plan: pod subnets, store, Arc, container runtime.
+// unplanned lists drift that is in no plan: pod subnets, store, Arc, container runtime.
 func unplanned(h *Node, e health.Evidence) []state.Line {
 	var list []state.Line
 	if is := OtherSubnets(h, e.Node); len(is) > 0 {
@@ -76,8 +76,8 @@ func unplanned(h *Node, e health.Evidence) []state.Line {
 	return list
 }
 
-// DriftPlan returns what would have to change on the machine, as far as it can be observed: the
-// rest is an apply.BlindError. Patience bounds the observation; 0 is no bound.
+// DriftPlan returns the changes needed on the machine, as far as it can be observed: the rest is an
+// apply.BlindError. Patience bounds the observation; 0 is no bound.
 func DriftPlan(
 	ctx context.Context, h *Node, g *generation.Generation, patience time.Duration,
 ) (state.Plan, error) {
@@ -95,8 +95,8 @@ func DriftPlan(
 	return plan, err
 }
 
-// Standing returns the bindings that a node is compared and repaired with. Where a foreign pod
-// network is or was, ours is neither wanted nor removed: what becomes of it is no drift.
+// Standing returns the bindings for comparing and repairing a node, and the items to leave alone:
+// if a foreign pod network is or was there, ours is neither wanted nor removed.
 func Standing(h *Node, g *generation.Generation, b node.Bindings) (node.Bindings, state.Desired) {
 	if configs, err := h.Reader.CNIConfigs(g.Config.Paths.CNI.ConfDir); err == nil {
 		if foreign := ForeignNetworks(configs); len(foreign) > 0 {
@@ -111,15 +111,15 @@ func Standing(h *Node, g *generation.Generation, b node.Bindings) (node.Bindings
 	})
 }
 
-// Report is a plan as people and programs read it.
+// Report is a plan for people and programs.
 type Report struct {
 	Changes   []state.Line `json:"changes"`
 	Downloads []Download   `json:"downloads,omitempty"`
 	Hosts     []string     `json:"hosts,omitempty"`
-	Drains    bool         `json:"drains,omitempty"` // the pods move to other nodes first
+	Drains    bool         `json:"drains,omitempty"` // the node is drained first
 }
 
-// Download is an artifact that the store does not have yet. Size is 0 when unknown.
+// Download is an artifact that is not in the store yet. Size is 0 if unknown.
 type Download struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -127,16 +127,16 @@ type Download struct {
 	Size    int64  `json:"size"`
 }
 
-// KindOf is the kind of a thing that drifts: path, unit, sysctl, node, store.
+// KindOf returns the kind of a thing that drifts: path, unit, sysctl, node, store.
 func KindOf(key string) string {
 	kind, _, _ := strings.Cut(key, ":")
 	return kind
 }
 
-// SubnetsKey names the pod subnets among the things that drift.
+// SubnetsKey is the key of the pod subnets as a thing that can drift.
 const SubnetsKey state.Key = "node:subnets"
 
-// OtherSubnets returns a Node's pod subnets that are not those of the node's own network.
+// OtherSubnets returns a Node's pod subnets if they differ from those of the node's own network.
 func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 	g := h.Saved.Applied
 	if !seen.OK() || g == nil || g.Config.CNI.PodCIDR != "" || len(h.Saved.Bindings.PodCIDRs) == 0 {
@@ -150,19 +150,19 @@ func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 	return is
 }
 
-// SweepFile is below RunDir: a machine that has booted is swept again.
+// SweepFile is in RunDir: a machine is swept again after a reboot.
 const SweepFile = "sweep.json"
 
-// Sweep holds the findings of the last read of a generation's artifacts.
+// Sweep holds the results of the last verification of a generation's artifacts.
 type Sweep struct {
 	At         time.Time `json:"at"`
 	Generation string    `json:"generation"`
-	// Damaged names artifacts that are not what was verified, Left those still to be read.
+	// Damaged names artifacts that differ from the verified ones, Left those still to be read.
 	Damaged []string `json:"damaged"`
 	Left    []string `json:"left,omitempty"`
 }
 
-// Swept returns the findings of the last sweep of the applied generation; false without one.
+// Swept returns the results of the last sweep of the applied generation; false if there was none.
 func Swept(h *Node) (Sweep, bool) {
 	var last Sweep
 	known, err := volatile(h.Env).Load(SweepFile, &last)
@@ -172,10 +172,10 @@ func Swept(h *Node) (Sweep, bool) {
 	return last, true
 }
 
-// StoreKey names an artifact among the things that drift.
+// StoreKey returns the key of an artifact as a thing that can drift.
 func StoreKey(name string) state.Key { return state.Key("store:" + name) }
 
-// LinksInto are the links of a generation that lead into an artifact.
+// LinksInto returns the links of a generation into an artifact.
 func LinksInto(g *generation.Generation, name string) []state.Item {
 	return slices.DeleteFunc(slices.Clone(g.Node), func(item state.Item) bool {
 		link, ok := item.Resource.(state.Link)
@@ -186,7 +186,7 @@ func LinksInto(g *generation.Generation, name string) []state.Item {
 // Connect is access.Client or access.JoinClient.
 type Connect func(context.Context, access.Machine, config.Config, Cluster) (*kube.Client, error)
 
-// Ask asks an API server one thing, within AnswerTimeout.
+// Ask makes one request to an API server, within AnswerTimeout.
 func Ask[T any](
 	ctx context.Context, h *Node, connect Connect, c config.Config, at Cluster,
 	ask func(*kube.Client, context.Context) (T, error),
@@ -201,7 +201,7 @@ func Ask[T any](
 	return ask(client, ctx)
 }
 
-// AskNode asks an API server for the Node of a configuration.
+// AskNode requests the Node of a configuration from an API server.
 func AskNode(
 	ctx context.Context, h *Node, connect Connect, c config.Config, at Cluster,
 ) health.Answer[kube.Node] {
@@ -211,7 +211,7 @@ func AskNode(
 	return health.Answered(Ask(ctx, h, connect, c, at, get))
 }
 
-// SeeNode asks for the Node object of a machine that was a Ready Node.
+// SeeNode requests the Node object of a machine that has been a Ready Node.
 func SeeNode(ctx context.Context, h *Node) health.Answer[kube.Node] {
 	if !h.Saved.Joined() {
 		return health.Answer[kube.Node]{}
@@ -219,7 +219,7 @@ func SeeNode(ctx context.Context, h *Node) health.Answer[kube.Node] {
 	return AskNode(ctx, h, access.Client, h.Saved.ConfigOf(h.Saved.Live), h.Saved.At())
 }
 
-// NodeDrift returns the differences of a Node as it was seen; nothing when it was not.
+// NodeDrift returns the drift of an observed Node; nothing if it was not observed.
 func NodeDrift(
 	ctx context.Context, h *Node, c config.Config, seen health.Answer[kube.Node],
 ) state.Plan {
@@ -243,7 +243,7 @@ func NodeDrift(
 // ErrNodeMissing reports that the Node object is not in the cluster.
 var ErrNodeMissing = errors.New("the Node object is missing")
 
-// WaitDeleted returns when the Node object is deleted; ErrNodeMissing where it is not found.
+// WaitDeleted waits until the Node object is deleted; ErrNodeMissing if it does not exist.
 func WaitDeleted(ctx context.Context, a *Env) error {
 	h, err := open(ctx, a)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package inspect gathers evidence: how the machine, its Node object, its API server and its
-// records are. It takes a Reader, which has no Set, and a saved.State, which cannot be written: a
-// check changes nothing. Conditions follow from the evidence in package health.
+// Package inspect gathers evidence about the machine, its Node object, its API server and its
+// records. It uses a Reader, which has no Set, and a saved.State, which cannot be written: a check
+// changes nothing. Package health derives conditions from the evidence.
 package inspect
 
 import (
@@ -28,9 +28,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Reader is a machine (host.Host) as a check reads it. It cannot change the machine.
+// Reader is the read-only part of a machine (host.Host).
 type Reader interface {
-	// Observe returns what is at key; state.Unknown when that cannot be found out now.
+	// Observe returns the resource at key; state.Unknown if it cannot be determined now.
 	Observe(ctx context.Context, key state.Key) (state.Resource, error)
 	ReadFile(path string) ([]byte, error)
 	Open(path string) (io.ReadCloser, error)
@@ -45,47 +45,47 @@ type Reader interface {
 	// OpeningCommands returns the commands that make an opening in a firewall, for people to run.
 	OpeningCommands(o state.Opening) []string
 	DialFromPod(ctx context.Context, to netip.AddrPort) error
-	// Run runs a program for limit at longest; secret, if not nil, is the content of a file that
-	// only root reads while it runs, whose path is the last argument.
+	// Run runs a program for at most limit; secret, if not nil, is passed in a file that only root can
+	// read, whose path is the last argument.
 	Run(ctx context.Context, limit time.Duration, secret []byte, argv ...string) ([]byte, error)
 }
 
-// Env is the environment in which a process of the agent inspects a machine.
+// Env is the environment of an agent's process that inspects a machine.
 type Env struct {
 	Reader Reader
-	// Root is put before every path; "" on a real machine.
+	// Root is the prefix of every path; "" on a real machine.
 	Root string
 	Log  *slog.Logger
-	// Show receives progress; nil shows nothing.
+	// Show receives progress; may be nil.
 	Show func(progress.Event)
-	Beat func() // called as work goes on; nil is not called
-	// Learn receives each configuration's secrets, so that no log shows them; nil receives none.
+	Beat func() // called during the work; may be nil
+	// Learn receives each configuration's secrets, to keep them out of logs; may be nil.
 	Learn func(secrets ...string)
-	// Dial opens connections to the API server; nil is the network.
+	// Dial opens connections to the API server; nil uses the network.
 	Dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	InService bool // this process is the daemon's own service, which must not stop itself
-	// Program is the path of aks-flex-node, which kubelet calls for tokens; Version is its own.
+	// Program is the path of aks-flex-node, which kubelet runs for tokens; Version is its own version.
 	Program, Version string
-	// Trusted is an error when another user than root can change a program; nil is config.Trusted.
+	// Trusted returns an error if a user other than root can change a program; nil is config.Trusted.
 	Trusted func(program string) error
-	// Today returns the day by which the end of support of versions is judged; nil judges none.
+	// Today returns the date for judging the end of support of versions; nil disables that.
 	Today    func() time.Time
-	Poll     time.Duration // the first pause of a wait for kubelet or Azure; 0 is that of each wait
-	Patience time.Duration // limits doctor's wait for one server; 0 is its default
-	// Settling is the time that kubelet must be one process before a commit; 0 is defaultSettling.
+	Poll     time.Duration // first pause of a wait for kubelet or Azure; 0 is each wait's default
+	Patience time.Duration // bounds doctor's wait for one server; 0 is its default
+	// Settling is the min time of kubelet as one process before a commit; 0 is defaultSettling.
 	Settling time.Duration
-	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
+	// Healthz requests kubelet's health endpoint; nil uses this machine's.
 	Healthz func(context.Context) error
-	// Runtime asks whether the runtime serves kubelet (kube.Runtime); nil asks this machine's.
+	// Runtime checks whether the runtime serves kubelet (kube.Runtime); nil uses this machine's.
 	Runtime func(context.Context) error
 
-	// unanswered counts the questions in a row that the container runtime has not answered.
+	// unanswered counts the consecutive requests that the container runtime has not answered.
 	unanswered int
 	shown      shownArc     // the last answer of a slow Arc agent
 	version    knownVersion // the last one of the API server that works with kubelet's
 }
 
-// Emit shows progress, which is a sign of life too.
+// Emit shows progress, which also counts as a sign of life.
 func (a *Env) Emit(e progress.Event) {
 	a.Alive()
 	if a.Show != nil {
@@ -93,31 +93,31 @@ func (a *Env) Emit(e progress.Event) {
 	}
 }
 
-// Alive notes that work goes on.
+// Alive records that work goes on.
 func (a *Env) Alive() {
 	if a.Beat != nil {
 		a.Beat()
 	}
 }
 
-// Conceal passes on secrets that no log may show.
+// Conceal registers secrets that logs must not show.
 func (a *Env) Conceal(secrets ...string) {
 	if a.Learn != nil {
 		a.Learn(secrets...)
 	}
 }
 
-// Warn shows what an operator should know.
+// Warn shows a message that an operator should act on.
 func (a *Env) Warn(format string, args ...any) {
 	a.Emit(progress.Event{Kind: progress.Warning, Text: fmt.Sprintf(format, args...)})
 }
 
-// Note shows what is worth knowing.
+// Note shows a message worth knowing.
 func (a *Env) Note(format string, args ...any) {
 	a.Emit(progress.Event{Kind: progress.Note, Text: fmt.Sprintf(format, args...)})
 }
 
-// Path returns the path of a file as this process reaches it.
+// Path returns the path of a file for this process.
 func (a *Env) Path(p string) string { return path.Join("/", a.Root, p) }
 
 // ReadFile reads a file of the machine.
@@ -130,7 +130,7 @@ func (a *Env) Run(
 	return a.Reader.Run(ctx, limit, secret, argv...)
 }
 
-// Options returns how the API server is reached.
+// Options returns the connection options for the API server.
 func (a *Env) Options(c config.Config) kube.Options {
 	return kube.Options{Proxy: c.ProxyFunc(), Dial: a.Dial}
 }
@@ -138,7 +138,7 @@ func (a *Env) Options(c config.Config) kube.Options {
 // Every returns the pause of a wait.
 func (a *Env) Every(usual time.Duration) time.Duration { return cmp.Or(a.Poll, usual) }
 
-// TrustedFile returns an error when another user than root can change a file.
+// TrustedFile returns an error if a user other than root can change a file.
 func (a *Env) TrustedFile(file string) error {
 	if a.Trusted != nil {
 		return a.Trusted(file)
@@ -146,14 +146,14 @@ func (a *Env) TrustedFile(file string) error {
 	return config.Trusted(file)
 }
 
-// Node is a machine as a check sees it: what is on it and remembered of it. It changes neither.
+// Node is a check's view of a machine and its records. It changes neither.
 type Node struct {
 	*Env
 	Saved  *saved.State
 	ledger ledger
 }
 
-// ledger reads what is remembered of the machine before it became a node.
+// ledger reads the records of the machine from before it became a node.
 type ledger interface {
 	Ledger() state.Ledger
 	Exists() bool
@@ -168,7 +168,7 @@ func open(ctx context.Context, a *Env) (*Node, error) {
 	return n, n.Open(ctx)
 }
 
-// NewNode returns a node of which nothing but the ledger was read.
+// NewNode returns a node of which only the ledger was read.
 func NewNode(a *Env, l ledger) *Node { return &Node{Env: a, Saved: saved.New(a.Reader), ledger: l} }
 
 // Open fills the saved state from disk, unless the ledger is lost.
@@ -193,11 +193,11 @@ func (n *Node) Read(ctx context.Context) error {
 	return nil
 }
 
-// Records returns the saved records, for what needs nothing else.
+// Records returns the saved records, for callers that need nothing else.
 func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
 
-// adoptProgram makes this program the one that kubelet calls for tokens when that one is gone, as
-// when a package has replaced an installation by hand. That is drift, then.
+// adoptProgram makes kubelet run this program for tokens if the recorded one is gone, as when a
+// package has replaced a manual installation. The change is drift.
 func adoptProgram(n *Node) {
 	was := n.Saved.Bindings.Program
 	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) ||
@@ -211,11 +211,11 @@ func adoptProgram(n *Node) {
 var ErrNoNode = errors.New(
 	"this machine is not a node: run `aks-flex-node bootstrap --config FILE` first")
 
-// Stamp is the time as it is recorded.
+// Stamp returns the current time in the precision of records.
 func Stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// Applied is the configuration of this node without secrets, from which a new one takes what it
-// leaves open; nil when the machine is no node.
+// Applied returns the configuration of this node without secrets, the defaults for a new one; nil
+// if the machine is not a node.
 func Applied(ctx context.Context, a *Env) (*config.Config, error) {
 	h := NewNode(a, nil)
 	id, err := h.Saved.Generations.Target(ctx, generation.Applied)
@@ -229,13 +229,13 @@ func Applied(ctx context.Context, a *Env) (*config.Config, error) {
 	return &c, err
 }
 
-// HasJoined reports whether the machine was the node once, which one that joins is not yet.
+// HasJoined reports whether the machine has been the node. One that is still joining has not.
 func HasJoined(ctx context.Context, a *Env) (bool, error) {
 	id, err := NewNode(a, nil).Saved.Generations.Target(ctx, generation.Applied)
 	return id != "", err
 }
 
-// AppliedResource is where the configuration is from that the node runs on; zero for none.
+// AppliedResource returns the resource of the running configuration; zero for none.
 func AppliedResource(a *Env) config.Resource {
 	from, err := a.Records().Source()
 	if err != nil {
@@ -244,7 +244,7 @@ func AppliedResource(a *Env) config.Resource {
 	return from.Applied
 }
 
-// Parts returns the files and units of the applied node; none without one.
+// Parts returns the files and units of the applied node; none if there is no node.
 func Parts(ctx context.Context, a *Env) (files, units []string) {
 	h, err := open(ctx, a)
 	if err != nil || h.Saved.Applied == nil {

@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// defaultSettling is the time that kubelet must have been one process before a change is
-	// committed. One that ends itself does so within a second or two of its start.
+	// defaultSettling is the min time for which kubelet must have run as one process before a change
+	// is committed. A kubelet that crashes does so within a second or two of its start.
 	defaultSettling = 5 * time.Second
-	// AnswerTimeout bounds each question, and each gathering of what the cluster says.
+	// AnswerTimeout bounds each request, and each gathering of answers of the cluster.
 	AnswerTimeout = 10 * time.Second
-	// versionStands is for how long an API server's version stands that works with kubelet's.
+	// versionStands is the time for which a compatible version of an API server is reused.
 	versionStands = time.Hour
 )
 
-// NewEvidence returns the evidence that every check begins with. Only root may be able to change
-// the program that root and kubelet run.
+// NewEvidence returns the initial evidence of every check. Only root may be able to change the
+// program that root and kubelet run.
 func NewEvidence(h *Node, c config.Config) health.Evidence {
 	_, role := access.Required(c)
 	today := ""
@@ -45,11 +45,11 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		}}
 }
 
-// podLogs has a directory for each pod of the node, named NAMESPACE_NAME_UID, as long as kubelet
-// has the pod.
+// podLogs holds a directory for each pod of the node, NAMESPACE_NAME_UID, as long as kubelet has
+// the pod.
 const podLogs = "/var/log/pods"
 
-// MachineEvidence adds what is on the machine. What is ours does not count as foreign.
+// MachineEvidence adds evidence of the machine. Our own things do not count as foreign.
 func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Evidence) error {
 	c := e.Wanted.Config
 	m := &health.Machine{
@@ -84,7 +84,7 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 	return nil
 }
 
-// SeeMachine adds what is on the machine now.
+// SeeMachine adds evidence of the machine now.
 func SeeMachine(ctx context.Context, h *Node, e *health.Evidence) error {
 	seen, err := h.Reader.Facts(ctx, Query(h, e.Wanted.Config))
 	if err != nil {
@@ -114,7 +114,7 @@ func service(ctx context.Context, h *Node, unit string) (health.Service, error) 
 	}, nil
 }
 
-// WithLogs adds the services' last log lines, which are read only when something is wrong.
+// WithLogs adds the services' last log lines, which are read only if something is wrong.
 func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -138,7 +138,7 @@ func ClusterEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidenc
 	}
 }
 
-// ServicesEvidence is whether Services can be reached, where there is a Node.
+// ServicesEvidence adds whether Services can be reached, if there is a Node.
 func ServicesEvidence(ctx context.Context, h *Node, client *kube.Client, e *health.Evidence) {
 	if e.Node.OK() {
 		dns := e.Wanted.Node.Kubelet.DNSServiceIP
@@ -151,7 +151,7 @@ type knownVersion struct {
 	at                       time.Time
 }
 
-// versionEvidence asks for the API server's version, once in a while if it works with kubelet's.
+// versionEvidence gets the API server's version; only occasionally if it works with kubelet's.
 func versionEvidence(
 	ctx context.Context, h *Node, client *kube.Client, at Cluster, kubelet string,
 ) health.Answer[string] {
@@ -166,7 +166,7 @@ func versionEvidence(
 	return is
 }
 
-// NodeEvidence asks for all but the pods, and reports whether the API server answers.
+// NodeEvidence gathers answers except the pods, and reports whether the API server answers.
 func NodeEvidence(
 	ctx context.Context, h *Node, client *kube.Client, at Cluster, e *health.Evidence,
 ) bool {
@@ -183,13 +183,13 @@ func NodeEvidence(
 	return true
 }
 
-// ProbeEvidence goes the way to the API server layer by layer, with the credential that there is.
+// ProbeEvidence probes each layer on the way to the API server, with the available credential.
 func ProbeEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence) {
 	c := e.Wanted.Config
 	target := kube.Target{Server: at.Server, CA: []byte(at.CA), Options: h.Options(c)}
 	target.Entra = c.Azure.BootstrapToken == nil
-	// With its certificate kubelet no longer needs what it joined with. An Arc identity may not
-	// exist before the machine is connected.
+	// Kubelet with a certificate no longer needs its join credential. An Arc identity may not exist
+	// before the machine is connected.
 	arc := c.Azure.AuthMode() == config.AuthArc && !EnrolledBefore(h)
 	if !arc && (c.Azure.ShowsToken() || !access.Held(h, c)) {
 		token, err := access.Shown(ctx, h, c)
@@ -202,8 +202,8 @@ func ProbeEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence)
 	e.Probe = health.Tried(kube.Probe(ctx, target))
 }
 
-// EvidenceOf is all that is known of a node, but for its drift; known is what the running service
-// alone knows. Questions are asked at once, each with a bound.
+// EvidenceOf returns all evidence of a node but its drift; known is the state of the running
+// service. It makes the requests concurrently, each with a bound.
 func EvidenceOf(ctx context.Context, h *Node, known *Work) health.Evidence {
 	c, at := h.Saved.ConfigOf(cmp.Or(h.Saved.Applied, h.Saved.Live)), h.Saved.At()
 	e := NewEvidence(h, c)
@@ -239,7 +239,7 @@ func EvidenceOf(ctx context.Context, h *Node, known *Work) health.Evidence {
 	return e
 }
 
-// atOnce asks several questions at once, and returns when each is answered or out of time.
+// atOnce calls several functions concurrently, and waits until each has ended or is out of time.
 func atOnce(ctx context.Context, questions ...func(context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -250,7 +250,7 @@ func atOnce(ctx context.Context, questions ...func(context.Context)) {
 	all.Wait()
 }
 
-// withMachine adds what is found on the machine. Without it conditions are Unknown.
+// withMachine adds evidence of the machine. Without it conditions are Unknown.
 func withMachine(ctx context.Context, h *Node, e *health.Evidence) error {
 	seen, err := h.Reader.Facts(ctx, Query(h, e.Wanted.Config))
 	if err != nil {
@@ -270,10 +270,10 @@ func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
 	return conditions
 }
 
-// refusal is why the configuration that is wanted is not in force; nil when it is.
+// refusal returns why the wanted configuration is not in force; nil if it is.
 func refusal(h *Node, known *Work) *health.Rejection {
 	for _, r := range slices.Backward(h.Saved.Rejected) {
-		// The applied document is accepted, also where it failed for other facts of the machine.
+		// The applied document is accepted, even if it failed for other facts of the machine.
 		if !r.Past && (h.Saved.Applied == nil || r.Received != h.Saved.Applied.Received) {
 			return &health.Rejection{Version: r.Generation[:12], Reason: r.Reason, At: r.At}
 		}
@@ -284,7 +284,7 @@ func refusal(h *Node, known *Work) *health.Rejection {
 	return known.Refused
 }
 
-// withRuntime adds how containerd runs and serves kubelet, asked again without an answer.
+// withRuntime adds whether containerd runs and serves kubelet. It asks again if there is no answer.
 func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Containerd = health.Answered(service(ctx, h, node.ContainerdUnit))
 	if !e.Containerd.OK() || !e.Containerd.Value.Active {
@@ -309,7 +309,7 @@ func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 	}
 }
 
-// runtimeLost says how a running container runtime does not serve kubelet; "" where it does.
+// runtimeLost describes why a running container runtime does not serve kubelet; "" if it does.
 func runtimeLost(e health.Evidence) string {
 	switch {
 	case e.Hangs():
@@ -320,7 +320,7 @@ func runtimeLost(e health.Evidence) string {
 	return ""
 }
 
-// RuntimeLost reports whether the container runtime runs and does not serve kubelet.
+// RuntimeLost reports whether the container runtime runs but does not serve kubelet.
 func RuntimeLost(ctx context.Context, h *Node) bool {
 	var e health.Evidence
 	withRuntime(ctx, h, &e)

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
-// History lists this machine's generations, the newest first, and what it has received and is not.
+// History lists this machine's generations, the newest first, and a received but unapplied one.
 func History(ctx context.Context, a *Env) ([]history.Past, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -30,14 +30,14 @@ func History(ctx context.Context, a *Env) ([]history.Past, error) {
 	if m.Previous, err = h.Saved.Generations.Target(ctx, generation.Previous); err != nil {
 		return nil, err
 	}
-	m.Digest, _ = a.Records().BundleDigest() // one that cannot be read was not rejected
+	m.Digest, _ = a.Records().BundleDigest() // an unreadable one was not rejected
 	if w := ReadWaiting(a); w != nil {
 		m.Waits = w.Reason + ": " + w.Message
 	}
 	return m.Past(), nil
 }
 
-// Compare tells what differs between two kept generations, on this machine as it is now.
+// Compare returns the differences between two kept generations, on this machine now.
 func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -56,10 +56,10 @@ func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, 
 	}
 	return history.Compare(before, after, func(g *generation.Generation) node.Bindings {
 		b := h.Saved.Bound(h.Saved.Bindings.Bindings, g)
-		b.AdminKubeconfig = Admin(h) // it is kept of the applied one only, and goes on to the next
+		b.AdminKubeconfig = Admin(h) // only the applied one has it, and the next one gets it
 		return b
 	})
 }
 
-// Admin is the administrator's kubeconfig that the node has already, "" for none.
+// Admin returns the administrator's kubeconfig that the node already has, "" for none.
 func Admin(h *Node) config.Secret { return h.Saved.Secrets[h.Saved.AppliedID()].AdminKubeconfig }

@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Query asks for all that is to be known of this machine. What is ours is no rival.
+// Query returns the query for all facts about this machine. Our own units are not rivals.
 func Query(h *Node, c config.Config) host.Query {
 	touched := h.ledger.Ledger().Keys()
 	rivals := append([]string{node.ContainerdUnit, node.KubeletUnit}, h.Reader.Rivals()...)
@@ -34,8 +34,8 @@ func Query(h *Node, c config.Config) host.Query {
 	}
 }
 
-// StandingSwap returns the masked swap units. They remain so as long as the machine is a node
-// without swap: kubelet refuses to start else.
+// StandingSwap returns the masked swap units as wanted. They stay masked as long as the machine is
+// a node without swap: kubelet does not start otherwise.
 func StandingSwap(h *Node, c config.Config) state.Desired {
 	if c.Node.Kubelet.KeepsSwap() {
 		return nil
@@ -46,7 +46,7 @@ func StandingSwap(h *Node, c config.Config) state.Desired {
 	})
 }
 
-// Subnets are the configured pod subnets of a node, else those that the cluster has allocated.
+// Subnets returns the configured pod subnets of a node, or those that the cluster has allocated.
 func Subnets(h *Node, c config.Config) []string {
 	switch {
 	case c.CNI.PodCIDR != "":
@@ -57,14 +57,14 @@ func Subnets(h *Node, c config.Config) []string {
 	return h.Saved.Bindings.PodCIDRs
 }
 
-// ForeignNetworks are the network configurations that are not ours.
+// ForeignNetworks returns the network configurations that are not ours.
 func ForeignNetworks(configs []string) []string {
 	return slices.DeleteFunc(slices.Clone(configs), func(name string) bool {
 		return name == node.ConflistName
 	})
 }
 
-// firewallEvidence is which of the owner's firewalls stop what a node needs.
+// firewallEvidence returns the owner's firewalls that stop a node's traffic.
 func firewallEvidence(
 	ctx context.Context, h *Node, c config.Config, seen host.Facts,
 ) health.Answer[[]health.Firewall] {
@@ -96,7 +96,7 @@ func firewallEvidence(
 	return health.Answered(closed, nil)
 }
 
-// metadataEvidence tries from a pod's network whether the metadata service is reached.
+// metadataEvidence tries to connect from a pod's network to the metadata service.
 func metadataEvidence(
 	ctx context.Context, h *Node, c config.Config,
 ) health.Answer[health.Metadata] {
@@ -118,7 +118,7 @@ func metadataEvidence(
 	return health.Answered(m, nil)
 }
 
-// Upkeep adds the parts of a machine that wear out or change, as far as it can tell itself.
+// Upkeep adds evidence of the parts of a machine that wear out or change.
 func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health.Evidence) {
 	c := e.Wanted.Config
 	u := &health.Upkeep{
@@ -139,7 +139,7 @@ func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health
 	e.Upkeep = u
 }
 
-// hostNames are the names of a machine from which kubelet takes its Node's.
+// hostNames returns the host names from which kubelet takes its Node's name.
 func hostNames(h *Node, c config.Config, seen host.Facts) []string {
 	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
 	if g == nil || g.Facts.Renames(c.Agent.NodeName) {

@@ -20,15 +20,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Status describes the node: its generation, its conditions, and what has drifted.
+// Status describes the node: its generation, its conditions, and its drift.
 type Status struct {
 	State      State  `json:"state"`
 	NodeName   string `json:"nodeName"`
 	Server     string `json:"server"`
-	Identity   string `json:"identity"`             // how kubelet proves who it is: a config.AuthMode
+	Identity   string `json:"identity"`             // kubelet's authentication (config.AuthMode)
 	ArcMachine string `json:"arcMachine,omitempty"` // the ARM id of the Arc machine
 	Joined     bool   `json:"joined"`
-	// Ready is True, False or Unknown: the condition NodeReady, and its message.
+	// Ready is the status of the condition NodeReady: True, False or Unknown. Reason is its message.
 	Ready      string   `json:"ready"`
 	Reason     string   `json:"reason,omitempty"`
 	Generation string   `json:"generation"`
@@ -38,27 +38,27 @@ type Status struct {
 	CNI        string   `json:"cni"`
 	NPD        string   `json:"npd"`
 	PodCIDRs   []string `json:"podCIDRs,omitempty"`
-	// Conditions are all that is known of the node's health, in the order of the layers.
+	// Conditions are the node's conditions, in the order of the layers.
 	Conditions []health.Condition `json:"conditions"`
 	Drift      []state.Line       `json:"drift"`
-	// Pending are the changes that a transition still has to make; no drift is known then.
+	// Pending are the remaining changes of a transition; drift is unknown then.
 	Pending []state.Line `json:"pending,omitempty"`
-	// DriftPolicy is the policy for drift; Runs are the versions that run.
+	// DriftPolicy is the policy for drift; Runs are the running versions.
 	DriftPolicy string                 `json:"driftPolicy"`
 	Runs        Versions               `json:"runs,omitzero"`
 	Transition  *transition.Transition `json:"transition,omitempty"`
 	Rejected    []history.Rejection    `json:"rejected,omitempty"`
 	Units       []Running              `json:"units"`
-	// ConfigVersion is the version of the flexNodeConfig that the node runs on, "" for none.
+	// ConfigVersion is the version of the running flexNodeConfig, "" for none.
 	ConfigVersion string `json:"configVersion,omitempty"`
-	// Certificates are kubelet's, and the service principal's credential, with when each expires.
+	// Certificates holds the expiry of kubelet's certificates and the service principal's credential.
 	Certificates map[string]time.Time `json:"certificates,omitempty"`
-	// Service describes the work of the running service; nil when none runs.
+	// Service describes the work of the running service; nil if none runs.
 	Service   *Work     `json:"service,omitempty"`
 	CheckedAt time.Time `json:"checkedAt"`
 }
 
-// State describes a machine in a word.
+// State is a machine's state in a word.
 type State string
 
 // The states of a machine.
@@ -70,13 +70,13 @@ const (
 	Unsound   State = "unhealthy"
 )
 
-// Unjoined is the part of a Status that a machine has which is not a node yet.
+// Unjoined is the part of a Status for a machine that is not a node yet.
 type Unjoined struct {
 	State      State                  `json:"state"`
 	Transition *transition.Transition `json:"transition,omitempty"`
 }
 
-// Running is a service of the node.
+// Running describes a service of the node.
 type Running struct {
 	Name   string `json:"name"`
 	Active bool   `json:"active"`
@@ -89,7 +89,7 @@ func (s Status) Healthy() bool {
 	return !stopped && !ill && s.Ready == "True" && len(s.Drift) == 0
 }
 
-// StatusFile is where the daemon keeps the status that it found last.
+// StatusFile is the file of the daemon's last status.
 const StatusFile = saved.RunDir + "/status.json"
 
 func stateOf(s Status) State {
@@ -104,14 +104,14 @@ func stateOf(s Status) State {
 	return Unsound
 }
 
-// joiningError is an ErrNoNode of a machine that becomes a node.
+// joiningError is the ErrNoNode of a machine that is joining.
 type joiningError string
 
 func (e joiningError) Error() string      { return string(e) }
 func (joiningError) Is(target error) bool { return target == ErrNoNode }
 
-// ReadStatus checks the node now. Of a machine that is no node (ErrNoNode) it returns the state
-// alone, and the transition that makes it one.
+// ReadStatus checks the node now. For a machine that is not a node (ErrNoNode) it returns only the
+// state, and the transition that makes it one.
 func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -136,7 +136,7 @@ func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	return s, err
 }
 
-// StatusOf gathers the status of the applied node, or of the one that is joining.
+// StatusOf gathers the status of the applied or joining node.
 func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
 	c := g.Config
@@ -198,18 +198,18 @@ func isComparable(h *Node) bool {
 	return h.Saved.Applied != nil && h.Saved.Applied.Config.Agent.DetectsDrift()
 }
 
-// DriftPolicy returns the policy for a thing that drifts.
+// DriftPolicy returns the policy for drift of a thing.
 func DriftPolicy(h *Node, key state.Key) string {
 	return h.Saved.Applied.Config.Agent.DriftPolicyOf(KindOf(string(key)))
 }
 
-// changing reports whether a transition is making the machine another one than was applied.
+// changing reports whether a transition is changing the machine away from its applied state.
 func changing(h *Node) bool {
 	t := h.Saved.Transition
 	return t != nil && (t.Touched || t.Kind == transition.Rollback)
 }
 
-// compared is the generation that the machine is compared with: the applied one, or a change's.
+// compared returns the generation to compare the machine with: the applied one, or a change's.
 func compared(h *Node) *generation.Generation {
 	if changing(h) {
 		if to, err := h.Saved.Generations.Load(h.Saved.Transition.To); err == nil {
@@ -219,7 +219,7 @@ func compared(h *Node) *generation.Generation {
 	return h.Saved.Applied
 }
 
-// MachineDrift returns what differs on the machine, and why not all was observed in time.
+// MachineDrift returns the drift of the machine, and an error if not all was observed in time.
 func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	if !isComparable(h) {
 		return nil, nil
@@ -229,8 +229,8 @@ func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	return DriftPlan(ctx, h, compared(h), AnswerTimeout)
 }
 
-// WithDrift adds the drift of the machine (plan; unseen says what is not in it) and of its Node to
-// the evidence, and returns what to tell.
+// WithDrift adds the drift of the machine (plan; unseen is the error of observing the rest) and of
+// its Node to the evidence, and returns the drift to report.
 func WithDrift(
 	ctx context.Context, h *Node, e *health.Evidence, plan state.Plan, unseen error, known *Work,
 ) []state.Line {
@@ -253,7 +253,7 @@ func WithDrift(
 	return append(planned, told(unplanned(h, *e))...)
 }
 
-// Versions are those that run, as kubelet tells them.
+// Versions are the running versions, as reported by kubelet.
 type Versions struct {
 	Kubelet    string `json:"kubelet,omitempty"`
 	Containerd string `json:"containerd,omitempty"`

@@ -14,41 +14,41 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// Work describes the work of the running service, with the state that it alone knows.
+// Work describes the work of the running service, including the state that only it has.
 type Work struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// Job is rest, reconcile, check, repair or leave, and since when; Doing says more of it.
+	// Job is rest, reconcile, check, repair or leave, and Since its start; Doing has more detail.
 	Job     string    `json:"job"`
 	Since   time.Time `json:"since"`
 	Doing   string    `json:"doing,omitempty"`
 	Checked time.Time `json:"checked,omitzero"`
-	// Polls describes the polls of the provider; nil when it is not polled.
+	// Polls describes the polls of the provider; nil if it is not polled.
 	Polls *health.Polls `json:"polls,omitempty"`
 	// Exhausted are things no longer repaired; Refused is why the configuration is not in force.
 	Exhausted []string          `json:"exhausted,omitempty"`
 	Refused   *health.Rejection `json:"refused,omitempty"`
-	// Events are the last things that drifted, or were repaired by us or by others.
+	// Events are the latest things that drifted, or were repaired by us or by others.
 	Events []DriftEvent `json:"events,omitempty"`
 }
 
-// DriftEvent records what became of one thing.
+// DriftEvent records a change of one thing's drift.
 type DriftEvent struct {
 	At time.Time `json:"at"`
-	// What is found, repaired, or gone: gone was not repaired by this agent.
+	// What is found, repaired, or gone, which means that this agent did not repair it.
 	What     string `json:"what"`
 	Key      string `json:"key"`
 	Expected string `json:"expected,omitempty"`
 	Found    string `json:"found,omitempty"`
 }
 
-// SocketFile is where the running service tells what it does. Only root can connect to it.
+// SocketFile is the socket on which the service reports its work. Only root can connect to it.
 const SocketFile = saved.RunDir + "/agent.sock"
 
-const askFor = 2 * time.Second // limits the time of the service's answer
+const askFor = 2 * time.Second // bounds the time of the service's answer
 
-// Working asks the running service what it does; nil when none runs.
+// Working asks the running service for its work; nil if none runs.
 func Working(ctx context.Context, a *Env) *Work {
 	socket := a.Path(SocketFile)
 	if _, err := os.Stat(socket); err != nil {
@@ -77,12 +77,12 @@ func Working(ctx context.Context, a *Env) *Work {
 	return &w
 }
 
-// WaitingFile is below RunDir: a machine that has booted waits for nothing.
+// WaitingFile is in RunDir: nothing waits after a reboot.
 const WaitingFile = "waiting.json"
 
 func volatile(a *Env) apply.Records { return apply.Records{Files: a.Reader, Dir: saved.RunDir} }
 
-// ReadWaiting returns why a change waits; nil when none does.
+// ReadWaiting returns why a change waits; nil if none does.
 func ReadWaiting(a *Env) *health.Waiting {
 	var w health.Waiting
 	found, err := volatile(a).Load(WaitingFile, &w)

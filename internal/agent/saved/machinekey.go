@@ -13,11 +13,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
-// MachineKeyFile is the key by which a machine proves to its provider which node it is, below
-// StateDir. It is in no bundle, backup or log.
+// MachineKeyFile is the key with which a machine authenticates to its provider, in StateDir. It is
+// in no bundle, backup or log.
 const MachineKeyFile = "machine-key.pem"
 
-// MachineKey reads the key of the machine; nil without one.
+// MachineKey reads the key of the machine; nil if none.
 func (r Records) MachineKey() (*machinekey.Key, error) {
 	text, err := r.Read(MachineKeyFile)
 	if err != nil || text == nil {
@@ -26,16 +26,16 @@ func (r Records) MachineKey() (*machinekey.Key, error) {
 	return machinekey.Parse(text)
 }
 
-// Keys are the machine's key, the secret that registers it, and the id of its boot.
+// Keys provides the machine's key, the secret that registers it, and its boot id.
 type Keys struct {
 	Writer Writer
-	RunDir string // the directory of the boot's id
-	// Kubelet returns kubelet's client certificate with its key, in PEM; nil without one.
+	RunDir string // the directory of the boot id
+	// Kubelet returns kubelet's client certificate with its key, in PEM; nil if it has none.
 	Kubelet func(ctx context.Context) ([]byte, error)
 	Writing *sync.Mutex // held while a process writes the key, or a bundle
 }
 
-// MachineKey returns the key. It is made once, and on disk before a provider knows it.
+// MachineKey returns the key, and creates it if needed. It is stored before a provider knows it.
 func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
 	k.Writing.Lock()
 	defer k.Writing.Unlock()
@@ -53,10 +53,10 @@ func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
 	if err := k.Writer.Write(ctx, MachineKeyFile, string(text)); err != nil {
 		return nil, err
 	}
-	return k.Writer.Records().MachineKey() // another process may have been faster
+	return k.Writer.Records().MachineKey() // another process may have created it first
 }
 
-// SignAsKubelet signs a statement as the node's kubelet; nil while that has no certificate.
+// SignAsKubelet signs a statement as the node's kubelet; nil while kubelet has no certificate.
 func (k Keys) SignAsKubelet(
 	ctx context.Context, statement []byte,
 ) (certificate, signature []byte, err error) {
@@ -67,13 +67,13 @@ func (k Keys) SignAsKubelet(
 	return machinekey.SignAsKubelet(pair, statement)
 }
 
-// EnrolmentSecret returns the secret of the bundle; "" for none.
+// EnrolmentSecret returns the secret in the bundle; "" if none.
 func (k Keys) EnrolmentSecret() (string, error) {
 	joining, err := k.Writer.Records().Joining()
 	return joining.EnrolmentSecret, err
 }
 
-// Joining returns what the machine has of its configuration URL; zero for nothing.
+// Joining returns what the machine keeps from its configuration URL; zero for nothing.
 func (r Records) Joining() (config.Joining, error) {
 	bundle, err := r.Bundle()
 	if err != nil || bundle == nil {
@@ -82,10 +82,10 @@ func (r Records) Joining() (config.Joining, error) {
 	return config.JoiningOf(bundle), nil
 }
 
-// BootFile is the id of the machine's boot, below RunDir, which no reboot or copied disk has.
+// BootFile is the boot id, in RunDir, which is lost by a reboot and not on a copied disk.
 const BootFile = "boot-id"
 
-// BootID returns the id of the machine's boot, which the first process makes.
+// BootID returns the boot id, which the first process creates.
 func (k Keys) BootID() (string, error) {
 	name := filepath.Join(k.RunDir, BootFile)
 	id, err := os.ReadFile(name)
@@ -100,7 +100,7 @@ func (k Keys) BootID() (string, error) {
 	return string(id), nil
 }
 
-// makeBootID writes an id, unless another process is faster: two in one boot would be two machines.
+// makeBootID writes an id, unless another process is first: two ids would look like two machines.
 func (k Keys) makeBootID(name string) (err error) {
 	if err := os.MkdirAll(k.RunDir, 0o700); err != nil {
 		return err

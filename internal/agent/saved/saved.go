@@ -19,8 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// The directories of the agent, the locks below RunDir (one command works at a time, and one daemon
-// watches), and the files below StateDir, beside the generations.
+// The directories of the agent, the locks in RunDir (only one command works and one daemon watches
+// at a time), and the files in StateDir, beside the generations.
 const (
 	StateDir       = config.StateDir
 	RunDir         = config.RunDir
@@ -36,16 +36,16 @@ const (
 	SourceFile     = "source.json"
 )
 
-// State is the agent's memory of this machine. It is read, and cannot be written.
+// State holds the agent's records of this machine. It is read-only.
 type State struct {
 	Records
 	Generations generation.Reader
-	// Live and Applied are nil on a machine that is not a node: the generation that the machine runs
-	// on, and the one that was proved healthy last.
+	// Live is the generation that the machine runs, and Applied the one last proved healthy. Both are
+	// nil on a machine that is not a node.
 	Live, Applied *generation.Generation
 	Bindings      Bindings
 	Secrets       Secrets
-	// Transition is the change under way; nil without one.
+	// Transition is the change under way; nil if none.
 	Transition *transition.Transition
 	Rejected   history.Rejections
 }
@@ -59,20 +59,20 @@ func New(files generation.Files) *State {
 	}
 }
 
-// Store writes the state. Its process holds the lock.
+// Store writes the state. Its process must hold the lock.
 type Store struct {
 	*State
 	Writer
 	Generations generation.Store
 }
 
-// Machine keeps the state.
+// Machine stores the state.
 type Machine interface {
 	apply.Disk
 	List(dir string) ([]string, error)
 }
 
-// NewStore returns what writes a state of a machine.
+// NewStore returns a Store for the state of a machine.
 func NewStore(s *State, machine Machine) *Store {
 	return &Store{
 		State:  s,
@@ -92,7 +92,7 @@ func (s *State) Read(ctx context.Context) error {
 	}
 	applied, err := s.Generations.Target(ctx, generation.Applied)
 	switch {
-	case err == nil && s.Live != nil && s.Live.ID == applied: // which is long to decode
+	case err == nil && s.Live != nil && s.Live.ID == applied: // it takes long to decode
 		s.Applied = s.Live
 	case err == nil:
 		s.Applied, err = s.Generations.Read(ctx, generation.Applied)
@@ -115,7 +115,7 @@ func (s *State) Read(ctx context.Context) error {
 	return err
 }
 
-// AppliedID returns the id of the applied generation; "" without one.
+// AppliedID returns the id of the applied generation; "" if none.
 func (s *State) AppliedID() string {
 	if s.Applied == nil {
 		return ""
@@ -126,7 +126,7 @@ func (s *State) AppliedID() string {
 // Joined reports whether the machine has been a Ready Node.
 func (s *State) Joined() bool { return s.Bindings.Joined }
 
-// At returns where the API server was proved to be.
+// At returns the proved API server.
 func (s *State) At() transition.Cluster {
 	return transition.Cluster{Server: s.Bindings.Server, CA: s.Bindings.CA}
 }
@@ -136,20 +136,20 @@ func (s *State) ConfigOf(g *generation.Generation) config.Config {
 	return g.Config.WithCredentials(s.Secrets[g.ID])
 }
 
-// Bound adds the secrets of a generation to the values that it is bound with.
+// Bound adds the secrets of a generation to its bindings.
 func (s *State) Bound(b node.Bindings, g *generation.Generation) node.Bindings {
 	b.BootstrapToken = s.Secrets[g.ID].BootstrapToken
 	b.AdminKubeconfig = s.Secrets[g.ID].AdminKubeconfig
 	return b
 }
 
-// SaveTransition writes the record of a transition.
+// SaveTransition stores the record of a transition.
 func (s *Store) SaveTransition(ctx context.Context, t transition.Transition) error {
 	s.Transition = &t
 	return s.Save(ctx, TransitionFile, t)
 }
 
-// ClearTransition removes the record of a transition, and the secrets of what it has not led to.
+// ClearTransition removes the record of a transition, and the secrets of generations not reached.
 func (s *Store) ClearTransition(ctx context.Context) error {
 	s.Transition = nil
 	if err := s.Remove(ctx, TransitionFile); err != nil {
@@ -168,10 +168,10 @@ func (s *Store) ClearTransition(ctx context.Context) error {
 	return s.SaveSecrets(ctx)
 }
 
-// ErrLedgerLost reports that the machine is a node, and that nothing says what it was before.
+// ErrLedgerLost reports that the machine is a node whose former state is unknown.
 var ErrLedgerLost = errors.New("the ledger is gone, so what the machine was before is not known")
 
-// LedgerLost tells a machine without a ledger from a machine that has lost it.
+// LedgerLost returns an error if the machine must have had a ledger, which is lost.
 func (s *State) LedgerLost() error {
 	var join JoinState
 	if ok, err := s.Load(JoinFile, &join); err != nil || !ok {
@@ -187,13 +187,13 @@ func (s *State) ReadHistory() (history.List, error) {
 	return list, err
 }
 
-// KeepRejection adds a rejection to those that are kept.
+// KeepRejection stores a rejection.
 func (s *Store) KeepRejection(ctx context.Context, r history.Rejection) error {
 	s.Rejected = s.Rejected.With(r)
 	return s.Save(ctx, RejectedFile, s.Rejected)
 }
 
-// Want writes which document is wanted now: rejections of others are past.
+// Want records the wanted document: rejections of others are past.
 func (s *Store) Want(ctx context.Context, received string) error {
 	if !s.Rejected.Outdated(received) {
 		return nil
@@ -202,7 +202,7 @@ func (s *Store) Want(ctx context.Context, received string) error {
 	return s.Save(ctx, RejectedFile, s.Rejected)
 }
 
-// Forgive forgets that a document was rejected.
+// Forgive removes the rejection of a document.
 func (s *Store) Forgive(ctx context.Context, received string) error {
 	rest := s.Rejected.Without(received)
 	if len(rest) == len(s.Rejected) {
@@ -212,19 +212,18 @@ func (s *Store) Forgive(ctx context.Context, received string) error {
 	return s.Save(ctx, RejectedFile, rest)
 }
 
-// Bindings are those that the node was last proved with, and the cluster's identity.
+// Bindings holds the last proved bindings of the node, and the cluster's identity.
 type Bindings struct {
 	node.Bindings
-	// ClusterUID is the uid of the Service default/kubernetes: it stays when address and CA change.
+	// ClusterUID is the uid of the Service default/kubernetes, which outlasts address and CA.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// FormerCA is the part of CA that was current before the last rotation. The next one drops it.
+	// FormerCA is the part of CA from before the last rotation. The next rotation drops it.
 	FormerCA string `json:"formerCA,omitempty"`
-	// Answered is the generation in whose manner the provider has answered last, if not the
-	// applied.
+	// Answered is the generation in whose manner the provider last answered, if not the applied one.
 	Answered string `json:"answered,omitempty"`
 }
 
-// SaveBindings writes the bindings.
+// SaveBindings stores the bindings.
 func (s *Store) SaveBindings(ctx context.Context) error {
 	return s.Save(ctx, BindingsFile, s.Bindings)
 }
@@ -232,7 +231,7 @@ func (s *Store) SaveBindings(ctx context.Context) error {
 // CurrentCA returns the CA without the former one.
 func (b Bindings) CurrentCA() string { return kube.Without(b.CA, b.FormerCA) }
 
-// NextFormerCA returns the former CA once another is proved; "" if only the order is another.
+// NextFormerCA returns the former CA after another is proved; "" if they differ only in order.
 func (b Bindings) NextFormerCA(proved string) string {
 	switch {
 	case proved == b.CA:
@@ -243,10 +242,10 @@ func (b Bindings) NextFormerCA(proved string) string {
 	return b.CurrentCA()
 }
 
-// Secrets are the credentials of generations, by id, in one file apart from everything else.
+// Secrets holds the credentials of generations, by id, in a file apart from everything else.
 type Secrets map[string]config.Credentials
 
-// SaveSecrets writes the credentials of all generations, or removes the file without any.
+// SaveSecrets stores the credentials of all generations, or removes the file if there are none.
 func (s *Store) SaveSecrets(ctx context.Context) error {
 	list := make(map[string]json.RawMessage)
 	for id, c := range s.Secrets {

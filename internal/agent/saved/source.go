@@ -16,13 +16,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// BundleFile is the configuration that a provider has delivered last, with its secrets.
+// BundleFile is the configuration last delivered by a provider, with its secrets.
 const BundleFile = StateDir + "/bundle.json"
 
-// Records are the records below StateDir, to be read.
+// Records reads the records in StateDir.
 type Records struct{ apply.Records }
 
-// Writer writes the records below StateDir.
+// Writer writes the records in StateDir.
 type Writer struct{ apply.Writer }
 
 // NewRecords returns the records of a machine.
@@ -30,31 +30,31 @@ func NewRecords(files apply.Files) Records {
 	return Records{apply.Records{Files: files, Dir: StateDir}}
 }
 
-// NewWriter returns what writes the records of a machine.
+// NewWriter returns a writer of the records of a machine.
 func NewWriter(disk apply.Disk) Writer { return Writer{apply.Writer{Disk: disk, Dir: StateDir}} }
 
-// Records returns the records to be read.
+// Records returns a reader of the records.
 func (w Writer) Records() Records { return NewRecords(w.Disk) }
 
-// Source is where the bundle came from.
+// Source describes the origin of the bundle.
 type Source struct {
-	// URLSHA256 recognizes the configuration URL, which is kept nowhere.
+	// URLSHA256 identifies the configuration URL, which is not stored.
 	URLSHA256 string `json:"urlSHA256"`
 	// Given is the version that a person has delivered with it.
 	Given     string          `json:"given,omitempty"`
-	Applied   config.Resource `json:"applied,omitzero"`   // the version that the node runs on
-	AppliedAt time.Time       `json:"appliedAt,omitzero"` // since when
-	// Forgotten are the versions that a person has had forgotten: no other goes back from them.
+	Applied   config.Resource `json:"applied,omitzero"`   // the version that the node runs
+	AppliedAt time.Time       `json:"appliedAt,omitzero"` // since then
+	// Forgotten are versions that a person made the node forget: any version may follow them.
 	Forgotten []config.Resource `json:"forgotten,omitempty"`
 }
 
-// Source reads where the bundle came from; zero without a bundle.
+// Source reads the origin of the bundle; zero if there is no bundle.
 func (r Records) Source() (from Source, err error) {
 	_, err = r.Load(SourceFile, &from)
 	return from, err
 }
 
-// SetApplied writes which version the node runs on, and since when; zero for none.
+// SetApplied records the version that the node runs, and since when; zero for none.
 func (w Writer) SetApplied(ctx context.Context, resource config.Resource, at time.Time) error {
 	from, err := w.Records().Source()
 	if err != nil || from.Applied == resource {
@@ -72,7 +72,7 @@ func (w Writer) SetApplied(ctx context.Context, resource config.Resource, at tim
 	return w.Save(ctx, SourceFile, from)
 }
 
-// SetURL writes which URL the bundle came from.
+// SetURL records the URL of the bundle.
 func (w Writer) SetURL(ctx context.Context, digest string) error {
 	from, err := w.Records().Source()
 	if err != nil {
@@ -82,7 +82,7 @@ func (w Writer) SetURL(ctx context.Context, digest string) error {
 	return w.Save(ctx, SourceFile, from)
 }
 
-// Forget has the versions forgotten that were received and applied last, and returns them.
+// Forget makes the node forget the last received and applied versions, and returns them.
 func (w Writer) Forget(ctx context.Context) ([]config.Resource, error) {
 	from, err := w.Records().Source()
 	if err != nil {
@@ -97,10 +97,10 @@ func (w Writer) Forget(ctx context.Context) ([]config.Resource, error) {
 	return from.Forgotten, w.Save(ctx, SourceFile, from)
 }
 
-// Bundle reads the delivered configuration; nil without one.
+// Bundle reads the delivered configuration; nil if none.
 func (r Records) Bundle() ([]byte, error) { return r.Read(path.Base(BundleFile)) }
 
-// BundleDigest returns the digest of the delivered document; "" without one.
+// BundleDigest returns the digest of the delivered document; "" if none.
 func (r Records) BundleDigest() (string, error) {
 	data, err := r.Bundle()
 	if err != nil || data == nil {
@@ -113,7 +113,7 @@ func (r Records) BundleDigest() (string, error) {
 	return state.Digest(string(document)), nil
 }
 
-// BundleResource is the flexNodeConfig that the delivered configuration is from; zero if unknown.
+// BundleResource returns the flexNodeConfig of the delivered configuration; zero if unknown.
 func (r Records) BundleResource() config.Resource {
 	data, err := r.Bundle()
 	if err != nil || data == nil {
@@ -125,7 +125,7 @@ func (r Records) BundleResource() config.Resource {
 	return config.Resource{}
 }
 
-// KeepBundle writes a delivered configuration, and what it says for people and scripts.
+// KeepBundle stores a delivered configuration, and a form of it for people and scripts.
 func (w Writer) KeepBundle(ctx context.Context, bundle []byte, says config.Config) error {
 	if err := apply.Make(ctx, w.Disk, state.Dir{Path: w.Dir, Mode: 0o700}); err != nil {
 		return err
@@ -136,8 +136,8 @@ func (w Writer) KeepBundle(ctx context.Context, bundle []byte, says config.Confi
 	return w.Write(ctx, path.Base(BundleFile), string(bundle))
 }
 
-// The files for people and scripts, which are written from the records and never read, but for
-// JoinFile, whose presence tells a machine that has lost its ledger. SetApplied writes VersionFile.
+// The files for people and scripts, written from the records and never read, except JoinFile, whose
+// presence shows that a machine has lost its ledger. SetApplied writes VersionFile.
 const (
 	currentFile  = "current-config.json"
 	appliedFile  = "applied-config.json"
@@ -154,7 +154,7 @@ type JoinState struct {
 	Joined   bool   `json:"joined"` // the Node was Ready once
 }
 
-// shown is a configuration as people and scripts read it, without its secrets.
+// shown is a configuration for people and scripts, without its secrets.
 type shown struct {
 	Generation string `json:"generation,omitempty"`
 	Config     any    `json:"config"`
@@ -175,7 +175,7 @@ func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) er
 	return s.publish(ctx, currentFile, g)
 }
 
-// PublishApplied writes the configurations that were proved last and before that.
+// PublishApplied writes the applied and previous configurations.
 func (s *Store) PublishApplied(ctx context.Context) error {
 	previous, err := s.Generations.Read(ctx, generation.Previous)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Store) PublishApplied(ctx context.Context) error {
 		s.publish(ctx, previousFile, previous), s.PublishJoin(ctx, s.Applied.Config.Agent.NodeName))
 }
 
-// PublishJoin writes what the machine is to its cluster.
+// PublishJoin writes the machine's membership of its cluster.
 func (s *Store) PublishJoin(ctx context.Context, nodeName string) error {
 	return s.Save(ctx, JoinFile, JoinState{
 		NodeName: nodeName, Server: s.Bindings.Server,
@@ -199,9 +199,9 @@ type Policy = policy.Policy
 // PolicyFile is the file with the policy, which the agent never writes.
 const PolicyFile = policy.File
 
-// ReadPolicy reads the policy; trusted says whether only root can change the file at path.
+// ReadPolicy reads the policy; trusted returns an error if others than root can change the file.
 func ReadPolicy(files apply.Files, path string, trusted func(path string) error) (Policy, error) {
-	// Asked before the file is opened: if only root can change it now, only root can until then.
+	// Checked before opening: if only root can change it now, only root can change it until then.
 	untrusted := trusted(path)
 	data, err := files.ReadFile(PolicyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -217,17 +217,17 @@ func ReadPolicy(files apply.Files, path string, trusted func(path string) error)
 	return p, nil
 }
 
-// PauseFile is the pause of a machine, below StateDir.
+// PauseFile is the pause of a machine, in StateDir.
 const PauseFile = "pause.json"
 
-// Pause is a time in which the agent begins no change and no repair by itself.
+// Pause is a time in which the agent begins no changes or repairs by itself.
 type Pause struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Pause returns the pause at a time; nil for none.
+// Pause returns the pause that is in force at now; nil if none is.
 func (r Records) Pause(now time.Time) (*Pause, error) {
 	var p Pause
 	found, err := r.Load(PauseFile, &p)

@@ -20,35 +20,35 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// pollWait is for how long the provider may hold a poll back, until there is something new.
+// pollWait is the max time for which the provider may hold a poll until there is something new.
 const pollWait = 25 * time.Second
 
-// Following follows the flexNodeConfig of this machine: it polls, puts offers on disk, and reports.
-// A nil one follows nothing.
+// Following follows the flexNodeConfig of this machine: it polls, stores offers, and reports. A nil
+// Following does nothing.
 type Following struct {
 	Resource *follow.Resource
-	// Diagnose answers a provider that asks for a diagnosis of a kind; nil answers none.
+	// Diagnose runs a diagnosis that the provider requests; may be nil.
 	Diagnose func(ctx context.Context, kind string) agentapi.Diagnosed
 
 	agent    *change.Agent
 	live     *Live
 	reporter *follow.Reporter
-	// before is the configuration that the machine is to run on, as it was when the service began.
+	// before is the wanted configuration of the machine at the start of the service.
 	before            config.Config
 	received, deleted chan struct{}
 	questions         chan question
 	tokens            *follow.Tokens
 	signer            *follow.Signer
-	// mu guards what follows: unusable is the last offer if it cannot be used, judged what that was
-	// decided by.
+	// mu guards the following fields. unusable is the last offer if it cannot be used, and judged the
+	// rules by which that was decided.
 	mu       sync.Mutex
 	unusable *agentapi.FailedConfig
 	judged   string
 	ways     follow.Ways
-	again    context.CancelFunc // asks the provider again, as ways say
+	again    context.CancelFunc // restarts polling, in the way of ways
 }
 
-// settle has the provider be asked as the node is configured now, and forgets the former way.
+// settle polls as the node is now configured, and forgets the former way once that works.
 func (f *Following) settle(ctx context.Context, h *change.Home) {
 	answered := f.change(follow.MannerOf(f.configOf(h)), change.FormerManner(h))
 	if !answered || h.Saved.Bindings.Answered == "" {
@@ -59,7 +59,7 @@ func (f *Following) settle(ctx context.Context, h *change.Home) {
 	}
 }
 
-// change has the provider be asked in a manner, and reports whether it has answered in that.
+// change sets the manners of polling, and reports whether the current one has been answered.
 func (f *Following) change(current, former follow.Manner) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *Following) change(current, former follow.Manner) bool {
 	return false
 }
 
-// forgetFormer forgets the former way to the provider and its secret, else the next check.
+// forgetFormer forgets the former way to the provider and its secret, unless the lock is taken.
 func (f *Following) forgetFormer(ctx context.Context) error {
 	h, err := change.OpenLocked(ctx, f.agent, "agent")
 	if change.Verdict(err).Kind == transition.Busy {
@@ -96,7 +96,7 @@ func (f *Following) forgetFormer(ctx context.Context) error {
 	return h.Store.SaveBindings(ctx)
 }
 
-// begin returns how the provider is asked from now on, until within ends; nil when it is not.
+// begin returns the follower for the next way, if it polls, and within, which ends it.
 func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +134,7 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 	f.askDiagnosis(answer)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.ways.Back { // what the former way brings does not make the configured one work
+	if !f.ways.Back { // success in the former way does not make the configured one work
 		f.live.polled(answer, err, pause)
 	}
 	if answer.Woken {
@@ -149,7 +149,7 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 	}
 }
 
-// rules identifies what people here have decided about offers, which are judged again then.
+// rules identifies the local decisions about offers. When they change, offers are checked again.
 func rules(a *change.Agent) string {
 	text, err := a.ReadFile(saved.PolicyFile)
 	untrusted := a.TrustedFile(a.Path(saved.PolicyFile))
@@ -157,7 +157,7 @@ func rules(a *change.Agent) string {
 	return fmt.Sprint(string(text), err, untrusted, from.Forgotten, wrong)
 }
 
-// Follow returns how this machine follows its resource; nil when it has none.
+// Follow returns the Following for this machine's resource; nil if it has none.
 func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *Following {
 	is := change.ResourceOf(a, in)
 	if is.UID == "" {
@@ -182,7 +182,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	return f
 }
 
-// Received tells that the configuration on disk is another, or may be applied now.
+// Received signals that the configuration on disk has changed, or may be applied now.
 func (f *Following) Received() <-chan struct{} {
 	if f == nil {
 		return nil
@@ -190,7 +190,7 @@ func (f *Following) Received() <-chan struct{} {
 	return f.received
 }
 
-// Gone tells that the owner has deleted the resource.
+// Gone signals that the owner has deleted the resource.
 func (f *Following) Gone() <-chan struct{} {
 	if f == nil {
 		return nil
@@ -215,7 +215,7 @@ func (f *Following) told(s inspect.Status) {
 	f.reporter.Say(fit(report))
 }
 
-// Unusable implements follow.Machine: what is on offer and cannot be used is reported as failed.
+// Unusable implements follow.Machine: it reports an unusable offer as failed.
 func (f *Following) Unusable(version string, why error) {
 	if why == nil {
 		f.mu.Lock()
@@ -239,7 +239,7 @@ func (f *Following) Unusable(version string, why error) {
 	f.unusable, f.judged = failed, judged
 }
 
-// refused is the offer that this machine refuses by its policy or does not trust; nil for none.
+// refused returns the offer that this machine's policy refuses or that is untrusted; nil if none.
 func refused(f *Following) *health.Rejection {
 	if f == nil {
 		return nil
@@ -280,7 +280,7 @@ func tell(to chan<- struct{}) {
 	}
 }
 
-// token is one of the identity that the node runs on, as a received one may be wrong.
+// token returns a token of the running node's identity, as a received one may be wrong.
 func (f *Following) token(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	c := f.ways.Asked.Config
@@ -288,7 +288,7 @@ func (f *Following) token(ctx context.Context) (string, error) {
 	return f.tokens.Token(ctx, c)
 }
 
-// configOf returns the node's configuration, or one delivered to a node that is from a file.
+// configOf returns the node's configuration, or, for a node from a file, the delivered one.
 func (f *Following) configOf(h *change.Home) config.Config {
 	if h.Saved.Applied == nil || inspect.AppliedResource(h.Node.Env) == (config.Resource{}) {
 		return f.before
@@ -346,8 +346,8 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, config.Resource, error) 
 	return bundle, resource, err
 }
 
-// spentToken is the bootstrap token that a node with a certificate needs no more, else "". It
-// remains in the configuration, which with another token would be another.
+// spentToken returns the bootstrap token if the node has a certificate and no longer needs it, else
+// "". It stays in the configuration, since removing it would change the configuration.
 func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
 	h, err := change.OpenReadOnly(ctx, a)
 	if err != nil || !change.Credentialed(h) {
@@ -360,9 +360,9 @@ func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
 	return config.TokenOf(data)
 }
 
-// Receive implements follow.Machine. Whether the configuration works is found out when it is
-// applied. It needs no lock: the file is written as a whole, and beside a daemon only a person with
-// a URL writes it.
+// Receive implements follow.Machine. Whether the configuration works shows when it is applied. It
+// needs no lock: the file is written atomically, and besides a daemon only a person with a URL
+// writes it.
 func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	before, err := inspect.Applied(ctx, &f.agent.Env)
 	if err != nil {
@@ -396,7 +396,7 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// Deleted implements follow.Machine. With a policy that cannot be used, a person is waited for.
+// Deleted implements follow.Machine. If the policy cannot be used, it waits for a person.
 func (f *Following) Deleted() (leaves bool) {
 	limits, err := change.Policy(f.agent)
 	if err != nil {

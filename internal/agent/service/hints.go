@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// partsPause is the pause before a machine that is not a node yet is looked at again.
+	// partsPause is the pause before a machine that is not a node yet is checked again.
 	partsPause = 15 * time.Second
-	// The pauses between two watches of the Node object. Its pods end 40 s after it was deleted, so
-	// even an API server that was down for long is not left alone for longer than that.
+	// The pauses between watches of the Node object. Its pods end 40 s after its deletion, so the
+	// pause stays shorter than that, even after a long outage of the API server.
 	watchFirst = time.Second
 	maxWatch   = 15 * time.Second
 	watchLong  = time.Minute // the duration of a watch when all is well
 )
 
-// Changed calls back whenever something happens to what the applied node is made of, until ctx
-// ends. It is a hint to look, and finds nothing itself.
+// Changed calls hint whenever something happens to a part of the applied node, until ctx ends. It
+// is only a hint to check.
 func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
 	applied := path.Join(saved.StateDir, "applied")
 	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
@@ -34,7 +34,7 @@ func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
 		within, again := context.WithCancel(ctx)
 		a.Machine.Watch(within, append(files, applied), units, func(what string) {
 			if what == applied || what == "" {
-				again() // another node is to be watched
+				again() // watch the new node
 			}
 			hint(what)
 		})
@@ -43,7 +43,7 @@ func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
 	}
 }
 
-// Deleted calls back when the Node is deleted, until ctx ends. That it is missing is hinted once.
+// Deleted calls hint when the Node is deleted, until ctx ends, and once if it is missing.
 func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
 	const what = "the Node object was deleted"
 	pauses, told := wait.Backoff{Base: watchFirst, Max: maxWatch}, false
@@ -65,7 +65,7 @@ func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
 			told = false
 		}
 		if pause = wait.Jitter(maxWatch / 3); !errors.Is(err, inspect.ErrNoNode) {
-			pause = pauses.Next() // not only this machine is asked
+			pause = pauses.Next() // the API server also serves others
 		}
 	}
 }

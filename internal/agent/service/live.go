@@ -21,21 +21,21 @@ import (
 
 const maxEvents = 20
 
-// Live holds the work and the counters of the running service. All methods may be called by many
-// goroutines; those of a nil one do nothing.
+// Live holds the current work and the counters of the service. It is safe for concurrent use; the
+// methods of a nil Live do nothing.
 type Live struct {
 	mu   sync.Mutex
 	work inspect.Work
-	// status holds the findings of the last check; nil before the first.
+	// status is the result of the last check; nil before the first.
 	status *inspect.Status
-	// counts are the counters since the service began, by the name of their metric.
+	// counts are the counters since the start of the service, by the name of their metric.
 	counts map[string][]metrics.Sample
-	// address is where server serves the metrics, file where they were written last, by the worker.
+	// address is the address of server, file the last metrics file. Only the worker uses them.
 	address, file string
 	server        *http.Server
 }
 
-// NewLive begins to count.
+// NewLive starts counting.
 func NewLive(version string) *Live {
 	began := time.Now()
 	return &Live{counts: map[string][]metrics.Sample{}, work: inspect.Work{
@@ -66,7 +66,7 @@ func (l *Live) count(name, suffix string, by float64, labels ...string) {
 	l.counts[name] = list
 }
 
-// Job receives from the daemon what its worker does.
+// Job records the current job of the daemon's worker.
 func (l *Live) Job(j daemon.Job) {
 	l.update(func() {
 		l.work.Job, l.work.Since, l.work.Doing = string(j.Kind), time.Now(), ""
@@ -88,7 +88,7 @@ func (l *Live) Job(j daemon.Job) {
 	})
 }
 
-// Attach has an agent's progress and transitions be noted.
+// Attach records an agent's progress and transitions.
 func (l *Live) Attach(a *change.Agent) {
 	show := a.Show
 	a.Show = func(e progress.Event) {
@@ -142,7 +142,7 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 	})
 }
 
-// kept takes in why the machine is not given back, though its resource was deleted.
+// kept records why the machine is not given back, though its resource was deleted.
 func kept(l *Live, reason string) {
 	l.update(func() {
 		p := *cmp.Or(l.work.Polls, &health.Polls{})
@@ -163,7 +163,7 @@ func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	})
 }
 
-// drifted takes in what drifts and did not before, and what does no longer.
+// drifted records new drift, and drift that is gone.
 func (l *Live) drifted(found []state.Line, gone []string) {
 	l.update(func() {
 		for _, e := range found {
@@ -186,14 +186,14 @@ func (l *Live) drifted(found []state.Line, gone []string) {
 	})
 }
 
-// event keeps an event; mu is held.
+// event stores an event; mu is held.
 func (l *Live) event(e inspect.DriftEvent) {
 	e.At = time.Now().UTC().Truncate(time.Second)
 	events := append(l.work.Events, e)
 	l.work.Events = slices.Clone(events[max(0, len(events)-maxEvents):])
 }
 
-// Work returns the present work of the service.
+// Work returns the current work of the service.
 func (l *Live) Work() (w inspect.Work) {
 	l.update(func() { w = l.work })
 	return w

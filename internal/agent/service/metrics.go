@@ -26,14 +26,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// The bounds of a request: how long it and its answer may take, and how many bytes its header has.
+// Limits of a request: the time for it and for its answer, and the size of its header.
 const (
 	answerWithin = 5 * time.Second
 	maxHeader    = 8 << 10
 )
 
-// answer answers GET requests on a listener, until the server is closed. at returns what is at a
-// path; no kind is nothing.
+// answer answers GET requests on a listener, until the server is closed. at returns the content of
+// a path; it does not exist if kind is "".
 func answer(l net.Listener, at func(path string) (kind string, body []byte)) *http.Server {
 	server := &http.Server{
 		ReadTimeout: answerWithin, WriteTimeout: answerWithin, MaxHeaderBytes: maxHeader,
@@ -46,7 +46,7 @@ func answer(l net.Listener, at func(path string) (kind string, body []byte)) *ht
 				w.WriteHeader(http.StatusNotFound)
 			default:
 				w.Header().Set("Content-Type", kind)
-				_, _ = w.Write(body) // a client that has gone misses the answer
+				_, _ = w.Write(body) // the client may be gone
 			}
 		}),
 	}
@@ -55,7 +55,7 @@ func answer(l net.Listener, at func(path string) (kind string, body []byte)) *ht
 	return server
 }
 
-// Tell answers at the socket until ctx ends: /work is the Work as JSON, /metrics the metrics.
+// Tell serves the socket until ctx ends: /work is the Work as JSON, /metrics the metrics.
 func (l *Live) Tell(ctx context.Context, a *change.Agent) error {
 	socket := a.Path(inspect.SocketFile)
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +94,7 @@ func (l *Live) Tell(ctx context.Context, a *change.Agent) error {
 	return nil
 }
 
-// Metrics returns the numbers that the service offers. docs/reference/metrics.md lists them.
+// Metrics returns the metrics of the service. docs/reference/metrics.md lists them.
 func (l *Live) Metrics() (list []metrics.Family) {
 	l.update(func() { list = append(l.ofTheNode(), l.ofTheService()...) })
 	return list
@@ -116,7 +116,7 @@ func sample(value float64, labels ...string) metrics.Sample {
 	return metrics.Sample{Labels: labels, Value: value}
 }
 
-// seconds returns a time as Prometheus has it; nothing for none.
+// seconds returns a time in Prometheus's format; nothing for the zero time.
 func seconds(at time.Time, labels ...string) []metrics.Sample {
 	if at.IsZero() {
 		return nil
@@ -204,7 +204,7 @@ func (l *Live) metricsAt(path string) (kind string, body []byte) {
 	return "text/plain; version=0.0.4; charset=utf-8", metrics.Text(l.Metrics())
 }
 
-// serveMetrics serves the metrics at an address, "" for nowhere, and no longer at another one.
+// serveMetrics serves the metrics at an address, "" for none, and stops serving at the old one.
 func (l *Live) serveMetrics(address string) error {
 	if address == l.address {
 		return nil
@@ -221,7 +221,7 @@ func (l *Live) serveMetrics(address string) error {
 	return nil
 }
 
-// Close serves no metrics any more. The worker has ended, or calls it.
+// Close stops serving metrics. Only the worker may call it, or others after its end.
 func (l *Live) Close() {
 	if l.server != nil {
 		l.server.Close()
@@ -229,7 +229,7 @@ func (l *Live) Close() {
 	}
 }
 
-// publishMetrics serves the metrics and writes them to a file, as the node's configuration says.
+// publishMetrics serves the metrics and writes them to a file, as configured.
 func publishMetrics(ctx context.Context, l *Live, h *change.Home) error {
 	if l == nil || h.Saved.Applied == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// What a report may hold: the provider takes 8 KiB in all (docs/reference/api.md).
+// Limits of a report: the provider accepts 8 KiB in all (docs/reference/api.md).
 const (
 	reportConditions = 12
 	reportItems      = 10
@@ -25,7 +25,7 @@ const (
 	reportLog        = 1500
 )
 
-// reportOf returns the report to the provider, with the conditions that are not True.
+// reportOf returns the report for the provider, with the conditions that are not True.
 func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	received := a.Records().BundleResource()
 	source, err := a.Records().Source()
@@ -63,7 +63,7 @@ func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	for _, c := range health.ToReport(s.Conditions, reportConditions) {
 		limit := reportText
 		if c.Type == health.NoChangeWaiting {
-			limit *= 4 // it names the pods and budgets
+			limit *= 4 // it lists the pods and budgets
 		}
 		r.Conditions = append(r.Conditions, agentapi.Condition{
 			Type: c.Type, Status: string(c.Status), Reason: c.Reason,
@@ -73,7 +73,7 @@ func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	return r
 }
 
-// failedOf is the failure of the document with a digest, nil if it has not failed.
+// failedOf returns the failure of the document with a digest, nil if it has not failed.
 func failedOf(rejected []history.Rejection, digest, version string) *agentapi.FailedConfig {
 	for _, r := range rejected {
 		if r.Received == digest && version != "" {
@@ -90,10 +90,10 @@ func failedOf(rejected []history.Rejection, digest, version string) *agentapi.Fa
 	return nil
 }
 
-// maxReport is the provider's limit, in bytes (docs/reference/api.md), less what the request adds.
+// maxReport is the provider's limit, in bytes (docs/reference/api.md), less the request's overhead.
 const maxReport = 8000
 
-// fit shortens a report that is too large: first the log, then drift and conditions at their ends.
+// fit shortens a report that is too large: first the log, then the ends of drift and conditions.
 func fit(r agentapi.Report) agentapi.Report {
 	config, drift := *r.Config, *r.Drift
 	r.Config, r.Drift = &config, &drift
@@ -119,7 +119,7 @@ func fit(r agentapi.Report) agentapi.Report {
 
 const diagnosePause = time.Minute
 
-// never are the answers by which a provider never takes a diagnosis.
+// never lists the answers after which a diagnosis is not sent again.
 var never = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge}
 
 type question struct{ id, kind string }
@@ -130,11 +130,11 @@ func (f *Following) askDiagnosis(answer follow.Answer) {
 	}
 	select {
 	case f.questions <- question{answer.Diagnose, answer.Kind}:
-	default: // it is at work
+	default: // it is busy
 	}
 }
 
-// diagnose answers requests for diagnoses. The next poll has those that failed again.
+// diagnose answers requests for diagnoses. The next poll repeats those that failed.
 func (f *Following) diagnose(ctx context.Context) {
 	answered := ""
 	for {

@@ -1,6 +1,6 @@
-// Package service is the running daemon's part of the agent: what its worker does with the machine
-// (Watcher), how it follows a flexNodeConfig (Following), and what it shows of itself (Live): the
-// socket, the metrics, the report to the provider. Package daemon has the loop.
+// Package service is the running daemon's part of the agent: the jobs of its worker (Watcher),
+// following a flexNodeConfig (Following), and its status (Live): the socket, the metrics, the
+// report to the provider. Package daemon has the loop.
 package service
 
 import (
@@ -23,28 +23,27 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Watcher is this machine under the daemon: what the daemon's worker does (daemon.Node).
+// Watcher implements daemon.Node, the jobs of the daemon's worker, on this machine.
 type Watcher struct {
 	Agent *change.Agent
-	Load  func() (change.Input, error) // reads the configuration as it is now
-	// Follows follows this machine's resource; nil when it is from none.
+	Load  func() (change.Input, error) // reads the current configuration
+	// Follows follows this machine's resource; nil if it has none.
 	Follows *Following
-	// Live holds the work and the counters of the service; nil counts nothing.
+	// Live holds the current work and the counters of the service; may be nil.
 	Live *Live
 
-	node bool // this machine has been seen as a node, or on its way to be one
-	// refused is why the configuration is not in force, nil when it is.
+	node bool // this machine was a node, or about to become one
+	// refused is the reason why the configuration is not in force, nil if it is.
 	refused *health.Rejection
 	logged  string
-	last    *inspect.Status // the status of the last check that has not failed; nil before it
-	// drifting holds the findings of the last check, unpublished the reason why metrics cannot be
-	// published.
+	last    *inspect.Status // the status of the last successful check; nil before it
+	// drifting holds the findings of the last check, unpublished the error of publishing metrics.
 	drifting    map[string]bool
 	unpublished string
-	exhausted   []string // the things that the last check was told are no longer repaired
+	exhausted   []string // the things no longer repaired, as of the last check
 }
 
-// Reconcile implements daemon.Node. It also finishes what was left without a configuration.
+// Reconcile implements daemon.Node. Without a configuration it finishes an unfinished transition.
 func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	o := change.Verdict(w.reconcile(ctx))
 	switch {
@@ -100,7 +99,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if done {
 		err = errors.Join(err, unfollowed)
 	} else {
-		if unfollowed != nil { // the new configuration may be the cure
+		if unfollowed != nil { // the new configuration may fix it
 			w.Agent.Log.Warn("cannot find the API server again", "error", unfollowed)
 		}
 		err = leadTo(ctx, w, h, t)
@@ -110,7 +109,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 }
 
 func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) error {
-	w.Agent.Blocked = func(why error) { // no check comes before the drain has ended
+	w.Agent.Blocked = func(why error) { // no check runs until the drain has ended
 		change.NoteWaiting(ctx, w.Agent, t, why)
 		if _, err := w.Check(ctx, w.exhausted); err != nil {
 			w.Agent.Log.Warn("cannot report what blocks the drain", "error", err)
@@ -118,7 +117,7 @@ func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) e
 	}
 	err := change.Reconcile(ctx, h, "agent", t)
 	if errors.Is(err, transition.ErrSuperseded) {
-		w.node = true // it was on its way when another verb took over
+		w.node = true // it was becoming one when another verb took over
 	}
 	if err == nil {
 		err = change.NoteApplied(ctx, w.Agent, t.Input.Resource)
@@ -126,7 +125,7 @@ func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) e
 	return err
 }
 
-// resting reports whether a node rests with this target, without the lock, and how that ends.
+// resting reports whether a node at this target needs no change, without the lock, and the result.
 func (w *Watcher) resting(ctx context.Context, h *change.Home, t *change.Target) (bool, error) {
 	s, err := change.Situation(h, t)
 	if err != nil || transition.Next(s).Move != transition.Rest {
@@ -138,7 +137,7 @@ func (w *Watcher) resting(ctx context.Context, h *change.Home, t *change.Target)
 	return true, change.Rest(ctx, h, t, s)
 }
 
-// left reports that the machine was a node and is none any more: an operator has run unbootstrap.
+// left reports whether the machine is no longer a node: an operator ran unbootstrap.
 func (w *Watcher) left(h *change.Home) bool {
 	is := h.Saved.Live != nil || h.Engine.Journal.Exists()
 	left := w.node && !is
@@ -158,7 +157,7 @@ func want(ctx context.Context, w *Watcher, before *change.Home, received string)
 	return h.Store.Want(ctx, received)
 }
 
-// resume finishes what another run has left, without a configuration.
+// resume finishes the transition of another run, without a configuration.
 func resume(ctx context.Context, w *Watcher, before *change.Home) error {
 	if before.Saved.Transition == nil {
 		return nil
@@ -188,17 +187,17 @@ func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) err
 	return &transition.Outcome{Kind: transition.Left}
 }
 
-// deletedDrain limits the time for pods to move away from a node whose resource was deleted.
+// deletedDrain bounds the drain of a node whose resource was deleted.
 const deletedDrain = time.Minute
 
-// Leave gives the machine back, since its resource was deleted. The service waits for another.
+// Leave gives the machine back, since its resource was deleted. The service waits for another one.
 func (w *Watcher) Leave(ctx context.Context) transition.Outcome {
 	return change.Verdict(w.giveBack(ctx, transition.Options{
 		DrainTimeout: deletedDrain, Waits: true, Deleted: w.Follows.Resource.UID,
 	}))
 }
 
-// giveBack gives the machine back. A configuration that can be read may say who speaks to Azure.
+// giveBack gives the machine back. It uses a readable configuration to access Azure.
 func (w *Watcher) giveBack(ctx context.Context, how transition.Options) error {
 	var given *config.Config
 	if in, err := w.Load(); err == nil {
@@ -208,9 +207,9 @@ func (w *Watcher) giveBack(ctx context.Context, how transition.Options) error {
 	return err
 }
 
-// Check implements daemon.Node. It takes no lock. A check that fails is reported, too.
+// Check implements daemon.Node. It takes no lock. It also reports a failed check.
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
-	// systemd tells each connected client of all that any unit does.
+	// systemd sends each connected client the changes of all units.
 	defer w.Agent.Machine.Close()
 	w.exhausted = exhausted
 	found, err := w.check(ctx, exhausted)
@@ -261,10 +260,10 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	if err := keepStatus(ctx, w.Agent, &s); err != nil {
 		return found, err
 	}
-	return found, sweepStore(ctx, h) // with the time that is left; the next check tells of it
+	return found, sweepStore(ctx, h) // in the remaining time; the next check reports it
 }
 
-// keepStatus writes the status file. A condition is as old as its status and reason.
+// keepStatus writes the status file. Conditions keep the time of their last change.
 func keepStatus(ctx context.Context, a *change.Agent, s *inspect.Status) error {
 	var before inspect.Status
 	name, file := path.Base(inspect.StatusFile), change.VolatileWriter(a)
@@ -275,7 +274,7 @@ func keepStatus(ctx context.Context, a *change.Agent, s *inspect.Status) error {
 	return file.Save(ctx, name, s)
 }
 
-// untrusted reports whether the API server cannot be found or trusted as it is known.
+// untrusted reports whether the known API server cannot be found or trusted.
 func untrusted(conditions []health.Condition) bool {
 	return slices.ContainsFunc(conditions, func(c health.Condition) bool {
 		return c.Type == health.APIServerReachable && c.Status == health.False &&
@@ -341,17 +340,17 @@ func summary(s inspect.Status) string {
 	return text
 }
 
-// Repair puts the named things right.
+// Repair repairs the named things.
 func (w *Watcher) Repair(ctx context.Context, things []string) transition.Outcome {
-	defer w.Agent.Machine.Close() // a pause follows if it fails
+	defer w.Agent.Machine.Close() // a pause follows on failure
 	_, err := change.Repair(ctx, w.Agent, things)
 	return change.Verdict(err)
 }
 
-// repairsFile, below RunDir, keeps when things were repaired, for the next process.
+// repairsFile, in RunDir, stores the times of repairs for the next process.
 const repairsFile = "repairs.json"
 
-// Repairs returns the daemon's budget.
+// Repairs returns the daemon's repair budget.
 func Repairs(a *change.Agent) *daemon.Budget {
 	b, file := &daemon.Budget{Most: 3, Within: time.Hour}, change.VolatileWriter(a)
 	if _, err := file.Records().Load(repairsFile, &b.Done); err != nil {
@@ -365,16 +364,16 @@ func Repairs(a *change.Agent) *daemon.Budget {
 	return b
 }
 
-// sweepEvery is the interval of comparing the store with what was verified.
+// sweepEvery is the interval at which the store is verified.
 const sweepEvery = 24 * time.Hour
 
-// sweepStore reads the store when due, as far as ctx allows, unless the node is being changed.
+// sweepStore verifies the store when due, until ctx ends, unless the node is being changed.
 func sweepStore(ctx context.Context, h *change.Home) error {
 	if h.Saved.Applied == nil || h.Saved.Transition != nil {
 		return nil
 	}
 	s, known := inspect.Swept(h.Node)
-	age := time.Since(s.At) // negative when the clock was set back
+	age := time.Since(s.At) // negative if the clock was set back
 	if !known || age < 0 || age >= sweepEvery {
 		s = inspect.Sweep{At: inspect.Stamp(), Generation: h.Saved.Applied.ID, Damaged: s.Damaged,
 			Left: slices.Sorted(maps.Keys(h.Saved.Applied.Facts.Store))}
@@ -383,13 +382,13 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 	for first := true; len(s.Left) > 0 && ctx.Err() == nil; first = false {
 		name := s.Left[0]
 		s.Left = s.Left[1:]
-		// Noted before it is read: what ends this process is not tried again at once.
+		// Recorded before reading: if that kills this process, it is not repeated at once.
 		if err := file.Save(ctx, inspect.SweepFile, s); err != nil {
 			return err
 		}
 		damaged, err := change.Unsound(ctx, h.Node, h.Saved.Applied, name)
 		switch {
-		case err != nil && !first: // with more time
+		case err != nil && !first: // next time, with more time
 			s.Left = append(s.Left, name)
 		case err == nil:
 			s.Damaged = slices.DeleteFunc(s.Damaged, func(n string) bool { return n == name })

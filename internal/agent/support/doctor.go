@@ -1,5 +1,5 @@
-// Package support finds out what is wrong with a machine, for people: doctor, endpoints, and the
-// support bundle. It changes nothing.
+// Package support diagnoses a machine for people: doctor, endpoints, and the support bundle. It
+// changes nothing.
 package support
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
-// Given is the machine's configuration as it is now.
+// Given is the machine's current configuration.
 type Given struct {
-	// Input is nil when it cannot be used, and Err says why. Both are nil on a machine without one.
+	// Input is nil if it cannot be used, with Err set. Both are nil on a machine without one.
 	Input        *change.Input
 	Err          error
-	Unprivileged bool // reports whether the caller is not root
+	Unprivileged bool // the caller is not root
 }
 
-// Doctor finds out what is wrong with this machine and the way to its cluster, at any time.
+// Doctor diagnoses this machine and the way to its cluster, at any time.
 func Doctor(
 	ctx context.Context, a *change.Agent, given Given, wanted func(name string) bool,
 ) []health.Diagnosis {
@@ -51,18 +51,18 @@ func Doctor(
 	return list
 }
 
-// patient is a machine examined: what is remembered, and the configuration that counts.
+// patient is the examined machine: its records, and the configuration in force.
 type patient struct {
 	*change.Home
 	given  Given
-	config config.Config // that of the node, else the one that was given, else only defaults
-	// at is where its API server is, as far as that is known.
+	config config.Config // the node's, else the given one, else only defaults
+	// at is its API server, as far as known.
 	at       inspect.Cluster
 	seen     host.Facts
 	evidence health.Evidence
 }
 
-// diagnose opens the machine's memory as far as it can be read.
+// diagnose opens the machine's records as far as they can be read.
 func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 	p := &patient{given: given}
 	x := &health.Examined{Unprivileged: given.Unprivileged}
@@ -85,7 +85,7 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 			p.at, _ = l.Locate(ctx, p.config) // it only reads the configuration
 		}
 	default:
-		defaults, _ := config.Read([]byte("{}"), nil) // there is no cluster in it
+		defaults, _ := config.Read([]byte("{}"), nil) // it has no cluster
 		p.config = defaults.Config
 	}
 	if given.Input != nil || given.Err != nil {
@@ -119,8 +119,8 @@ func (p *patient) examined(ctx context.Context) {
 	}
 }
 
-// ownersSettings lists the files of others that are laid over ours, and whether the owner has had
-// kubelet accept control groups of version 1.
+// ownersSettings lists the owner's files that override ours, and finds out whether the owner has
+// configured kubelet to accept cgroup v1.
 func (p *patient) ownersSettings() {
 	x := p.evidence.Examined
 	kubelet := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
@@ -194,9 +194,9 @@ func (p *patient) prospect(ctx context.Context) {
 	}
 }
 
-const patience = 5 * time.Second // limits the wait for the answer of one server
+const patience = 5 * time.Second // bounds the wait for one server's answer
 
-// Endpoints lists every server that the configuration needs, and tries them. It changes nothing.
+// Endpoints lists all servers that the configuration needs, and tries them. It changes nothing.
 func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endpoint, error) {
 	p := diagnose(ctx, a, given)
 	if err := p.evidence.Examined.State.Err; err != nil {

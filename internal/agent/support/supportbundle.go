@@ -25,11 +25,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
-// JournalLines is the usual number of lines of each service's journal in a support bundle.
+// JournalLines is the default number of lines of each service's journal in a support bundle.
 const JournalLines = 2000
 
-// SupportBundle writes an archive for support: how the machine is, without secrets, with so many
-// lines of each journal. The manifest says what could not be collected, or not before ctx ended.
+// SupportBundle writes an archive for support: the state of the machine, without secrets, with a
+// number of lines of each journal. The manifest lists what was not collected before ctx ended.
 func SupportBundle(
 	ctx context.Context, a *change.Agent, given Given, lines int, out io.Writer,
 ) (redact.Manifest, error) {
@@ -60,7 +60,7 @@ func newCollector(ctx context.Context, a *change.Agent, given Given) *collector 
 	return c
 }
 
-// DoctorWithoutSecrets is Doctor with the secrets of the machine taken out.
+// DoctorWithoutSecrets is Doctor with the secrets of the machine redacted.
 func DoctorWithoutSecrets(ctx context.Context, a *change.Agent, given Given) []health.Diagnosis {
 	list := Doctor(ctx, a, given, func(string) bool { return true })
 	r := newCollector(ctx, a, given).redactor
@@ -74,7 +74,7 @@ func DoctorWithoutSecrets(ctx context.Context, a *change.Agent, given Given) []h
 	return list
 }
 
-// Encrypt returns a writer that encrypts for a recipient of age.
+// Encrypt returns a function that returns writers encrypting for an age recipient.
 func Encrypt(recipient string) (func(io.Writer) (io.WriteCloser, error), error) {
 	r, err := age.ParseX25519Recipient(recipient)
 	if err != nil {
@@ -83,7 +83,7 @@ func Encrypt(recipient string) (func(io.Writer) (io.WriteCloser, error), error) 
 	return func(w io.Writer) (io.WriteCloser, error) { return age.Encrypt(w, r) }, nil
 }
 
-// ended notes what is left out because the time is over.
+// ended reports whether ctx has ended, and records what is left out because of that.
 func (c *collector) ended(ctx context.Context, name string) bool {
 	if ctx.Err() == nil {
 		return false
@@ -113,7 +113,7 @@ func (c *collector) value(name string, v any, err error) {
 	}
 }
 
-// configurations are those of now and of the generations, without secrets.
+// configurations adds the current configuration and those of the generations, without secrets.
 func (c *collector) configurations() {
 	if c.given.Input != nil {
 		c.archive.Value("config.json", c.given.Input.Config)
@@ -143,7 +143,7 @@ func (c *collector) journals(ctx context.Context) {
 	}
 }
 
-// texts are the files of the machine that say how it is. None of them is there for secrets.
+// texts adds files that describe the machine's state. None of them is meant for secrets.
 func (c *collector) texts(ctx context.Context) {
 	const units, own = "/etc/systemd/system/", "/etc/kubernetes/"
 	files := []string{inspect.StatusFile, path.Join(c.config.Agent.LogDir, "aks-flex-node.log"),
@@ -185,12 +185,12 @@ func (c *collector) texts(ctx context.Context) {
 	}
 }
 
-// adminFile is the kubeconfig of the cluster's administrator, which is a secret as a whole.
+// adminFile returns the kubeconfig of the cluster's administrator, which is a secret as a whole.
 func (c *collector) adminFile() string {
 	return node.AdminKubeconfigPath(c.config.Paths.Kubernetes.ConfigDir)
 }
 
-// file adds one file of the machine; one that is not there is no news.
+// file adds a file of the machine; it ignores a missing one.
 func (c *collector) file(name string) {
 	in, err := c.Reader.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -215,7 +215,7 @@ func (c *collector) file(name string) {
 
 const largest = 16 << 20
 
-// knowSecrets finds every secret that this machine keeps: it is taken out wherever it shows.
+// knowSecrets finds all secrets on this machine, which are redacted wherever they appear.
 func (c *collector) knowSecrets() {
 	know := func(cfg config.Config) {
 		c.redactor.Know(cfg.Secrets()...)

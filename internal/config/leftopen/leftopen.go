@@ -1,5 +1,5 @@
-// Package leftopen says what an agent fills in where a configuration leaves it open. A provider
-// writes that down, so that an agent with other defaults changes nothing.
+// Package leftopen finds the settings that a configuration leaves open, with the defaults that an
+// agent fills in. A provider stores them, so that agents with other defaults change nothing.
 package leftopen
 
 import (
@@ -9,9 +9,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Find returns what an agent would fill in where a document leaves it open, whatever the machine,
-// as a document without the versions; and the problems that it would find. The document was decoded
-// into maps, lists, strings, json.Number, booleans and nil.
+// Find returns the settings that a document leaves open, with the defaults that an agent on any
+// machine fills in, as a document without the versions; and the problems that the agent would find.
+// The document was decoded into maps, lists, strings, json.Number, booleans and nil.
 func Find(
 	document map[string]any, host config.Host,
 ) (open map[string]any, problems config.Problems) {
@@ -34,7 +34,7 @@ func Find(
 	return missing(document, whole), problems
 }
 
-// cloned returns a copy of a document. Lists are not copied: only objects are changed.
+// cloned returns a copy of a document. It shares lists, as only objects are changed.
 func cloned(o map[string]any) map[string]any {
 	o = maps.Clone(o)
 	for name, v := range o {
@@ -45,8 +45,8 @@ func cloned(o map[string]any) map[string]any {
 	return o
 }
 
-// spell writes down the defaults that are otherwise filled in where they are used: a configuration
-// that leaves them open is the same as before there were any.
+// spell sets the defaults that are otherwise applied only where they are used, so that
+// configurations from before these settings existed stay equal.
 func spell(c *config.Config) {
 	or(&c.Network.Firewall, config.FirewallCheck)
 	or(&c.Network.Metadata, config.MetadataBlock)
@@ -59,10 +59,10 @@ func spell(c *config.Config) {
 	}
 }
 
-// or sets what is not set.
+// or sets a setting that has the zero value.
 func or[T comparable](setting *T, value T) { *setting = cmp.Or(*setting, value) }
 
-// missing returns the fields that an object has and a document leaves open.
+// missing returns the fields of whole that document leaves open.
 func missing(document, whole map[string]any) map[string]any {
 	found := map[string]any{}
 	for name, value := range whole {
@@ -79,9 +79,9 @@ func missing(document, whole map[string]any) map[string]any {
 	return found
 }
 
-// KeptFromJoin are the settings whose defaults depend on what was applied on a machine before
-// (config.Host.Before), beside the versions and names: a configuration that sets them for a machine
-// that has joined may change it.
+// KeptFromJoin returns the settings, besides versions and names, whose defaults depend on the
+// configuration applied before (config.Host.Before): setting them may change a machine that has
+// joined.
 func KeptFromJoin() [][]string {
 	return [][]string{
 		{"azure", "kubeletCredential"}, {"azure", "arc", "roles"},

@@ -1,7 +1,6 @@
 // Package systemdtest is a small real systemd for tests: it reads unit files below a root, keeps
-// the links that enabling and masking make there, and tells which units run. As systemd does, it
-// goes on with what it has read until a reload. It starts no process; a hook stands for what
-// services do.
+// the links of enabled and masked units, and tracks which units run. As systemd does, it uses what
+// it has read until a reload. It starts no process; a hook stands in for services.
 package systemdtest
 
 import (
@@ -28,20 +27,20 @@ type Systemd struct {
 	Root string
 	// OnStart is called when a unit starts; an error makes the job fail. May be nil.
 	OnStart func(unit, text string) error
-	// Stamp returns the time that the wall clock showed at an instant, as a number of the clock that
-	// is now. It differs where the clock was set since. May be nil.
+	// Stamp returns the wall-clock time that systemd would have stamped at an instant. It differs if
+	// the clock was set since. May be nil.
 	Stamp func(at time.Time) time.Time
 
-	// booted is when CLOCK_MONOTONIC began.
+	// booted is the start of CLOCK_MONOTONIC.
 	booted time.Time
 	mu     sync.Mutex
-	// units are those in memory. One that is inactive and that nothing refers to is dropped.
+	// units are the loaded units. An inactive one without references is unloaded.
 	units map[string]*unit
 	// wanted are the units that multi-user.target wants, as of the last reload.
 	wanted map[string]bool
-	// outdated tells that links were changed since (NeedDaemonReload of every unit).
+	// outdated is set if links were changed since (NeedDaemonReload of every unit).
 	outdated bool
-	// generated are the units that have no file: systemd made them from /etc/fstab.
+	// generated are the units without a file: systemd generated them from /etc/fstab.
 	generated map[string]bool
 	lastPID   int
 }
@@ -55,7 +54,7 @@ func New(root string) *Systemd {
 	}
 }
 
-// Unit loads the unit, as asking for one does.
+// Unit loads the unit and returns its state.
 func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,8 +66,8 @@ func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) 
 	return status, nil
 }
 
-// properties are those of a unit on the bus, with what the host package reads, and the wall time
-// that it is not to read.
+// properties returns the properties on the bus that the host package reads, and the wall time that
+// it must not read.
 func (s *Systemd) properties(name string, u *unit) map[string]any {
 	is := map[string]any{"ActiveState": "inactive"}
 	switch {
@@ -114,7 +113,7 @@ func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]str
 	return files, nil
 }
 
-// Do does one thing with a unit, by the method of its own.
+// Do calls the method of the verb.
 func (s *Systemd) Do(ctx context.Context, verb host.Verb, name string) error {
 	return map[host.Verb]func(context.Context, string) error{
 		host.Start: s.Start, host.Stop: s.Stop, host.Restart: s.Restart, host.Enable: s.Enable,
@@ -122,7 +121,7 @@ func (s *Systemd) Do(ctx context.Context, verb host.Verb, name string) error {
 	}[verb](ctx, name)
 }
 
-// Start starts the unit as it was read, not as it is on disk.
+// Start starts the unit as loaded, not as it is on disk.
 func (s *Systemd) Start(_ context.Context, name string) error {
 	s.mu.Lock()
 	u := s.load(name)
@@ -177,13 +176,13 @@ func (s *Systemd) Restart(ctx context.Context, name string) error {
 	return s.Start(ctx, name)
 }
 
-// run gives a unit a new process. Its process id is greater than any before.
+// run gives a unit a new process with a process id greater than all earlier ones.
 func (s *Systemd) run(u *unit) {
 	s.lastPID++
 	u.pid, u.entered = s.lastPID, time.Since(s.booted)
 }
 
-// Crash ends the process of a running unit, which systemd then starts again by itself.
+// Crash ends the process of a running unit, which systemd then restarts.
 func (s *Systemd) Crash(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +192,8 @@ func (s *Systemd) Crash(name string) {
 	}
 }
 
-// Loop ends the process of a running unit, which systemd is about to start again by itself. A start
-// meanwhile does not reset its count of restarts.
+// Loop ends the process of a running unit, which systemd is about to restart. A start meanwhile
+// does not reset its count of restarts.
 func (s *Systemd) Loop(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +217,7 @@ func (s *Systemd) Enable(_ context.Context, name string) error {
 	return nil
 }
 
-// Disable leaves a unit in memory said to be enabled until a reload.
+// Disable leaves a loaded unit marked as enabled until a reload.
 func (s *Systemd) Disable(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +274,7 @@ func (s *Systemd) ResetFailed(_ context.Context, name string) error {
 	return nil
 }
 
-// Units returns the units in memory that match, unless they have no file.
+// Units returns the loaded units that match, except those without a file.
 func (s *Systemd) Units(_ context.Context, pattern string) ([]string, error) {
 	return s.list(func(name string, u *unit) bool {
 		ok, err := path.Match(pattern, name)
@@ -283,12 +282,12 @@ func (s *Systemd) Units(_ context.Context, pattern string) ([]string, error) {
 	}), nil
 }
 
-// Active are the units that run.
+// Active returns the running units.
 func (s *Systemd) Active() []string {
 	return s.list(func(_ string, u *unit) bool { return u.active })
 }
 
-// NeedReload are the units in memory that are not as they are on disk, or were enabled or disabled
+// NeedReload returns the loaded units that differ from those on disk, or were enabled or disabled
 // (NeedDaemonReload).
 func (s *Systemd) NeedReload() []string {
 	return s.list(func(name string, u *unit) bool {
@@ -297,7 +296,7 @@ func (s *Systemd) NeedReload() []string {
 	})
 }
 
-// list returns the names of the units in memory for which pick is true.
+// list returns the names of the loaded units for which pick is true.
 func (s *Systemd) list(pick func(name string, u *unit) bool) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,7 +310,7 @@ func (s *Systemd) list(pick func(name string, u *unit) bool) []string {
 	return names
 }
 
-// Running returns the text that a running unit was started with; "" when it does not run.
+// Running returns the text that a running unit was started with; "" if it does not run.
 func (s *Systemd) Running(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// found is the result of reading a unit (LoadState), and where it comes from.
+// found is the result of reading a unit (LoadState).
 type found int
 
 const (
@@ -15,23 +15,23 @@ const (
 	loaded
 	masked
 	generated
-	slice // which needs no file
+	slice // needs no file
 )
 
-// unit is one unit in memory.
+// unit is a loaded unit.
 type unit struct {
 	is found
-	// text is the unit file with its drop-ins, as it was read last.
+	// text is the unit file with its drop-ins, as last read.
 	text string
-	// enablement is the UnitFileState: "" until the first request, and from then on what it was.
+	// enablement is the UnitFileState: "" until the first request, then cached.
 	enablement string
 	active     bool
-	// job tells that the unit is being started.
+	// job is set while the unit is being started.
 	job           bool
 	pid, restarts int
-	// looping tells that its process has ended, and that systemd is about to start it again.
+	// looping is set after its process has ended, while systemd is about to restart it.
 	looping bool
-	// entered is when it became active, by CLOCK_MONOTONIC (ActiveEnterTimestampMonotonic).
+	// entered is the time it became active, by CLOCK_MONOTONIC (ActiveEnterTimestampMonotonic).
 	entered time.Duration
 	// running is the text that the unit was started with.
 	running string
@@ -50,8 +50,7 @@ func (u *unit) startable(name string) error {
 func (s *Systemd) file(name string) string  { return filepath.Join(s.Root, unitDir, name) }
 func (s *Systemd) wants(name string) string { return filepath.Join(s.Root, wantsDir, name) }
 
-// load returns a unit in memory; one that is not there is read from disk. One whose file was not
-// found is looked for again.
+// load returns a loaded unit. It reads a unit from disk if it is not loaded or had no file.
 func (s *Systemd) load(name string) *unit {
 	u, ok := s.units[name]
 	if !ok {
@@ -64,13 +63,13 @@ func (s *Systemd) load(name string) *unit {
 	return u
 }
 
-// refresh reads a unit from disk. Whether it runs, and with what, stays.
+// refresh reads a unit from disk and keeps its running state.
 func (s *Systemd) refresh(name string, u *unit) {
 	disk := s.read(name)
 	u.is, u.text, u.enablement = disk.is, disk.text, ""
 }
 
-// read returns what is on disk of a unit. Drop-ins follow the file in the order of their names.
+// read returns a unit as it is on disk. Drop-ins follow the file in the order of their names.
 func (s *Systemd) read(name string) *unit {
 	if target, err := os.Readlink(s.file(name)); err == nil && target == "/dev/null" {
 		return &unit{is: masked}
@@ -95,7 +94,7 @@ func (s *Systemd) read(name string) *unit {
 	return u
 }
 
-// enablement is the UnitFileState on disk.
+// enablement returns the UnitFileState on disk.
 func (s *Systemd) enablement(name string) string {
 	if s.read(name).is == missing {
 		return "bad"
@@ -106,12 +105,12 @@ func (s *Systemd) enablement(name string) string {
 	return "disabled"
 }
 
-// reload reads again what is in memory, and what multi-user.target wants.
+// reload reads the loaded units again, and the units that multi-user.target wants.
 func (s *Systemd) reload() {
 	clear(s.wanted)
 	links, err := os.ReadDir(filepath.Join(s.Root, wantsDir))
 	if err != nil {
-		links = nil // there is no such directory before the first unit is enabled
+		links = nil // the directory is created for the first enabled unit
 	}
 	for _, link := range links {
 		s.wanted[link.Name()] = true
@@ -124,8 +123,7 @@ func (s *Systemd) reload() {
 	s.collect()
 }
 
-// collect drops the units that are not needed: inactive ones that no target refers to. That of a
-// generated unit does.
+// collect unloads inactive units that no target refers to. A generated unit has such a target.
 func (s *Systemd) collect() {
 	for name, u := range s.units {
 		if !u.active && !u.job && !u.looping && !s.wanted[name] && !s.generated[name] {

@@ -1,4 +1,4 @@
-// Package machinekeytest makes certificates of kubelets for tests.
+// Package machinekeytest issues kubelet certificates for tests.
 package machinekeytest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// CA signs certificates of kubelets.
+// CA signs kubelet certificates.
 type CA struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
@@ -27,7 +27,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// NewCA makes a CA.
+// NewCA returns a new CA.
 func NewCA() CA {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
@@ -42,8 +42,8 @@ func NewCA() CA {
 // PEM returns the certificate of the CA.
 func (c CA) PEM() []byte { return encode("CERTIFICATE", c.certificate.Raw) }
 
-// Kubelet makes the client certificate of the kubelet of a node, and returns it with its key, as
-// kubelet keeps them.
+// Kubelet issues a client certificate for a node's kubelet, and returns it with its key in the
+// format of kubelet's file.
 func (c CA) Kubelet(node string, withRSA bool) (pair []byte, leaf *x509.Certificate) {
 	var key crypto.Signer = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	if withRSA {

@@ -1,5 +1,5 @@
 // Package verifier verifies the tokens that machines sign with their keys (package machinekey), and
-// what their kubelets sign.
+// statements signed by their kubelets.
 package verifier
 
 import (
@@ -25,28 +25,28 @@ const (
 	MaxLength = 4 << 10
 )
 
-// ErrTime is a token that is right but for its times.
+// ErrTime reports a token that is valid except for its times.
 var ErrTime = errors.New("the token is expired or not valid yet")
 
 // Verifier verifies tokens.
 type Verifier struct {
-	Audiences []string // the URLs of the provider, without a slash at the end
+	Audiences []string // the URLs of the provider, without a trailing slash
 	Now       func() time.Time
-	// Nonce returns until when a nonce holds, a Lifetime after it was made; false if it does not.
+	// Nonce returns the expiry of a nonce, a Lifetime after it was issued; false if it is invalid.
 	Nonce func(nonce string) (until time.Time, ok bool)
 }
 
-// Verified has the claims that a token has proved.
+// Verified holds the verified claims of a token.
 type Verified struct {
 	machinekey.Claims
-	Thumbprint string // that of the key that has signed it
-	// Issued is when the token was made at the earliest, and Ends until when it holds, by the
-	// provider's clock; Signed is when it was made by the machine's.
+	Thumbprint string // the thumbprint of the signing key
+	// Issued is the earliest time at which the token was made, and Ends its expiry, by the provider's
+	// clock; Signed is the time of signing, by the machine's.
 	Issued, Ends, Signed time.Time
 }
 
-// Verify verifies a token with the key in it. By its thumbprint the caller decides whose key that
-// is.
+// Verify verifies a token with the key in it. The caller must check by the thumbprint whose key
+// that is.
 func (v Verifier) Verify(text string) (Verified, error) {
 	if len(text) > MaxLength {
 		return Verified{}, errors.New("the token is too long")
@@ -57,7 +57,7 @@ func (v Verifier) Verify(text string) (Verified, error) {
 		key, thumbprint, err = keyOf(t.Header)
 		return key, err
 	}
-	// The times are judged below: with a nonce they are not.
+	// The times are checked below, unless there is a nonce.
 	_, err := jwt.ParseWithClaims(text, &said, find, jwt.WithValidMethods([]string{"ES256"}),
 		jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
 	if err != nil {
@@ -110,7 +110,7 @@ func keyOf(header map[string]any) (key any, thumbprint string, err error) {
 	return key, public.Thumbprint(), err
 }
 
-// pointOf returns the key, if it is written as RFC 7518 writes it: a key has one thumbprint only.
+// pointOf returns the key if encoded exactly as in RFC 7518, so that it has only one thumbprint.
 func pointOf(p machinekey.PublicKey) (*ecdsa.PublicKey, error) {
 	x, errX := base64.RawURLEncoding.Strict().DecodeString(p.X)
 	y, errY := base64.RawURLEncoding.Strict().DecodeString(p.Y)
@@ -120,7 +120,7 @@ func pointOf(p machinekey.PublicKey) (*ecdsa.PublicKey, error) {
 	if p.Kty != "EC" || p.Crv != "P-256" || len(x) != 32 || len(y) != 32 {
 		return nil, errors.New("it is not of P-256")
 	}
-	if encode(x) != p.X || encode(y) != p.Y { // line breaks are skipped when it is decoded
+	if encode(x) != p.X || encode(y) != p.Y { // the decoder skips line breaks
 		return nil, errors.New("it is not written as it must be")
 	}
 	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append(append([]byte{4}, x...), y...))
@@ -131,8 +131,8 @@ func isBoot(text string) bool {
 	return err == nil && len(id) == machinekey.BootSize && encode(id) == text
 }
 
-// SignedByKubelet returns the certificate with whose key a statement is signed. Whose certificate
-// it is the caller decides.
+// SignedByKubelet returns the certificate if its key has signed the statement. The caller must
+// check whose certificate it is.
 func SignedByKubelet(certificate, signature, statement []byte) (*x509.Certificate, error) {
 	leaf, err := x509.ParseCertificate(certificate)
 	if err != nil {

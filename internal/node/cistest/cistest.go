@@ -1,6 +1,6 @@
-// Package cistest is section 4 of the CIS Kubernetes Benchmark 1.12, about worker nodes, as a
-// scanner measures it: from files in places that it knows by itself, and from kubelet's command
-// line. Tests ask it about a rendered node and about a machine of the laboratory.
+// Package cistest checks section 4 of the CIS Kubernetes Benchmark 1.12, about worker nodes, as a
+// scanner does: from files in its well-known places, and from kubelet's command line. Tests apply
+// it to a rendered node and to a machine of the laboratory.
 package cistest
 
 import (
@@ -13,13 +13,13 @@ import (
 
 // Machine gives a scanner access to a machine.
 type Machine struct {
-	// File returns a file; ok is false when it does not exist.
+	// File returns a file; ok is false if it does not exist.
 	File func(path string) (f File, ok bool)
-	// Kubelet is kubelet's command line; Proxy that of a kube-proxy, "" when none runs.
+	// Kubelet is kubelet's command line; Proxy that of a kube-proxy, "" if none runs.
 	Kubelet, Proxy string
 }
 
-// File is a file as stat and cat show it.
+// File is a file's content and metadata.
 type File struct {
 	Mode     fs.FileMode
 	UID, GID int
@@ -29,7 +29,7 @@ type File struct {
 // Verdict is the result of one recommendation.
 type Verdict string
 
-// The verdicts. A manual recommendation warns where an automated one fails.
+// The verdicts. A manual recommendation warns instead of failing.
 const (
 	Pass Verdict = "pass"
 	Fail Verdict = "fail"
@@ -42,14 +42,14 @@ type Result struct {
 	Verdict  Verdict
 }
 
-// recommendation is one of the benchmark, in our words.
+// recommendation is a recommendation of the benchmark, in our words.
 type recommendation struct {
 	id, text string
 	manual   bool
 	holds    func(scan) bool
 }
 
-// The places in which scanners search, most usual first.
+// The places that scanners search, the most usual first.
 var (
 	unitFiles = []string{
 		"/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
@@ -135,8 +135,8 @@ func recommendations() []recommendation {
 	}
 }
 
-// Evaluate measures a machine. The error tells of a kubelet's configuration that is not as we write
-// it.
+// Evaluate checks a machine. It returns an error for a kubelet configuration that is not in our
+// format.
 func Evaluate(m Machine) ([]Result, error) {
 	s := scan{machine: m, settings: map[string]any{}}
 	if f, ok := s.first(configurations); ok {
@@ -169,13 +169,13 @@ func Summary(results []Result) string {
 	return fmt.Sprintf("cis pass=%d fail=%d warn=%d", count[Pass], count[Fail], count[Warn])
 }
 
-// scan is a machine while it is measured.
+// scan is a machine being checked.
 type scan struct {
 	machine  Machine
 	settings map[string]any
 }
 
-// first returns the first file that is there.
+// first returns the first existing file.
 func (s scan) first(paths []string) (File, bool) {
 	for _, path := range paths {
 		if f, ok := s.machine.File(path); ok {
@@ -185,7 +185,7 @@ func (s scan) first(paths []string) (File, bool) {
 	return File{}, false
 }
 
-// value is a setting of kubelet: its flag comes before its configuration file.
+// value returns a setting of kubelet: its flag takes precedence over its configuration file.
 func (s scan) value(flag, path string) (string, bool) {
 	if _, rest, given := strings.Cut(s.machine.Kubelet, "--"+flag+"="); given && flag != "" {
 		value, _, _ := strings.Cut(rest, " ")
@@ -226,7 +226,7 @@ func isOrUnset(flag, path, want string) func(scan) bool {
 
 func private(paths []string) func(scan) bool { return within(paths, 0o600) }
 
-// within reports whether a file has no permission that mode has not.
+// within reports whether a file has no permissions beyond mode.
 func within(paths []string, mode fs.FileMode) func(scan) bool {
 	return func(s scan) bool {
 		f, ok := s.first(paths)

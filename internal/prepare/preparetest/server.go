@@ -1,4 +1,4 @@
-// Package preparetest has an API server for tests of what prepares a cluster.
+// Package preparetest has an API server for tests of package prepare.
 package preparetest
 
 import (
@@ -17,14 +17,14 @@ import (
 
 type object = map[string]any
 
-// Server has as much of an API server as a plan needs: objects by path, server-side apply with dry
-// runs and conflicts, lists by label, and deletion. Its fields are changed between requests.
+// Server implements what a plan needs of an API server: objects by path, server-side apply with dry
+// runs and conflicts, lists by label, and deletion. Tests change its fields between requests.
 type Server struct {
 	Version string
 	Objects map[string]map[string]any // by path
-	Taken   map[string]string         // the fields that others have set, by path of the object
+	Taken   map[string]string         // the fields owned by others, by path of the object
 	Writes  int
-	// Kubeconfig is a file that leads to it.
+	// Kubeconfig is a kubeconfig file for it.
 	Kubeconfig string
 
 	t    *testing.T
@@ -32,7 +32,7 @@ type Server struct {
 	uids int
 }
 
-// New starts a server, for the time of a test.
+// New starts a server for the duration of a test.
 func New(t *testing.T) *Server {
 	t.Helper()
 	s := &Server{t: t, Version: "v1.36.3", Objects: map[string]object{}, Taken: map[string]string{}}
@@ -75,7 +75,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isCollection: collections have an odd number of elements behind the version and the namespace.
+// isCollection reports whether a path has an odd number of elements after version and namespace.
 func isCollection(path string) bool {
 	elems := strings.Split(strings.Trim(path, "/"), "/")
 	rest := elems[2:]
@@ -112,7 +112,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, live object) {
 	s.answer(w, 200, next)
 }
 
-// merged returns an object as server-side apply changes it, without lists that are merged by key.
+// merged returns the result of server-side apply, without lists that are merged by key.
 func merged(live, patch any) any {
 	a, ok := live.(object)
 	b, isMap := patch.(object)
@@ -168,7 +168,7 @@ func (s *Server) answer(w http.ResponseWriter, code int, body object) {
 	}
 }
 
-// Put has the server have an object.
+// Put adds an object.
 func (s *Server) Put(path, text string) {
 	s.t.Helper()
 	var o object

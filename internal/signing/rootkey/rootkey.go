@@ -1,5 +1,5 @@
-// Package rootkey makes the keys with which a provider signs (package signing), and the root key
-// of its installation, which certifies them. Nothing is stored here.
+// Package rootkey generates the keys with which a provider signs (package signing), and the root
+// key of its installation, which certifies them. It stores nothing.
 package rootkey
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
-// Lifetimes of certificates. A running node does not stop following when one ends: it is reported.
+// Lifetimes of certificates. A running node keeps following when one expires, which is reported.
 const rootFor, keyFor = 30 * 365 * 24 * time.Hour, 2 * 365 * 24 * time.Hour
 
-// NewKey makes a key of P-256 that signs, as its 32 bytes.
+// NewKey generates a P-256 signing key and returns its 32 bytes.
 func NewKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -44,7 +44,7 @@ type Root struct {
 	certificate *x509.Certificate
 }
 
-// NewRoot makes the root of an installation.
+// NewRoot generates the root of an installation.
 func NewRoot(now time.Time) (*Root, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -61,7 +61,7 @@ func NewRoot(now time.Time) (*Root, error) {
 // Certificate returns the root's certificate, in DER.
 func (r *Root) Certificate() []byte { return r.certificate.Raw }
 
-// Certify returns a certificate of a key that signs, in DER.
+// Certify returns a certificate for a signing key, in DER.
 func (r *Root) Certify(key []byte, name string, now time.Time) ([]byte, error) {
 	private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), key)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *Root) Certify(key []byte, name string, now time.Time) ([]byte, error) {
 	return r.certify(&private.PublicKey, name, now, now.Add(keyFor))
 }
 
-// certify makes a certificate; without one of the root it is the root's own.
+// certify issues a certificate; if the root has none yet, it is the root's own.
 func (r *Root) certify(
 	public *ecdsa.PublicKey, name string, from, until time.Time,
 ) ([]byte, error) {
@@ -90,7 +90,7 @@ func (r *Root) certify(
 	return der, nil
 }
 
-// PEM returns the root with its key, as it is kept.
+// PEM returns the root with its key, in the format of its file.
 func (r *Root) PEM() ([]byte, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(r.key)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *Root) PEM() ([]byte, error) {
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.certificate.Raw})...), nil
 }
 
-// ParseRoot reads a root with its key.
+// ParseRoot parses a root with its key.
 func ParseRoot(text []byte) (*Root, error) {
 	first, rest := pem.Decode(text)
 	second, _ := pem.Decode(rest)
