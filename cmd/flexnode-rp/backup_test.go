@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,6 @@ type backedUp struct {
 }
 
 func newBackedUp(t *testing.T) *backedUp {
-	t.Helper()
 	dir := t.TempDir()
 	b := &backedUp{t: t, dir: dir, settings: settingsIn(t, dir)}
 	ring := must(seal.Init(filepath.Join(dir, "keys.json"), filepath.Join(dir, "root.pem"),
@@ -36,10 +36,8 @@ func newBackedUp(t *testing.T) *backedUp {
 	must(0, b.st.BeginSchema(t.Context()))
 	box := must(ring.Seal("secrets/s/g/c/n", []byte("hush-hush")))
 	must(b.st.Update(t.Context(), "", nil, func(v *store.View) error {
-		if err := b.st.Secrets.Put(v, "s/g/c/n", store.Sealed{Box: box}); err != nil {
-			return err
-		}
-		return b.st.Nodes.Put(v, "s/g/c/n", flexnode.Node{ID: "/n", UID: "u"})
+		return errors.Join(b.st.Secrets.Put(v, "s/g/c/n", store.Sealed{Box: box}),
+			b.st.Nodes.Put(v, "s/g/c/n", flexnode.Node{ID: "/n", UID: "u"}))
 	}))
 	return b
 }
@@ -76,13 +74,11 @@ func (b *backedUp) verify(path string, exit int, problem string) service.Verifie
 
 // put writes a row unchanged.
 func (b *backedUp) put(key, value string) {
-	b.t.Helper()
 	must(b.backend.Commit(b.t.Context(), nil, []store.Write{{Key: key, Value: []byte(value)}}))
 }
 
 // altered returns a copy of a file.
 func altered(t *testing.T, path, name string, alter func([]byte) []byte) string {
-	t.Helper()
 	data := must(os.ReadFile(path))
 	to := filepath.Join(filepath.Dir(path), name)
 	must(0, os.WriteFile(to, alter(data), 0o600))

@@ -14,7 +14,6 @@ import (
 
 // run runs a command line, and returns its output.
 func run(t *testing.T, args ...string) (string, error) {
-	t.Helper()
 	var out bytes.Buffer
 	root := newRoot()
 	root.SetArgs(args)
@@ -26,7 +25,6 @@ func run(t *testing.T, args ...string) (string, error) {
 
 // settingsIn writes settings of a provider with an embedded store, and returns their path.
 func settingsIn(t *testing.T, dir string) string {
-	t.Helper()
 	settings := filepath.Join(dir, "settings.json")
 	text := must(json.Marshal(map[string]any{
 		"publicURL": "https://provider.example", "dataDir": filepath.Join(dir, "data"),
@@ -79,7 +77,6 @@ func TestKeys(t *testing.T) {
 	expect("added; "+ring.Keys[0].ID+" seals", "add", file)
 	now := must(seal.Load(file))
 	runs := func(keys ...string) {
-		t.Helper()
 		lease := must(st.Lease(t.Context(), store.MemberTTL))
 		p := store.Process{Role: "front", Version: "1", Keys: keys}
 		must(st.Update(t.Context(), "", nil, func(v *store.View) error {

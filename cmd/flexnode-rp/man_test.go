@@ -28,10 +28,7 @@ func TestManualPage(t *testing.T) {
 
 // The reference has every command.
 func TestCommandsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/reference/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must(os.ReadFile("../../docs/reference/cli.md"))
 	_, part, _ := strings.Cut(string(page), "\n## flexnode-rp\n")
 	for _, cmd := range newRoot().Commands() {
 		if !strings.Contains(part, "`"+cmd.Name()) {

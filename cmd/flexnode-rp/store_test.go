@@ -59,9 +59,7 @@ func TestMakeRoom(t *testing.T) {
 	left := map[string]int{}
 	for _, key := range rows {
 		got, _, err := e.Read(ctx, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(0, err)
 		left[key] = len(got)
 	}
 	if left[rows[0]]+left[rows[1]]+left[rows[2]] != 0 || left[rows[3]] != 1 {

@@ -29,9 +29,7 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 		if after := c.secrets(); strings.Join(after, " ") != strings.Join(before, " ") {
 			t.Errorf("Secrets were %v and are %v", before, after)
 		}
-		id := w.credential(factory + "/edge-1").Value.TokenID
-		equal(t, "a machine of the first registration", c.ask(csr("first", id, "edge-1", newKey())),
-			"Approved")
+		equal(t, "a machine of the first registration", c.Ask(w.joining("first", "edge-1")), "Approved")
 		if w.cluster(factory).Properties.ProvisioningState != "" {
 			t.Error("the first registration has failed")
 		}

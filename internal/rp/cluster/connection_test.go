@@ -75,9 +75,8 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 		if f := must(flexnode.FactsOf(layer)); f.ServerURL != "https://b.example" {
 			t.Errorf("nodes get %s", f.ServerURL)
 		}
-		id := w.credential(factory + "/edge-1").Value.TokenID
-		equal(t, "a request at the former one", a.ask(csr("at-a", id, "edge-1", newKey())), "")
-		equal(t, "a request at the new one", b.ask(csr("at-b", id, "edge-1", newKey())), "Approved")
+		equal(t, "a request at the former one", a.Ask(w.joining("at-a", "edge-1")), "")
+		equal(t, "a request at the new one", b.Ask(w.joining("at-b", "edge-1")), "Approved")
 		b.join("edge-1", corev1.ConditionTrue)
 		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
 			t.Errorf("the Node at the new one: %+v", got)
@@ -251,8 +250,7 @@ func TestABindingIsTakenAway(t *testing.T) {
 		pass(time.Second)
 		sources.present.Store(&Sources{})
 		pass(10 * time.Second)
-		id := w.credential(factory + "/edge-1").Value.TokenID
-		equal(t, "a request", c.ask(csr("late", id, "edge-1", newKey())), "")
+		equal(t, "a request", c.Ask(w.joining("late", "edge-1")), "")
 		pass(time.Minute)
 		if got := w.cluster(factory); got.Properties.Reachable {
 			t.Errorf("the cluster: %+v", got)

@@ -77,9 +77,9 @@ func TestAHostileCluster(t *testing.T) {
 				until(t, "the other cluster's node gets no token", func() bool {
 					return w.credential(factory+"/edge-1").Value.State == store.Live
 				})
-				c.file(csr("first", w.credential(factory+"/edge-1").Value.TokenID, "edge-1", newKey()))
+				c.File(w.joining("first", "edge-1"))
 				until(t, "the other cluster's request is not approved", func() bool {
-					return c.answer("first") == "Approved"
+					return c.Answer("first") == "Approved"
 				})
 			})
 			t.Logf("%d MiB", grown>>20)
@@ -261,7 +261,7 @@ func TestGiantKeys(t *testing.T) {
 		4096: "is not signed", 1024: "key", 8192: "key", 32 << 10: "key", 64 << 10: "no request",
 		4 << 20: "no request",
 	} {
-		r := csr("x", "abcdef", "edge-1", newKey())
+		r := csr("x", "abcdef", "edge-1")
 		r.Spec.Request = giantRequest(bits)
 		if a := readCSR(r); !strings.Contains(a.Flaw, want) {
 			t.Errorf("%d bits: %q", bits, a.Flaw)
@@ -278,7 +278,7 @@ func TestGiantKeys(t *testing.T) {
 // A reduced certificate request has exactly the parts that are used; one that is larger than any
 // kubelet's is reduced to nothing.
 func TestRequestsAreReduced(t *testing.T) {
-	r := csr("x", "abcdef", "edge-1", newKey())
+	r := csr("x", "abcdef", "edge-1")
 	want := readCSR(r)
 	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: strings.Repeat("m", 1<<20)}}
 	r.Spec.Extra = map[string]certificates.ExtraValue{"a": {strings.Repeat("m", 1<<20)}}
@@ -317,11 +317,11 @@ func TestRequestsAreReviewedOnce(t *testing.T) {
 				}
 				return a.GetSubresource() == "approval" && r.Name != "last", r, nil
 			})
-		hostile := csr("first", "abcdef", "edge-1", newKey())
+		hostile := csr("first", "abcdef", "edge-1")
 		for i := range reviewBurst + 100 {
 			r := hostile.DeepCopy()
 			r.Name, r.UID = fmt.Sprintf("r-%d", i), types.UID(fmt.Sprint(i))
-			c.file(r)
+			c.File(r)
 		}
 		for i := range 10 {
 			r := hostile.DeepCopy()
@@ -333,9 +333,9 @@ func TestRequestsAreReviewedOnce(t *testing.T) {
 		if n := len(answers); n != reviewBurst+100 || answers["r-0"] != 1 {
 			t.Errorf("%d requests were answered, one of them %d times", n, answers["r-0"])
 		}
-		last := csr("last", w.credential(factory+"/edge-1").Value.TokenID, "edge-1", newKey())
+		last := w.joining("last", "edge-1")
 		last.UID = "last"
-		equal(t, "a machine's request", c.ask(last), "Approved")
+		equal(t, "a machine's request", c.Ask(last), "Approved")
 	})
 }
 
@@ -499,7 +499,7 @@ func FuzzNode(f *testing.F) {
 // FuzzCertificateRequest reads arbitrary certificate requests of an API server.
 func FuzzCertificateRequest(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"n"},"spec":{"username":"system:node:n"}}`),
-		csr("x", "abcdef", "n", newKey()).Spec.Request)
+		csr("x", "abcdef", "n").Spec.Request)
 	f.Add([]byte(`{}`), giantRequest(8192))
 	f.Fuzz(func(t *testing.T, text, request []byte) {
 		r := &certificates.CertificateSigningRequest{}

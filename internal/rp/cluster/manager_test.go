@@ -108,8 +108,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 		pass(time.Minute)
 		equal(t, "the other one works on", replicas[1-first].works(), "factory harbour")
 		equal(t, "the dead one works on", replicas[first].works(), "")
-		id := w.credential(factory + "/edge-1").Value.TokenID
-		equal(t, "a request", c.ask(csr("first", id, "edge-1", newKey())), "Approved")
+		equal(t, "a request", c.Ask(w.joining("first", "edge-1")), "Approved")
 		third := joinReplica(w, "c")
 		replicas[1-first].stop()
 		pass(time.Minute)

@@ -49,9 +49,9 @@ func TestOthersAreLeftAlone(t *testing.T) {
 			"bootstrap-token-person"
 		equal(t, "left", strings.Join(c.secrets(), " "), want)
 		for _, id := range []string{"foreig", "other0", "person"} {
-			foreign := csr("of-"+id, id, "edge-1", newKey())
+			foreign := csr("of-"+id, id, "edge-1")
 			foreign.Spec.Groups[2] = tokenGroup("elsewhere", factory)
-			if got := c.ask(foreign); got != "" {
+			if got := c.Ask(foreign); got != "" {
 				t.Errorf("a request with the token %s: %q", id, got)
 			}
 		}
@@ -286,7 +286,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		id := w.token("edge-1")
 		o.invalid.Store(true)
 		w.put(factoryID, "edge-2", api.Desired{})
-		equal(t, "a request was answered", c.ask(csr("first", id, "edge-1", newKey())), "")
+		equal(t, "a request was answered", c.Ask(csr("first", id, "edge-1")), "")
 		if got := c.secrets(); len(got) != 1 {
 			t.Errorf("Secrets: %v", got)
 		}
@@ -295,7 +295,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		w.change(func(v *store.View) error { return nil })
 		must(w.store.Commit(context.Background(), nil,
 			[]store.Write{{Key: o.fence.Key, Value: []byte("another")}}))
-		equal(t, "a request was answered", c.ask(csr("second", id, "edge-1", newKey())), "")
+		equal(t, "a request was answered", c.Ask(csr("second", id, "edge-1")), "")
 		close(o.lost)
 		synctest.Wait()
 		if !w.manager.working[factory].ended() {

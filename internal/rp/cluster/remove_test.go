@@ -46,10 +46,7 @@ func (w *world) fill(c *fakeCluster, nodes int) {
 		})
 	}
 	pass(time.Second)
-	joining := w.credential(factory + "/edge-0")
-	if got := c.ask(csr("joining", joining.Value.TokenID, "edge-0", newKey())); got != "Approved" {
-		w.t.Fatalf("the machine does not join: %q", got)
-	}
+	equal(w.t, "a machine", c.Ask(w.joining("joining", "edge-0")), "Approved")
 	w.put(factoryID, "edge-0", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
 	pass(time.Second)
 	if got := len(c.secrets()); got != nodes+1 {
@@ -169,10 +166,7 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 		w.checkGone(2, false)
 		w.register(factoryID, c)
 		pass(time.Minute)
-		id := w.token("edge-1")
-		if got := c.ask(csr("later", id, "edge-1", newKey())); got != "Approved" {
-			t.Fatalf("the machine does not join: %q", got)
-		}
+		equal(t, "a machine", c.Ask(csr("later", w.token("edge-1"), "edge-1")), "Approved")
 		w.put(factoryID, "edge-1", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
 		pass(time.Second)
 		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
@@ -200,11 +194,11 @@ func TestADeletionIsKilledAnywhere(t *testing.T) {
 		pass(30 * time.Second)
 		if w.n > 0 {
 			w.end()
-			c.file(csr("late", "abcdef", "edge-1", newKey()))
+			c.File(csr("late", "abcdef", "edge-1"))
 			w.restart()
 			w.own(factory)
 			pass(30 * time.Second)
-			if got := c.answer("late"); got == string(certificates.CertificateApproved) {
+			if got := c.Answer("late"); got == string(certificates.CertificateApproved) {
 				t.Error("a request was approved meanwhile")
 			}
 		}

@@ -2,12 +2,8 @@ package cluster
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -21,63 +17,28 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// newKey returns a machine's private key.
-func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+var newKey = kubetest.NewKey
 
 // csr returns kubelet's request with a token.
-func csr(
-	name, tokenID, node string, key *ecdsa.PrivateKey,
-) *certificates.CertificateSigningRequest {
-	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: "system:node:" + node,
-			Organization: []string{"system:nodes"}},
-	}, key))
-	return &certificates.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: certificates.CertificateSigningRequestSpec{
-			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			SignerName: certificates.KubeAPIServerClientKubeletSignerName,
-			Username:   "system:bootstrap:" + tokenID,
-			Groups: []string{"system:bootstrappers", TokenGroup, tokenGroup("here", factory),
-				"system:authenticated"},
-			Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature,
-				certificates.UsageClientAuth},
-		},
-	}
+func csr(name, tokenID, node string) *certificates.CertificateSigningRequest {
+	return kubetest.CSR(name, tokenID, node, newKey(), TokenGroup, tokenGroup("here", factory))
+}
+
+// joining returns the request of the machine of a node with its token.
+func (w *world) joining(name, node string) *certificates.CertificateSigningRequest {
+	return csr(name, w.credential(factory+"/"+node).Value.TokenID, node)
 }
 
 // byIdentity returns kubelet's request with an identity in Azure.
 func byIdentity(name, user, node string) *certificates.CertificateSigningRequest {
-	c := csr(name, "", node, newKey())
+	c := csr(name, "", node)
 	c.Spec.Username, c.Spec.Groups = user, []string{"system:authenticated"}
 	return c
-}
-
-// file files a request.
-func (c *fakeCluster) file(r *certificates.CertificateSigningRequest) {
-	must(c.CertificatesV1().CertificateSigningRequests().
-		Create(context.Background(), r, metav1.CreateOptions{}))
-}
-
-// answer returns the decision on a request: Approved, Denied or "".
-func (c *fakeCluster) answer(name string) string {
-	r := must(c.CertificatesV1().CertificateSigningRequests().
-		Get(context.Background(), name, metav1.GetOptions{}))
-	for _, condition := range r.Status.Conditions {
-		return string(condition.Type)
-	}
-	return ""
-}
-
-// ask files a request and waits for the answer.
-func (c *fakeCluster) ask(r *certificates.CertificateSigningRequest) string {
-	c.file(r)
-	pass(time.Second)
-	return c.answer(r.Name)
 }
 
 // approveAs approves a request like another approver.
@@ -85,15 +46,6 @@ func (c *fakeCluster) approveAs(r *certificates.CertificateSigningRequest) {
 	r.Status.Conditions = append(r.Status.Conditions,
 		certificates.CertificateSigningRequestCondition{Type: certificates.CertificateApproved,
 			Status: corev1.ConditionTrue, Reason: "AutoApproved"})
-}
-
-// issue adds the certificate, like kube-controller-manager.
-func (c *fakeCluster) issue(name string) {
-	client := c.CertificatesV1().CertificateSigningRequests()
-	r := must(client.Get(context.Background(), name, metav1.GetOptions{}))
-	r.Status.Certificate = []byte("a certificate")
-	must(client.UpdateStatus(context.Background(), r, metav1.UpdateOptions{}))
-	pass(time.Second)
 }
 
 // removals is a delivery that counts removed configurations. Like Blobs, it does not count reads.
@@ -118,14 +70,11 @@ func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
 		const one = "aaaaaaaa-0000-0000-0000-000000000001"
 		w.put(factoryID, "edge-2", withIdentity(one))
 		pass(time.Second)
-		id := w.credential(factory + "/edge-1").Value.TokenID
 		for _, r := range []*certificates.CertificateSigningRequest{
-			csr("edge-1", id, "edge-1", newKey()), byIdentity("edge-2", one, "edge-2"),
+			w.joining("edge-1", "edge-1"), byIdentity("edge-2", one, "edge-2"),
 		} {
 			before := delivery.n.Load()
-			if got := c.ask(r); got != "Approved" {
-				t.Fatalf("the request: %q", got)
-			}
+			equal(t, "the request "+r.Name, c.Ask(r), "Approved")
 			if got := w.credential(factory + "/" + r.Name).Value; got.State != store.Consumed ||
 				delivery.n.Load() == before {
 				t.Errorf("%s is still there: %s", r.Name, got.State)
@@ -162,14 +111,14 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 				id := w.token("edge-1")
 				checkSecret(t, w, c, w.credential(factory+"/edge-1"))
-				r := csr("foreign", id, node, newKey())
+				r := csr("foreign", id, node)
 				c.approveAs(r)
-				c.ask(r)
+				c.Ask(r)
 				if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
 					t.Errorf("the credential is %s", got.State)
 				}
-				equal(t, "a second machine", c.ask(csr("second", id, "edge-1", newKey())), "Denied")
-				c.issue("foreign")
+				equal(t, "a second machine", c.Ask(csr("second", id, "edge-1")), "Denied")
+				c.Issue("foreign", []byte("a certificate"))
 				pass(credential.Grace + time.Second)
 				if left := c.secrets(); len(left) != 0 {
 					t.Errorf("the Secret is still there: %v", left)
@@ -207,7 +156,7 @@ func TestIdentities(t *testing.T) {
 		w.put(factoryID, "edge-6", principal)
 		pass(time.Second)
 		user := w.credential(factory + "/edge-3").Value.TokenID
-		noToken := csr("user-called-as-a-token", user, "edge-3", newKey())
+		noToken := csr("user-called-as-a-token", user, "edge-3")
 		noToken.Spec.Username = user
 		masters := byIdentity("masters", one, "edge-1")
 		masters.Spec.Usages = append(masters.Spec.Usages, certificates.UsageServerAuth)
@@ -229,7 +178,7 @@ func TestIdentities(t *testing.T) {
 			{byIdentity("arc", arc, "edge-6"), "Approved"},
 			{masters, "Denied"},
 		} {
-			equal(t, tt.request.Name, c.ask(tt.request), tt.want)
+			equal(t, tt.request.Name, c.Ask(tt.request), tt.want)
 		}
 	})
 }
@@ -248,10 +197,9 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 		}
 		pass(time.Second)
 		for name, want := range map[string]string{"our-pool-0": "Denied", "edge-1": "Approved"} {
-			id := w.credential(factory + "/" + name).Value.TokenID
-			equal(t, name, c.ask(csr("of-"+name, id, name, newKey())), want)
+			equal(t, name, c.Ask(w.joining("of-"+name, name)), want)
 		}
-		equal(t, "by its identity", c.ask(byIdentity("of-identity", user, "our-pool-1")), "Denied")
+		equal(t, "by its identity", c.Ask(byIdentity("of-identity", user, "our-pool-1")), "Denied")
 		got := w.credential(factory + "/our-pool-0").Value
 		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node of this provider") {
 			t.Errorf("the credential: %+v", got)
@@ -268,9 +216,7 @@ func TestAnotherInstallationsNode(t *testing.T) {
 		n.Labels[managedLabel], n.Labels[installationLabel] = "false", "another.example"
 		must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
 		pass(time.Minute)
-		id := w.credential(factory + "/edge-1").Value.TokenID
-		equal(t, "a machine of this installation", c.ask(csr("its", id, "edge-1", newKey())),
-			"Denied")
+		equal(t, "a machine of this installation", c.Ask(w.joining("its", "edge-1")), "Denied")
 		got := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value.Ready
 		if got == nil || got.Reason != flexnode.NodeForeign {
 			t.Errorf("its condition is %+v", got)
@@ -288,8 +234,8 @@ func TestARequestIsRetried(t *testing.T) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
 		failures := failApprovals(c, 3)
-		r := csr("first", w.credential(factory+"/edge-1").Value.TokenID, "edge-1", newKey())
-		if got := c.ask(r); got != "Approved" || failures() != 3 {
+		r := w.joining("first", "edge-1")
+		if got := c.Ask(r); got != "Approved" || failures() != 3 {
 			t.Errorf("after %d failures and a second: %q", failures(), got)
 		}
 	})
@@ -298,10 +244,9 @@ func TestARequestIsRetried(t *testing.T) {
 // Invalid requests are denied, for any signer.
 func TestFlaws(t *testing.T) {
 	key := newKey()
-	good := func() *certificates.CertificateSigningRequest { return csr("x", "abcdef", "n", key) }
+	good := func() *certificates.CertificateSigningRequest { return csr("x", "abcdef", "n") }
 	request := func(template x509.CertificateRequest) []byte {
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST",
-			Bytes: must(x509.CreateCertificateRequest(rand.Reader, &template, key))})
+		return kubetest.Signed(template, key)
 	}
 	subject := func(name string, groups ...string) x509.CertificateRequest {
 		return x509.CertificateRequest{Subject: pkix.Name{CommonName: name, Organization: groups}}
@@ -357,7 +302,7 @@ func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
 		defer memory.Before(nil)
 		w.drop("edge-1")
 		w.put(factoryID, "edge-1", withIdentity(two))
-		equal(t, "the former machine", c.ask(byIdentity("former", one, "edge-1")), "")
-		equal(t, "the present machine", c.ask(byIdentity("present", two, "edge-1")), "Approved")
+		equal(t, "the former machine", c.Ask(byIdentity("former", one, "edge-1")), "")
+		equal(t, "the present machine", c.Ask(byIdentity("present", two, "edge-1")), "Approved")
 	})
 }

@@ -31,17 +31,13 @@ func (c *fakeCluster) sign(name string) string {
 		NotAfter: time.Now().Add(certificateLife),
 	}
 	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
-	client := c.CertificatesV1().CertificateSigningRequests()
-	r := must(client.Get(context.Background(), name, metav1.GetOptions{}))
-	r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	must(client.UpdateStatus(context.Background(), r, metav1.UpdateOptions{}))
-	pass(time.Second)
+	c.Issue(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	return flexnode.CertificateID(der)
 }
 
 // renewal returns kubelet's request to renew a certificate.
 func renewal(name, node, id string) *certificates.CertificateSigningRequest {
-	c := csr(name, "", node, newKey())
+	c := csr(name, "", node)
 	c.Spec.Username = "system:node:" + node
 	c.Spec.Groups = []string{"system:nodes", "system:authenticated"}
 	c.Spec.Extra = map[string]certificates.ExtraValue{credentialKey: {id}}
@@ -75,10 +71,7 @@ func (c *fakeCluster) setRevoked(name, ids string) {
 // join joins a machine with the token of a node, and returns the id of its certificate.
 func (w *world) join(c *fakeCluster, node, request string) string {
 	w.t.Helper()
-	id := w.token(node)
-	if got := c.ask(csr(request, id, node, newKey())); got != "Approved" {
-		w.t.Fatalf("the request of %s is %q", node, got)
-	}
+	equal(w.t, "the request of "+node, c.Ask(csr(request, w.token(node), node)), "Approved")
 	return c.sign(request)
 }
 
@@ -104,27 +97,25 @@ func TestADeletedMachineMayNotWrite(t *testing.T) {
 		c.setRevoked("other", "theirs")
 		old := w.join(c, "edge-1", "of-old")
 		late := w.join(c, "edge-2", "of-late")
-		equal(t, "a renewal, which others approve", c.ask(renewal("usual", "edge-1", old)), "")
+		equal(t, "a renewal, which others approve", c.Ask(renewal("usual", "edge-1", old)), "")
 		w.remove("edge-1", 0)
 		w.remove("edge-2", flexnode.LeaveTime)
 		equal(t, "after the deletions", c.revoked(), "edge-1=;other=theirs;")
-		equal(t, "a renewal of the deleted node", c.ask(renewal("of-deleted", "edge-1", old)),
+		equal(t, "a renewal of the deleted node", c.Ask(renewal("of-deleted", "edge-1", old)),
 			"Denied")
 		equal(t, "a renewal of the node that is leaving",
-			c.ask(renewal("of-leaving", "edge-2", late)), "")
+			c.Ask(renewal("of-leaving", "edge-2", late)), "")
 		pass(flexnode.LeaveTime)
 		equal(t, "after the time to leave", c.revoked(), "edge-1=;edge-2=;other=theirs;")
 
 		next := w.join(c, "edge-1", "of-next")
 		equal(t, "with a successor", c.revoked(), "edge-1="+next+";edge-2=;other=theirs;")
-		if got := c.ask(renewal("renewed", "edge-1", next)); got != "Approved" {
-			t.Fatalf("a renewal of the successor: %q", got)
-		}
+		equal(t, "a renewal of the successor", c.Ask(renewal("renewed", "edge-1", next)), "Approved")
 		equal(t, "a renewal of the deleted node, with a successor",
-			c.ask(renewal("again", "edge-1", old)), "Denied")
+			c.Ask(renewal("again", "edge-1", old)), "Denied")
 		foreign := renewal("foreign", "edge-2", next)
 		foreign.Spec.Username = "system:node:edge-1"
-		equal(t, "a renewal for another name", c.ask(foreign), "Denied")
+		equal(t, "a renewal for another name", c.Ask(foreign), "Denied")
 		renewed := c.sign("renewed")
 		got := c.revoked()
 		if !strings.Contains(got, next) || !strings.Contains(got, renewed) || strings.Contains(got, old) {
@@ -146,18 +137,18 @@ func TestSuccessorWithoutTheProvider(t *testing.T) {
 		w.remove("edge-1", 0)
 		next := w.join(c, "edge-1", "of-next")
 		goes()
-		c.file(renewal("renewed", "edge-1", next))
-		c.file(renewal("of-deleted", "edge-1", old))
+		c.File(renewal("renewed", "edge-1", next))
+		c.File(renewal("of-deleted", "edge-1", old))
 		for range 60 {
 			pass(time.Minute)
 			if got := c.revoked(); got != "edge-1="+next+";" {
 				t.Fatalf("without the provider: %s", got)
 			}
 		}
-		equal(t, "without the provider", c.answer("renewed")+c.answer("of-deleted"), "")
+		equal(t, "without the provider", c.Answer("renewed")+c.Answer("of-deleted"), "")
 		w.own(factory)
 		pass(time.Minute)
-		equal(t, "when it is back", c.answer("renewed")+c.answer("of-deleted"), "ApprovedDenied")
+		equal(t, "when it is back", c.Answer("renewed")+c.Answer("of-deleted"), "ApprovedDenied")
 		renewed := c.sign("renewed")
 		if got := c.revoked(); !strings.Contains(got, next) || !strings.Contains(got, renewed) {
 			t.Errorf("then %s", got)

@@ -22,6 +22,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 )
 
 // wish describes a kubelet's request for a serving certificate.
@@ -56,8 +57,7 @@ func servingWish(name, node string, addresses ...string) *wish {
 
 // signed returns the request.
 func (w *wish) signed() *certificates.CertificateSigningRequest {
-	der := must(x509.CreateCertificateRequest(rand.Reader, &w.text, w.key))
-	w.csr.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	w.csr.Spec.Request = kubetest.Signed(w.text, w.key)
 	return w.csr
 }
 
@@ -238,7 +238,7 @@ func TestServingCertificates(t *testing.T) {
 		} {
 			w.put(factoryID, name, api.Desired{})
 			c.node(name, true, addresses...)
-			if got := c.ask(servingWish(name, name, addresses...).signed()); got != "Denied" {
+			if got := c.Ask(servingWish(name, name, addresses...).signed()); got != "Denied" {
 				t.Errorf("%s, which lists an address of the cluster's own: %q", name, got)
 			}
 		}
@@ -253,14 +253,14 @@ func TestServingCertificates(t *testing.T) {
 			{servingWish("future", "edge-1", "192.0.2.9"), ""},
 			{servingWish("gone", "edge-9", "192.0.2.9"), ""},
 		} {
-			equal(t, tt.wish.csr.Name, c.ask(tt.wish.signed()), tt.want)
+			equal(t, tt.wish.csr.Name, c.Ask(tt.wish.signed()), tt.want)
 		}
 		lies := servingWish("lies", "edge-2", "192.0.2.2")
 		lies.text.DNSNames = append(lies.text.DNSNames, "kubernetes.default.svc")
-		equal(t, "another name", c.ask(lies.signed()), "Denied")
+		equal(t, "another name", c.Ask(lies.signed()), "Denied")
 		c.node("edge-1", true, "192.0.2.9")
 		pass(time.Minute)
-		equal(t, "once the Node lists its address", c.answer("future"), "Approved")
-		equal(t, "once no other Node has its address", c.answer("others"), "Approved")
+		equal(t, "once the Node lists its address", c.Answer("future"), "Approved")
+		equal(t, "once no other Node has its address", c.Answer("others"), "Approved")
 	})
 }

@@ -80,7 +80,7 @@ func newFakeCluster(name string) *fakeCluster {
 // connection returns a connection to the fake.
 func (c *fakeCluster) connection() *Connection {
 	return &Connection{
-		Client: c, CA: testCA(), Version: c.Ask,
+		Client: c, CA: testCA(), Version: c.Serves,
 		ServerURL: "https://" + c.Name + ".example:6443",
 	}
 }

@@ -28,9 +28,7 @@ func TestAzurite(t *testing.T) {
 	url := base + "/" + emulatorAccount + "/configs"
 	shared := must(container.NewSharedKeyCredential(emulatorAccount, emulatorKey))
 	made := must(container.NewClientWithSharedKeyCredential(url, shared, nil))
-	if _, err := made.Create(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(made.Create(t.Context(), nil))
 	w := newWorld(t)
 	w.clock.Set(time.Now()) // the service has its own clock
 	blobs := must(NewBlobs(w.store(), w.clock.Now, url, emulatorAccount, emulatorKey,
@@ -44,9 +42,7 @@ func TestAzurite(t *testing.T) {
 	must(0, created(w))
 	link := w.url()
 	status, text := get(link)
-	if status != 200 {
-		t.Fatalf("%s: %d %s", link, status, text)
-	}
+	equal(t, link, status, 200)
 	bundle(t, text)
 	must(0, w.moveCluster("https://moved.example"))
 	w.work()

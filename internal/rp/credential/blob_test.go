@@ -121,7 +121,6 @@ func (f *fakeBlobs) paths() []string {
 
 // withBlobs makes a world deliver through a Blob service.
 func withBlobs(t *testing.T) (*world, *fakeBlobs, *Blobs) {
-	t.Helper()
 	w := newWorld(t)
 	f := &fakeBlobs{blobs: map[string]fakeBlob{}}
 	server := httptest.NewTLSServer(f)
@@ -175,9 +174,7 @@ func TestBlobs(t *testing.T) {
 	w.work()
 	w.clock.Pass(Joining)
 	w.work()
-	if left := f.paths(); len(left) != 0 {
-		t.Errorf("left are %v", left)
-	}
+	equal(t, "what is left", len(f.paths()), 0)
 }
 
 // An older configuration never replaces a newer one: a paused replica resumes.
@@ -251,9 +248,7 @@ func TestABlobOfAFormerOwner(t *testing.T) {
 		if w.credential(key).State != store.Consumed || len(w.cluster.list()) != 1 {
 			t.Errorf("the credential is %s", w.credential(key).State)
 		}
-		if left := f.paths(); len(left) != 0 {
-			t.Errorf("again %v: left are %v", again, left)
-		}
+		equal(t, fmt.Sprintf("again %v: what is left", again), len(f.paths()), 0)
 	}
 }
 
@@ -270,9 +265,7 @@ func TestSweepOfBlobs(t *testing.T) {
 	})
 	f.blobs["/configs/another.json"] = fakeBlob{text: "another"}
 	must(0, w.service.Sweep(t.Context(), keepNone))
-	if len(f.paths()) != 4 {
-		t.Errorf("left are %v", f.paths())
-	}
+	equal(t, "what is left", len(f.paths()), 4)
 	w.clock.Pass(time.Minute)
 	must(0, w.service.Sweep(t.Context(), keepNone))
 	if _, found := f.blobs["/configs/"+clusterKey+"/old.json"]; found || len(f.paths()) != 3 {

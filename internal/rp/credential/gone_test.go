@@ -144,17 +144,13 @@ func TestAfterRestore(t *testing.T) {
 	must(0, w.service.AfterRestore(ctx))
 	w.answers("a URL from before the restore", url, 403)
 	w.work()
-	if left := w.cluster.list(); len(left) != 0 {
-		t.Errorf("a token from before the restore: %v", left)
-	}
+	equal(t, "tokens from before the restore", len(w.cluster.list()), 0)
 	must(0, w.regenerate(ctx))
 	w.work()
 	fresh := w.url()
 	must(0, w.service.AfterRestore(ctx)) // the next replica, or the next start
 	status, text := w.get(fresh)
-	if status != 200 {
-		t.Fatalf("a URL of after the restore: %d", status)
-	}
+	equal(t, "a URL of after the restore", status, 200)
 	if _, from := bundle(t, text); from.Epoch != 2 {
 		t.Errorf("the bundle is of epoch %d", from.Epoch)
 	}
@@ -191,18 +187,12 @@ func TestRewrap(t *testing.T) {
 	if got := must(Boxes(ctx, w.store())); got[old.ID] != 3 || len(got) != 1 {
 		t.Errorf("sealed are %v", got) // client secret, bundle, token
 	}
-	if n := must(w.rewrapBesideOthers(key)); n != 3 {
-		t.Errorf("%d boxes were sealed again", n)
-	}
+	equal(t, "boxes that were sealed again", must(w.rewrapBesideOthers(key)), 3)
 	if got := must(Boxes(ctx, w.store())); got[fresh.ID] != 3 || len(got) != 1 {
 		t.Errorf("sealed are %v", got)
 	}
-	if n := must(Rewrap(ctx, w.store(), w.keys)); n != 0 {
-		t.Errorf("%d boxes were sealed again the second time", n)
-	}
-	if secret := must(w.store().Secrets.Get(ctx, nodeKey)); secret.Value.Version != 1 {
-		t.Errorf("the secret lost its version: %d", secret.Value.Version)
-	}
+	equal(t, "boxes that were sealed again the second time", must(Rewrap(ctx, w.store(), w.keys)), 0)
+	equal(t, "the version of the secret", must(w.store().Secrets.Get(ctx, nodeKey)).Value.Version, 1)
 	w.restart(seal.Ring{Keys: []seal.Key{fresh}}) // after `keys drop`
 	w.change(func(v *store.View) error {
 		secret, version, err := w.service.SecretIn(v, nodeKey)
@@ -259,12 +249,9 @@ func TestRewrapBesideTheOlderKey(t *testing.T) {
 		}
 		return nil
 	})
-	if n := must(Rewrap(ctx, w.store(), w.keys)); n != 2 {
-		t.Errorf("%d boxes were sealed again", n)
-	}
-	if got := must(Boxes(ctx, w.store())); got[old.Keys[0].ID] != 0 {
-		t.Errorf("sealed are %v", got)
-	}
+	equal(t, "boxes that were sealed again", must(Rewrap(ctx, w.store(), w.keys)), 2)
+	equal(t, "those that are sealed with the former key", must(Boxes(ctx, w.store()))[old.Keys[0].ID],
+		0)
 }
 
 // A box that cannot be opened does not stop the others from being sealed again.
@@ -297,27 +284,18 @@ func TestCompare(t *testing.T) {
 		})
 		return got, err
 	}
-	if got := must(compare("a")); got != (flexnode.Secret{}) {
-		t.Errorf("none is stored: %+v", got)
-	}
+	equal(t, "none is stored", must(compare("a")), flexnode.Secret{})
 	w.change(func(v *store.View) error { return w.service.KeepSecret(v, nodeKey, "a", 4) })
-	if got := must(compare("a")); got != (flexnode.Secret{Version: 4, Known: true, Same: true}) {
-		t.Errorf("the same: %+v", got)
-	}
+	equal(t, "the same", must(compare("a")), flexnode.Secret{Version: 4, Known: true, Same: true})
 	for _, given := range []string{"", "b"} {
-		if got := must(compare(given)); got != (flexnode.Secret{Version: 4, Known: true}) {
-			t.Errorf("%q: %+v", given, got)
-		}
+		equal(t, given, must(compare(given)), flexnode.Secret{Version: 4, Known: true})
 	}
 	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0]}}) // the key is lost
 	if got, err := compare(""); err == nil {
 		t.Errorf("one that cannot be opened: %+v", got)
 	}
-	if got := must(compare("b")); got != (flexnode.Secret{Version: 4}) {
-		t.Errorf("another in the place of one that cannot be opened: %+v", got)
-	}
+	equal(t, "another in the place of one that cannot be opened", must(compare("b")),
+		flexnode.Secret{Version: 4})
 	w.change(func(v *store.View) error { w.service.DropSecret(v, nodeKey); return nil })
-	if got := must(compare("")); got != (flexnode.Secret{}) {
-		t.Errorf("after it was dropped: %+v", got)
-	}
+	equal(t, "after it was dropped", must(compare("")), flexnode.Secret{})
 }

@@ -301,9 +301,7 @@ func TestAFencedWorkerWritesNothing(t *testing.T) {
 	if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("got %v", err)
 	}
-	if c := w.credential(key); c.State != store.Pending {
-		t.Errorf("it is %s", c.State)
-	}
+	equal(t, "its state", w.credential(key).State, store.Pending)
 	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1"}
 	if err := w.service.Consume(ctx, key, a, fence); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("got %v", err)

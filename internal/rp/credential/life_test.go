@@ -15,18 +15,13 @@ import (
 
 // review decides on a certificate request like package cluster; true if it is approved.
 func (w *world) review(a Application) bool {
-	w.t.Helper()
 	ctx := w.t.Context()
 	row := must(w.service.ByToken(ctx, clusterKey, a.TokenID))
 	approved, why := Decide(a, row.Value, row.Exists())
-	var err error
 	if approved {
-		err = w.service.Consume(ctx, row.Key, a, store.Condition{})
+		must(0, w.service.Consume(ctx, row.Key, a, store.Condition{}))
 	} else {
-		err = w.service.Denied(ctx, row.Key, a, why, store.Condition{})
-	}
-	if err != nil {
-		w.t.Fatal(err)
+		must(0, w.service.Denied(ctx, row.Key, a, why, store.Condition{}))
 	}
 	return approved
 }
@@ -50,9 +45,7 @@ func TestDeadURLs(t *testing.T) {
 		t.Errorf("an expired URL: %d %s", status, got)
 	}
 	w.work()
-	if left := w.cluster.list(); len(left) != 0 {
-		t.Errorf("an expired token is still there: %v", left)
-	}
+	equal(t, "expired tokens", len(w.cluster.list()), 0)
 	must(0, w.put(ctx, withToken, true, true))
 	w.work()
 	url = w.url()
@@ -141,9 +134,7 @@ func TestClusterIsDown(t *testing.T) {
 	w.tryOnce()
 	w.cluster.down = nil
 	w.work()
-	if left := w.cluster.list(); len(left) != 0 {
-		t.Errorf("a deleted node's token is still there: %v", left)
-	}
+	equal(t, "a deleted node's tokens", len(w.cluster.list()), 0)
 	w.consistent([]string{url})
 }
 
@@ -165,9 +156,7 @@ func TestAProblemIsNotedOnce(t *testing.T) {
 	}
 	w.cluster.down = errTo(77)
 	w.tryOnce()
-	if again := must(w.store().Credentials.Get(t.Context(), key)); again.Revision != row.Revision {
-		t.Error("the same problem was written again")
-	}
+	equal(t, "its revision", must(w.store().Credentials.Get(t.Context(), key)).Revision, row.Revision)
 	w.cluster.down = errDown
 	w.tryOnce()
 	equal(t, "another problem is noted as", w.credential(key).Problem, errDown.Told)
@@ -247,9 +236,7 @@ func TestAWaitingBundleFollowsItsNode(t *testing.T) {
 	_, text := w.get(url)
 	was, _ := bundle(t, text)
 	must(0, w.moveCluster("https://moved.example"))
-	if u := must(w.service.URL(ctx, key)); u.ConfigVersion != before {
-		t.Errorf("the URL says %s before it hands that out", u.ConfigVersion)
-	}
+	equal(t, "the version that the URL names", must(w.service.URL(ctx, key)).ConfigVersion, before)
 	w.work()
 	_, text = w.get(url)
 	c, from := bundle(t, text)
@@ -259,9 +246,8 @@ func TestAWaitingBundleFollowsItsNode(t *testing.T) {
 		u.ConfigVersion == before || u.ConfigURL != url {
 		t.Errorf("%s; from %+v; the URL says %+v", text, from, u)
 	}
-	if c.Azure.BootstrapToken.Token.Reveal() != was.Azure.BootstrapToken.Token.Reveal() {
-		t.Error("the token changed")
-	}
+	equal(t, "the token", c.Azure.BootstrapToken.Token.Reveal(),
+		was.Azure.BootstrapToken.Token.Reveal())
 	w.consistent([]string{url})
 }
 
@@ -272,14 +258,10 @@ func (w *world) moveCluster(server string) error {
 		row := w.store().Clusters.Row(v, clusterKey)
 		c := row.Value
 		c.Facts = w.facts(v, server)
-		if err := w.store().Clusters.Put(v, clusterKey, c); err != nil {
-			return err
-		}
+		must(0, w.store().Clusters.Put(v, clusterKey, c))
 		node := w.store().Nodes.Row(v, nodeKey)
 		n := node.Value
-		if err := w.rendered(v, &n, w.version); err != nil {
-			return err
-		}
+		must(0, w.rendered(v, &n, w.version))
 		return w.store().Nodes.Put(v, nodeKey, n)
 	})
 	return err

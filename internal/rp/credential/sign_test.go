@@ -20,20 +20,22 @@ import (
 
 // offered returns the bundle that the agent of the node is offered.
 func (w *world) offered() []byte {
-	w.t.Helper()
 	row := must(w.store().Nodes.Get(w.t.Context(), nodeKey))
 	return must(w.service.Refresh(w.t.Context(), row, api.Refresh{Joined: true},
 		func(string) bool { return true })).Bundle
 }
 
-// trusts reports whether an agent that trusts a root accepts the offered bundle, and its epoch.
-func (w *world) trusts(root []byte) (bool, int64) {
+// trusts returns the epoch of the bundle that an agent that trusts a root accepts; 0 for none.
+func (w *world) trusts(root []byte) int64 {
 	w.t.Helper()
 	_, from, err := follow.Verify(w.offered(), root)
 	if _, untrusted := errors.AsType[*follow.UntrustedError](err); err != nil && !untrusted {
 		w.t.Fatal(err)
 	}
-	return err == nil, from.Epoch
+	if err != nil {
+		return 0
+	}
+	return from.Epoch
 }
 
 // tamper replaces a text in the row of the node's revisions, like a thief of the store.
@@ -51,7 +53,6 @@ func (w *world) tamper(old, replacement string) {
 }
 
 func (w *world) raiseEpoch() {
-	w.t.Helper()
 	w.change(func(v *store.View) error { _, err := w.store().RaiseEpoch(v); return err })
 }
 
@@ -69,25 +70,15 @@ func TestChangedRowsAreNotTrusted(t *testing.T) {
 		!bytes.Equal(joining.Root, w.keys.Root) {
 		t.Fatalf("the bundle of the URL: %v", err)
 	}
-	if trusted, _ := w.trusts(joining.Root); !trusted {
-		t.Error("what the node is offered is not trusted")
-	}
-	if trusted, _ := w.trusts(rptest.Ring().Root); trusted {
-		t.Error("it is trusted under the root of another installation")
-	}
+	equal(t, "the epoch in which the node trusts what it is offered", w.trusts(joining.Root), 1)
+	equal(t, "under the root of another installation", w.trusts(rptest.Ring().Root), 0)
 	w.tamper(`"maxPods":40`, `"maxPods":41`)
-	if trusted, _ := w.trusts(joining.Root); trusted {
-		t.Error("a changed revision is trusted")
-	}
+	equal(t, "a changed revision", w.trusts(joining.Root), 0)
 	w.tamper(`"maxPods":41`, `"maxPods":40`)
 	w.tamper(`"epoch":1`, `"epoch":2`)
-	if trusted, _ := w.trusts(joining.Root); trusted {
-		t.Error("a revision in another epoch is trusted")
-	}
+	equal(t, "a revision in another epoch", w.trusts(joining.Root), 0)
 	w.tamper(`"epoch":2`, `"epoch":1`)
-	if trusted, _ := w.trusts(joining.Root); !trusted {
-		t.Error("the row is as it was, and not trusted")
-	}
+	equal(t, "the row as it was", w.trusts(joining.Root), 1)
 	facts := w.node().Facts
 	w.change(func(v *store.View) error {
 		text := w.store().Layers.Row(v, facts).Value
@@ -128,39 +119,26 @@ func TestChangedRowsAreNotSigned(t *testing.T) {
 	if n, err := w.signAgain(false); n != 0 || err == nil {
 		t.Errorf("%d rows without a signature were signed: %v", n, err)
 	}
-	if trusted, _ := w.trusts(w.keys.Root); trusted {
-		t.Error("a changed revision is trusted")
-	}
+	equal(t, "a changed revision", w.trusts(w.keys.Root), 0)
 }
 
 // In a new epoch, and with another key, everything is signed again once, and no ETag changes.
 func TestSignAgain(t *testing.T) {
 	w, etag := live(t), ""
 	etag = w.node().ETag()
-	root, err := rootkey.NewRoot(w.clock.Now())
-	must(0, err)
+	root := must(rootkey.NewRoot(w.clock.Now()))
 	w.keys = must(seal.NewRing(root, w.clock.Now()))
 	w.restart(w.keys)
-	if n, err := w.signAgain(true); n != 1 || err != nil { // the keys were lost
-		t.Fatalf("%d, %v", n, err)
-	}
+	equal(t, "the rows whose keys were lost", must(w.signAgain(true)), 1)
 	again := func(what string, epoch int64, rows int) {
 		t.Helper()
-		if n, err := w.signAgain(false); n != rows || err != nil {
-			t.Errorf("%s: %d rows were signed again: %v", what, n, err)
-		}
-		if n, err := w.signAgain(false); n != 0 || err != nil {
-			t.Errorf("%s, a second time: %d rows were signed again: %v", what, n, err)
-		}
-		if trusted, is := w.trusts(root.Certificate()); !trusted || is != epoch {
-			t.Errorf("%s: trusted: %t, in epoch %d", what, trusted, is)
-		}
+		equal(t, "rows that are signed again: "+what, must(w.signAgain(false)), rows)
+		equal(t, what+", a second time", must(w.signAgain(false)), 0)
+		equal(t, what, w.trusts(root.Certificate()), epoch)
 	}
 	again("nothing has changed", 1, 0)
 	w.raiseEpoch()
-	if trusted, is := w.trusts(root.Certificate()); !trusted || is != 1 {
-		t.Errorf("before it is signed again: %t, in epoch %d", trusted, is)
-	}
+	equal(t, "before it is signed again", w.trusts(root.Certificate()), 1)
 	again("a new epoch", 2, 1)
 	next, old := must(seal.NewRing(root, w.clock.Now())), w.keys
 	for id, certificate := range old.Certificates {
@@ -172,9 +150,7 @@ func TestSignAgain(t *testing.T) {
 	next.Keys = next.Keys[:1]
 	w.restart(next) // after `keys drop`
 	again("the former key was dropped", 2, 0)
-	if now := w.node().ETag(); now != etag {
-		t.Errorf("the ETag was %s and is %s", etag, now)
-	}
+	equal(t, "the ETag", w.node().ETag(), etag)
 }
 
 // A tombstone is signed, and signed again; members that a newer program has added are preserved.
@@ -191,19 +167,15 @@ func TestSignedTombstones(t *testing.T) {
 		must(0, err)
 		said := tombstone(stone)
 		said.Epoch, said.Time = stone.Signed.Epoch, time.Unix(stone.Signed.Time, 0)
-		if err := w.keys.Verify(stone.Signed.Key, stone.Signed.Signature, said); err != nil ||
-			stone.Signed.Epoch != epoch {
-			t.Errorf("%+v: %v", stone.Signed, err)
-		}
+		must(0, w.keys.Verify(stone.Signed.Key, stone.Signed.Signature, said))
+		equal(t, "the epoch of the tombstone", stone.Signed.Epoch, epoch)
 	}
 	verified(1)
 	edit(w, w.store().Tombstones, nodeKey, func(all *flexnode.Tombstones) {
 		all.Stored[0] = json.RawMessage(strings.Replace(string(all.Stored[0]), "{", `{"later":1,`, 1))
 	})
 	w.raiseEpoch()
-	if rows, err := w.signAgain(false); rows != 1 || err != nil {
-		t.Errorf("%d rows were signed again: %v", rows, err)
-	}
+	equal(t, "rows that are signed again", must(w.signAgain(false)), 1)
 	verified(2)
 	row := must(w.store().Tombstones.Get(t.Context(), nodeKey))
 	if !strings.Contains(string(row.Value.Stored[0]), `"later":1`) {

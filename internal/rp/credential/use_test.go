@@ -24,14 +24,12 @@ func (w *world) hadIdentity(former flexnode.Former) {
 
 // consume uses a credential, like a machine.
 func (w *world) consume(key string) {
-	w.t.Helper()
 	a := Application{KeyHash: "k", Name: "csr"}
 	must(0, w.service.Consume(w.t.Context(), key, a, store.Condition{}))
 }
 
 // joins puts the node with a client secret, and makes its credential, with or without a token.
 func (w *world) joins(useAzure bool) {
-	w.t.Helper()
 	d := withPrincipal
 	d.KubernetesAuth.UseAzureAuth = useAzure
 	must(0, w.put(w.t.Context(), d, true, true))
@@ -47,9 +45,8 @@ func TestForeignApprovalConsumes(t *testing.T) {
 	foreign := Application{TokenID: id, Node: "edge-77", KeyHash: "x", Name: "csr-x"}
 	must(0, w.service.Consume(ctx, key, foreign, store.Condition{}))
 	w.answers("the URL", url, 403)
-	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "y", Name: "csr-y"}) {
-		t.Error("another machine was approved")
-	}
+	equal(t, "another machine is approved",
+		w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "y", Name: "csr-y"}), false)
 	must(0, w.service.Issued(ctx, key, "csr-y", store.Condition{}))
 	if w.credential(key).Issued != nil {
 		t.Error("the certificate of another request counts")
@@ -67,9 +64,7 @@ func TestUsedBeforeHandedOut(t *testing.T) {
 	key := w.node().Credential
 	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1"}
 	must(0, w.service.Consume(t.Context(), key, a, store.Condition{}))
-	if c := w.credential(key); c.State != store.Revoking {
-		t.Errorf("it is %s", c.State)
-	}
+	equal(t, "its state", w.credential(key).State, store.Revoking)
 	w.work()
 	if len(w.cluster.list()) != 0 || w.node().State != "" ||
 		!strings.Contains(w.node().Reason, revokedWhy) {
@@ -83,14 +78,10 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withPrincipal, true, true))
 	w.work()
-	if len(w.cluster.list()) != 0 {
-		t.Errorf("a Secret for a node without a token: %v", w.cluster.list())
-	}
+	equal(t, "Secrets for a node without a token", len(w.cluster.list()), 0)
 	url, key := w.url(), w.node().Credential
 	must(0, w.service.Seen(ctx, nodeKey, w.node()))
-	if c := w.credential(key); c.State != store.Live {
-		t.Fatalf("a poll before the configuration was fetched: %s", c.State)
-	}
+	equal(t, "a poll before the configuration was fetched", w.credential(key).State, store.Live)
 	_, text := w.get(url)
 	c, _ := bundle(t, text)
 	if c.Azure.ServicePrincipal.ClientSecret.Reveal() != "hush-hush" ||
@@ -103,9 +94,7 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	stranger = w.node()
 	stranger.Identity = "app:t/other"
 	must(0, w.service.Seen(ctx, nodeKey, stranger))
-	if c := w.credential(key); c.State != store.Live {
-		t.Errorf("another node's poll: %s", c.State)
-	}
+	equal(t, "its state after another node's poll", w.credential(key).State, store.Live)
 	must(0, w.service.Seen(ctx, nodeKey, w.node()))
 	if status, _ := w.get(url); status != 403 || w.credential(key).State != store.Consumed {
 		t.Errorf("after the poll: %d, %s", status, w.credential(key).State)
@@ -119,9 +108,7 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	n := w.node()
 	reads := w.memory.Reads()
 	must(0, w.service.Seen(ctx, nodeKey, n))
-	if w.memory.Reads() != reads {
-		t.Error("a poll of a node without a credential reads the store")
-	}
+	equal(t, "reads of a poll of a node without a credential", w.memory.Reads()-reads, 0)
 }
 
 // A poll of a node that joins with a token consumes nothing; the use of its token does.
@@ -131,12 +118,8 @@ func TestAPollDoesNotConsumeAToken(t *testing.T) {
 	n := w.node()
 	reads := w.memory.Reads()
 	must(0, w.service.Seen(t.Context(), nodeKey, n))
-	if got := w.memory.Reads(); got != reads {
-		t.Errorf("%d reads", got-reads)
-	}
-	if c := w.credential(n.Credential); c.State != store.Live {
-		t.Errorf("it is %s", c.State)
-	}
+	equal(t, "reads", w.memory.Reads()-reads, 0)
+	equal(t, "its state", w.credential(n.Credential).State, store.Live)
 }
 
 // A node's former identity may act for it until the present one was seen.
@@ -171,12 +154,9 @@ func TestAwait(t *testing.T) {
 			time.Since(begin) > 6*time.Hour+time.Minute {
 			t.Errorf("%s after %s", row.Value.State, time.Since(begin))
 		}
-		if row := must(w.service.Await(t.Context(), key)); row.Value.State != store.Live {
-			t.Errorf("one that is live: %+v", row)
-		}
-		if row := must(w.service.Await(t.Context(), clusterKey+"/none")); row.Exists() {
-			t.Errorf("one that is not there: %+v", row)
-		}
+		equal(t, "one that is live", must(w.service.Await(t.Context(), key)).Value.State, store.Live)
+		equal(t, "one that is not there", must(w.service.Await(t.Context(), clusterKey+"/none")).Exists(),
+			false)
 		w.cluster.down = errDown
 		must(0, w.regenerate(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
@@ -208,15 +188,12 @@ func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string,
 	if c.Azure.BootstrapToken != nil {
 		token = c.Azure.BootstrapToken.Token.Reveal()
 	}
-	if (got.Expires != nil) != (token != "") {
-		w.t.Errorf("a token %t, that expires %v", token != "", got.Expires)
-	}
+	equal(w.t, "whether it expires", got.Expires != nil, token != "")
 	return secret, token, nil
 }
 
 // refreshWorking is refresh while the cluster's reconciler works.
 func (w *world) refreshWorking(revoke bool) (secret, token string) {
-	w.t.Helper()
 	done := make(chan error)
 	go func() {
 		var err error
@@ -247,9 +224,8 @@ func TestRefresh(t *testing.T) {
 	if _, again, _ := w.refresh(ctx, false); again != first {
 		t.Error("an answer that was lost costs another token")
 	}
-	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "k", Name: "csr"}) {
-		t.Error("the token was denied")
-	}
+	equal(t, "the token is approved",
+		w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "k", Name: "csr"}), true)
 	if _, second := w.refreshWorking(false); second == "" || second == first {
 		t.Errorf("after the first was used: %q", second)
 	}
@@ -325,9 +301,8 @@ func TestRevokePrevious(t *testing.T) {
 		}
 		w.work()
 		for _, gone := range []string{key, live} {
-			if row := must(w.store().Credentials.Get(ctx, gone)); row.Exists() {
-				t.Errorf("a previous credential is %s", row.Value.State)
-			}
+			equal(t, "a previous credential is there", must(w.store().Credentials.Get(ctx, gone)).Exists(),
+				false)
 		}
 		if got, want := len(w.cluster.list()), 1; !useAzure && got != want || useAzure && got != 0 {
 			t.Errorf("the cluster has %v", w.cluster.list())
@@ -367,9 +342,8 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 	}
 	w.work()
 	for _, gone := range joining {
-		if row := must(w.store().Credentials.Get(ctx, gone)); row.Exists() {
-			t.Errorf("a previous credential is %s", row.Value.State)
-		}
+		equal(t, "a previous credential is there", must(w.store().Credentials.Get(ctx, gone)).Exists(),
+			false)
 	}
 }
 
@@ -383,12 +357,8 @@ func TestJoiningGoesWithItsNode(t *testing.T) {
 		return w.service.RemoveNode(v, nodeKey, true, w.clock.Now())
 	})
 	w.work()
-	if row := must(w.store().Credentials.Get(t.Context(), joining)); row.Exists() {
-		t.Errorf("it is %s", row.Value.State)
-	}
-	if left := w.cluster.list(); len(left) != 0 {
-		t.Errorf("the cluster has %v", left)
-	}
+	equal(t, "it is there", must(w.store().Credentials.Get(t.Context(), joining)).Exists(), false)
+	equal(t, "what the cluster has", len(w.cluster.list()), 0)
 }
 
 // A machine that has joined, or was too late, leaves nothing in its node.
@@ -397,9 +367,7 @@ func TestJoiningEnds(t *testing.T) {
 	w.consume(w.node().Credential)
 	must(0, w.regenerate(t.Context()))
 	w.work()
-	if n := w.node(); len(n.Joining) != 1 {
-		t.Errorf("before: %v", n.Joining)
-	}
+	equal(t, "those that join before", len(w.node().Joining), 1)
 	w.clock.Pass(Joining)
 	w.work()
 	if n := w.node(); len(n.Joining) != 0 || n.Credential == "" {

@@ -124,7 +124,6 @@ func must[T any](value T, err error) T {
 }
 
 func newWorld(t testing.TB) *world {
-	t.Helper()
 	w := &world{
 		t: t, memory: storetest.NewMemory(), clock: rptest.NewClock(), audit: &rptest.Log{},
 		version: 1700000000,
@@ -143,14 +142,12 @@ func newWorld(t testing.TB) *world {
 
 // beside returns a world for a parallel test.
 func beside(t *testing.T) *world {
-	t.Helper()
 	t.Parallel()
 	return newWorld(t)
 }
 
 // live returns a world with a node whose credential is live.
 func live(t *testing.T) *world {
-	t.Helper()
 	w := beside(t)
 	must(0, created(w))
 	return w
@@ -182,7 +179,6 @@ func (w *world) store() *store.Store { return w.service.Store }
 
 // facts writes the facts that nodes receive of the cluster, and returns the id of the layer.
 func (w *world) facts(v *store.View, server string) string {
-	w.t.Helper()
 	ca := must(os.ReadFile("../flexnode/placeholder.pem"))
 	layer := flexnode.FactsLayer(flexnode.Facts{
 		ServerURL: server, DNSServiceIP: "10.0.0.10", Location: "westeurope",
@@ -195,13 +191,11 @@ func (w *world) facts(v *store.View, server string) string {
 
 // change writes to the store like a handler.
 func (w *world) change(decide func(*store.View) error) {
-	w.t.Helper()
 	must(w.store().Update(w.t.Context(), "change", nil, decide))
 }
 
 // edit changes a row like another process.
 func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
-	w.t.Helper()
 	w.change(func(v *store.View) error {
 		row := table.Row(v, key)
 		with(&row.Value)
@@ -211,18 +205,15 @@ func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 
 // list returns all rows of a table.
 func list[T any](w *world, table store.Table[T]) []store.Row[T] {
-	w.t.Helper()
 	rows, _, err := table.List(w.t.Context(), "")
 	return must(rows, err)
 }
 
 func (w *world) credential(key string) store.Credential {
-	w.t.Helper()
 	return must(w.store().Credentials.Get(w.t.Context(), key)).Value
 }
 
 func (w *world) node() flexnode.Node {
-	w.t.Helper()
 	return must(w.store().Nodes.Get(w.t.Context(), nodeKey)).Value
 }
 
@@ -259,19 +250,13 @@ func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error
 		}
 		n.ID, n.Desired, n.Identity = clusterID+"/flexNodeConfig/Edge-1", d, "app:t/c"
 		if reached {
-			if err := w.rendered(v, &n, version); err != nil {
-				return err
-			}
+			must(0, w.rendered(v, &n, version))
 		}
-		var err error
 		if url {
-			err = w.service.Issue(v, nodeKey, &n)
+			must(0, w.service.Issue(v, nodeKey, &n))
 		} else {
-			err = w.service.Revoke(v, n.Credential, false)
+			must(0, w.service.Revoke(v, n.Credential, false))
 			n.Credential, n.State = "", ""
-		}
-		if err != nil {
-			return err
 		}
 		return w.store().Nodes.Put(v, nodeKey, n)
 	})
@@ -286,9 +271,7 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 	}
 	if n.Desired.AzureAuth.ServicePrincipal != nil {
 		n.SecretVersion = 1
-		if err := w.service.KeepSecret(v, nodeKey, "hush-hush", 1); err != nil {
-			return err
-		}
+		must(0, w.service.KeepSecret(v, nodeKey, "hush-hush", 1))
 	}
 	n.Revision, n.Assigned, n.Facts = version, version, cluster.Value.Facts
 	history := w.store().History.Row(v, nodeKey)
@@ -297,9 +280,7 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 		SecretVersion: n.SecretVersion,
 		Created:       w.clock.Now(), Why: "put",
 	}
-	if err := w.service.Sign(v, n.UID, &r, nil); err != nil {
-		return err
-	}
+	must(0, w.service.Sign(v, n.UID, &r, nil))
 	return w.store().History.Put(v, nodeKey, history.Value.With(r, n.Assigned))
 }
 
@@ -311,9 +292,7 @@ func (w *world) regenerate(ctx context.Context) error {
 			return nil
 		}
 		n := row.Value
-		if err := w.service.Issue(v, nodeKey, &n); err != nil {
-			return err
-		}
+		must(0, w.service.Issue(v, nodeKey, &n))
 		return w.store().Nodes.Put(v, nodeKey, n)
 	})
 	return err
@@ -350,7 +329,6 @@ func (w *world) step(ctx context.Context) error {
 
 // work makes the reconciler work until nothing is left to do.
 func (w *world) work() {
-	w.t.Helper()
 	for range 4 {
 		must(0, w.step(w.t.Context()))
 	}
@@ -358,7 +336,6 @@ func (w *world) work() {
 
 // get sends a GET of a configuration by its URL.
 func (w *world) get(url string) (int, string) {
-	w.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, public+strings.TrimPrefix(url, public), nil)
 	recorder := httptest.NewRecorder()
 	w.handout.ServeHTTP(recorder, r)
@@ -374,7 +351,6 @@ func (w *world) answers(what, url string, want int) {
 
 // url returns the URL of the node's credential; "" for none.
 func (w *world) url() string {
-	w.t.Helper()
 	u := must(w.service.URL(w.t.Context(), w.node().Credential))
 	if u == nil {
 		return ""
@@ -437,9 +413,7 @@ func (w *world) consistentCluster(tokens map[string]string) {
 		}
 	}
 	for id, key := range tokens {
-		if secrets[id].owner != key {
-			w.t.Errorf("the token %s has no Secret", id)
-		}
+		equal(w.t, "the owner of the Secret of the token "+id, secrets[id].owner, key)
 	}
 	rows := list(w, w.store().Tokens)
 	for _, row := range rows {
@@ -447,9 +421,7 @@ func (w *world) consistentCluster(tokens map[string]string) {
 			w.t.Errorf("the token %s is remembered and has no credential", row.Key)
 		}
 	}
-	if len(rows) != len(tokens) {
-		w.t.Errorf("%d tokens are remembered for %d credentials", len(rows), len(tokens))
-	}
+	equal(w.t, "tokens that are remembered", len(rows), len(tokens))
 }
 
 func (w *world) consistentBundles(live []string) {
@@ -460,9 +432,7 @@ func (w *world) consistentBundles(live []string) {
 			w.t.Errorf("the bundle %s has no live credential", b.Key)
 		}
 	}
-	if len(rows) != len(live) {
-		w.t.Errorf("%d bundles for %d live credentials", len(rows), len(live))
-	}
+	equal(w.t, "bundles of live credentials", len(rows), len(live))
 }
 
 // revokedWhy is the reason for the owner of a node whose credential was revoked while it was made.

@@ -45,13 +45,9 @@ func TestGate(t *testing.T) {
 			!errors.Is(*refused.Load(), ErrBusy) {
 			t.Fatal("more are let in, or wait, than there are places")
 		}
-		if got := load(g, ForWrites); got != [2]int{2, 2} {
-			t.Error(got)
-		}
+		equal(t, "the load", load(g, ForWrites), [2]int{2, 2})
 		other, leaveOther, _ := enter(g, ForReads)
-		if !other.Load() {
-			t.Error("a class without a limit waits")
-		}
+		equal(t, "a class without a limit lets in", other.Load(), true)
 		leaveOther()
 		leaveA()
 		if !third.Load() || fourth.Load() {
@@ -65,9 +61,7 @@ func TestGate(t *testing.T) {
 		leaveB()
 		leaveC()
 		_ = leaveD // it never came in
-		if got := load(g, ForWrites); got != [2]int{0, 0} {
-			t.Error("places are lost:", got)
-		}
+		equal(t, "the load afterwards", load(g, ForWrites), [2]int{0, 0})
 	})
 }
 
@@ -85,13 +79,9 @@ func TestNodesAreFirst(t *testing.T) {
 			t.Fatal("people are let in while nodes wait")
 		}
 		leaveFirst()
-		if !second.Load() {
-			t.Error("people are shut out while nodes wait")
-		}
+		equal(t, "people are let in while nodes wait", second.Load(), true)
 		third, leaveThird, _ := enter(g, ForReads)
-		if third.Load() {
-			t.Error("people are let in while nodes wait")
-		}
+		equal(t, "more people are let in while nodes wait", third.Load(), false)
 		leaveNode()
 		if !waits.Load() || !third.Load() {
 			t.Error("who waits is forgotten")
@@ -113,9 +103,7 @@ func TestGateWhenNodesGiveUp(t *testing.T) {
 		second, leaveSecond, _ := enter(g, ForReads)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if !second.Load() {
-			t.Error("who waits is forgotten")
-		}
+		equal(t, "who waits is let in", second.Load(), true)
 		leaveNode()
 		leaveFirst()
 		leaveSecond()
@@ -130,18 +118,12 @@ func TestRest(t *testing.T) {
 		resting := must(g.Enter(context.Background(), ForNodes, "s"))
 		resting.Rest(func() {
 			in, leave, _ := enter(g, ForNodes)
-			if !in.Load() {
-				t.Error("who rests takes a place")
-			}
+			equal(t, "a place is free while its request rests", in.Load(), true)
 			defer leave()
 		})
-		if got := load(g, ForNodes); got != [2]int{1, 0} {
-			t.Error(got)
-		}
+		equal(t, "the load", load(g, ForNodes), [2]int{1, 0})
 		resting.Leave()
-		if got := load(g, ForNodes); got != [2]int{0, 0} {
-			t.Error(got)
-		}
+		equal(t, "the load afterwards", load(g, ForNodes), [2]int{0, 0})
 	})
 }
 
@@ -155,9 +137,7 @@ func TestGateWhenCallersGo(t *testing.T) {
 		t.Error(err)
 	}
 	p.Leave()
-	if got := load(g, ForLists); got != [2]int{0, 0} {
-		t.Error(got)
-	}
+	equal(t, "the load afterwards", load(g, ForLists), [2]int{0, 0})
 }
 
 // Subscriptions wait in turns: one with many requests neither delays others nor fills the queue.
@@ -185,20 +165,14 @@ func TestTurnsOfSubscriptions(t *testing.T) {
 		ask("a")
 		ask("b")
 		for _, want := range []string{"refused much", "refused much", "refused much"} {
-			if got := <-let; got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
+			equal(t, "who is let in", <-let, want)
 		}
 		first.Leave()
 		for _, want := range []string{"much", "a", "b", "much"} {
-			if got := <-let; got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
+			equal(t, "who is let in", <-let, want)
 		}
 		synctest.Wait()
-		if got := load(g, ForLists); got != [2]int{0, 0} {
-			t.Error("places are lost:", got)
-		}
+		equal(t, "the load afterwards", load(g, ForLists), [2]int{0, 0})
 	})
 }
 
@@ -221,10 +195,16 @@ func TestMove(t *testing.T) {
 			t.Error(err, load(g, ForNodes), load(g, ForNodeStore))
 		}
 		p.Leave()
-		if got := load(g, ForNodeStore); got != [2]int{0, 0} {
-			t.Error("places are lost:", got)
-		}
+		equal(t, "the load afterwards", load(g, ForNodeStore), [2]int{0, 0})
 	})
+}
+
+// equal reports what is other than it should be.
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %+v, want %+v", what, got, want)
+	}
 }
 
 func must[T any](value T, err error) T {

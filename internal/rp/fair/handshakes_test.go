@@ -57,7 +57,6 @@ const (
 )
 
 func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
-	t.Helper()
 	some := httptest.NewUnstartedServer(nil)
 	some.StartTLS() // for its certificate
 	pair, root := some.TLS.Certificates[0], some.Certificate()
@@ -164,9 +163,7 @@ func TestClientsThatDoNotGoOn(t *testing.T) {
 		}
 		time.Sleep(headers + 2*work)
 		synctest.Wait()
-		if n := of.Open(); n != 0 {
-			t.Errorf("%d connections are open", n)
-		}
+		equal(t, "open connections", of.Open(), 0)
 	})
 }
 

@@ -18,9 +18,7 @@ func TestLimits(t *testing.T) {
 		"quotas": {"default": {"nodes": 0}, "subscriptions": {"s": {"tokens": -1}}},
 		"connections": {"max": 0}
 	}`), &l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	text := strings.Join(l.Check(), "\n")
 	for _, path := range []string{
 		"exceptions[y]:", "exceptions[z]:", "quotas.default:", "quotas.subscriptions[s]:",
@@ -30,9 +28,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("nothing is said of %s", path)
 		}
 	}
-	if n := strings.Count(text, "\n"); n != 4 {
-		t.Errorf("too much is said:\n%s", text)
-	}
+	equal(t, "the lines that are said", strings.Count(text, "\n"), 4)
 	if l.Connections.PerAddress != 12_288 || l.Quotas.Default.Clusters != 100 {
 		t.Errorf("defaults are lost: %+v", l)
 	}
@@ -63,15 +59,9 @@ func TestClaims(t *testing.T) {
 	c.Done(Nodes, "s", "a", 11)
 	c.Done(Nodes, "s", "c", 12)
 	used, revision = 4, 11
-	if take("d") {
-		t.Error("what is not counted yet is forgotten")
-	}
+	equal(t, "what is not counted yet is forgotten", take("d"), false)
 	used, revision = 5, 12
-	if take("d") {
-		t.Error("the quota is not kept")
-	}
+	equal(t, "more than the quota is taken", take("d"), false)
 	used, revision = 4, 13
-	if !take("d") {
-		t.Error("what was counted counts twice")
-	}
+	equal(t, "what is free is taken", take("d"), true)
 }

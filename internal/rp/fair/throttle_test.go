@@ -53,9 +53,7 @@ func TestBuckets(t *testing.T) {
 		{"another node", Bucket{Node, All, "m"}, 4},
 		{"nodes that share an exception", Bucket{Node, All, "big"}, 40},
 	} {
-		if got := throttle.let(tt.of, 1000); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
+		equal(t, tt.name, throttle.let(tt.of, 1000), tt.want)
 	}
 	reads, lists := Bucket{Principal, Reads, "p"}, Bucket{Principal, Lists, "p"}
 	v := throttle.Take(reads, 0)
@@ -68,13 +66,10 @@ func TestBuckets(t *testing.T) {
 	if v := throttle.Take(lists, 0); v.After != 10*time.Second || !v.Begun {
 		t.Errorf("the first that is refused: %+v", v)
 	}
-	if v := throttle.Take(Bucket{Principal, Deletes, "p"}, 0); v.Limited {
-		t.Errorf("without a limit: %+v", v)
-	}
+	equal(t, "limited without a limit", throttle.Take(Bucket{Principal, Deletes, "p"}, 0).Limited,
+		false)
 	c.pass(3 * time.Second)
-	if got := throttle.let(reads, 1000); got != 6 {
-		t.Errorf("three seconds later: %d", got)
-	}
+	equal(t, "three seconds later", throttle.let(reads, 1000), 6)
 }
 
 // The requests of one subscription's callers are limited together, besides those of each caller.
@@ -87,13 +82,9 @@ func TestBucketOfASubscription(t *testing.T) {
 		t.Error(s, again, other, large)
 	}
 	c.pass(5 * time.Second)
-	if n := take("s"); n != 5 {
-		t.Errorf("what was refused was counted: %d", n)
-	}
+	equal(t, "what is left after a refusal", take("s"), 5)
 	c.pass(5 * time.Second)
-	if v := throttle.Take(Bucket{Subscription, Writes, "s"}, 0); v.Left != 4 {
-		t.Errorf("%+v", v)
-	}
+	equal(t, "what is left", throttle.Take(Bucket{Subscription, Writes, "s"}, 0).Left, 4)
 }
 
 // The shared limit of a subscription's nodes grows with their number.
@@ -102,9 +93,7 @@ func TestBucketOfManyNodes(t *testing.T) {
 	throttle, _ := newThrottle(DefaultRates())
 	for nodes, want := range map[int]int{0: 499, 3000: 499, 6000: 999, 60_000: 9_999} {
 		of := Bucket{Node, Stored, fmt.Sprint(nodes)}
-		if v := throttle.Take(of, nodes); v.Left != want {
-			t.Errorf("%d nodes: %d are left, want %d", nodes, v.Left, want)
-		}
+		equal(t, fmt.Sprint("what is left of ", nodes, " nodes"), throttle.Take(of, nodes).Left, want)
 	}
 }
 
@@ -120,13 +109,9 @@ func TestBucketsAreBounded(t *testing.T) {
 		flood += throttle.let(Bucket{Node, All, "flood"}, 1)
 	}
 	for _, n := range []int{throttle.people.Len(), throttle.nodes.Len()} {
-		if n != remembered {
-			t.Errorf("%d are remembered", n)
-		}
+		equal(t, "those that are remembered", n, remembered)
 	}
-	if flood != 5 {
-		t.Errorf("who floods was let in %d times", flood)
-	}
+	equal(t, "how often who floods was let in", flood, 5)
 }
 
 // With any rate, small or large, a bucket gives its burst, and then one request at a time.

@@ -279,13 +279,9 @@ func TestAdmit(t *testing.T) {
 				tt.edit(nodes)
 			}
 			moves, states := Admit(policyOf(t, tt.policy), nodes, tt.before, began)
-			if got := admitted(nodes, moves); got != tt.want {
-				t.Errorf("admitted %q, want %q; %+v", got, tt.want, states)
-			}
+			expect(t, fmt.Sprintf("admitted with %+v", states), admitted(nodes, moves), tt.want)
 			if tt.slots != "" {
-				if got := holding(nodes, moves); got != tt.slots {
-					t.Errorf("%q have a slot, want %q", got, tt.slots)
-				}
+				expect(t, "those that have a slot", holding(nodes, moves), tt.slots)
 			}
 			hold := ""
 			for _, s := range states {
@@ -293,9 +289,7 @@ func TestAdmit(t *testing.T) {
 					hold = s.Hold
 				}
 			}
-			if hold != tt.hold {
-				t.Errorf("held by %q, want %q", hold, tt.hold)
-			}
+			expect(t, "why it is held", hold, tt.hold)
 		})
 	}
 }
@@ -637,9 +631,7 @@ func TestReadPolicy(t *testing.T) {
 		MaxUnavailable: "0", MaxUnknown: "101%", Canaries: &less, MaxFailed: &less, Soak: "10m",
 		Deadline: "PT1S",
 	})
-	if len(problems) != 6 {
-		t.Errorf("problems: %v", problems)
-	}
+	expect(t, "problems", len(problems), 6)
 }
 
 func TestAllow(t *testing.T) {
@@ -663,9 +655,7 @@ func TestAllow(t *testing.T) {
 func TestAllowUnknown(t *testing.T) {
 	a := admission{now: began, policy: Policy{MaxUnknown: Share{number: 1}}, counted: 9}
 	r := Rollout{[]State{{Change: upgrade("1.35.0"), Unknown: 3, Waiting: 4, Proved: true}}}
-	if hold := a.hold(&r.Changes[0]); hold != HeldUnknown {
-		t.Fatalf("held by %q", hold)
-	}
+	expect(t, "the hold", a.hold(&r.Changes[0]), HeldUnknown)
 	next := must(r.Allow(api.AllowVersions{Failures: 2}, "ops", began))
 	s := &next.Changes[0]
 	for unknown, want := range map[int]string{3: "", 4: "", 5: HeldUnknown} {
@@ -674,9 +664,7 @@ func TestAllowUnknown(t *testing.T) {
 		}
 	}
 	s.Unknown, a.now = 3, s.Until
-	if hold := a.hold(s); hold != HeldUnknown {
-		t.Errorf("after the allowance has ended: held by %q", hold)
-	}
+	expect(t, "after the allowance has ended", a.hold(s), HeldUnknown)
 }
 
 // TestLost tests which revisions and ETags the store has lost.
@@ -705,9 +693,7 @@ func TestLost(t *testing.T) {
 		n.Lost(later.Revision) == 0 || !n.IsLater(later.ETag()) {
 		t.Errorf("after new facts: %+v", n)
 	}
-	if c := (Evidence{Node: n}).upToDate(); c.Reason != "Restored" {
-		t.Errorf("condition %+v", c)
-	}
+	expect(t, "the reason", (Evidence{Node: n}).upToDate().Reason, "Restored")
 	w.keep(n, r)
 	w.runs, w.now = true, w.now.Add(2*time.Hour)
 	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth,
@@ -754,9 +740,7 @@ func TestJoins(t *testing.T) {
 		"it does not follow":           {n: &Node{}, applied: 1, want: true},
 		"it has followed until lately": {n: &Node{}, applied: 1, heard: true},
 	} {
-		if got := Joins(tt.n, tt.applied, tt.heard, tt.url); got != tt.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		expect(t, name, Joins(tt.n, tt.applied, tt.heard, tt.url), tt.want)
 	}
 }
 

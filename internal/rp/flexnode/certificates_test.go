@@ -58,12 +58,8 @@ func TestRevokedCertificates(t *testing.T) {
 			t.Errorf("%s: %q until %s, want %q until %s", c.name, got, c.row.Until, c.want, c.until)
 		}
 	}
-	if at := successor.Next(now); !at.Equal(due) {
-		t.Errorf("next is %s", at)
-	}
-	if at := successor.Next(due); !at.Equal(successor.Until) {
-		t.Errorf("and then %s", at)
-	}
+	expect(t, "what is next", successor.Next(now), due)
+	expect(t, "and then", successor.Next(due), successor.Until)
 	if !successor.Over(successor.Until) || successor.Over(due) {
 		t.Error("the entry does not end with the last revoked certificate")
 	}
@@ -110,12 +106,9 @@ func TestNameIsHeld(t *testing.T) {
 			now.Add(longestCertificate)},
 		"not seen, and left": {Certificates{}.Revoke("1", NoCertificate, now).Leave("1"), time.Time{}},
 	} {
-		if got := tt.c.HeldUntil(now); !got.Equal(tt.want) {
-			t.Errorf("%s: held until %s, want %s", name, got, tt.want)
-		}
-		if got := tt.c.HeldUntil(now.Add(2 * longestCertificate)); !got.IsZero() {
-			t.Errorf("%s: held for ever, until %s", name, got)
-		}
+		expect(t, name+": held until", tt.c.HeldUntil(now), tt.want)
+		expect(t, name+": in the end held until", tt.c.HeldUntil(now.Add(2*longestCertificate)),
+			time.Time{})
 	}
 }
 
@@ -136,9 +129,7 @@ func TestNodeOfASuccessorIsKept(t *testing.T) {
 		"renewed":                   {note(first, "b", "", "a", false), "1"},
 		"seen late, of another one": {note(left, "b", "2", "", false), "1"},
 	} {
-		if tt.c.Leaving != tt.want {
-			t.Errorf("%s: the Node of %q is to be deleted, want %q", name, tt.c.Leaving, tt.want)
-		}
+		expect(t, name+": the Node to be deleted is of", tt.c.Leaving, tt.want)
 	}
 }
 
@@ -211,9 +202,7 @@ func TestBooted(t *testing.T) {
 			for i, s := range tt.tokens {
 				now := start.Add(s.at)
 				next, got := n.Booted(Boot{ID: s.boot, Issued: now.Add(-s.old)}, seen, now)
-				if got != s.want {
-					t.Errorf("token %d, of %s: %v, want %v", i, s.boot, got, s.want)
-				}
+				expect(t, fmt.Sprintf("token %d, of %s", i, s.boot), got, s.want)
 				if got == CurrentBoot {
 					seen = now
 				}

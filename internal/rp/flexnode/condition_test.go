@@ -1,12 +1,11 @@
 package flexnode
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
@@ -252,9 +251,7 @@ func TestAgentCurrent(t *testing.T) {
 			return c.Type == AgentCurrent && c.Status == "False" &&
 				strings.Contains(c.Message, agent)
 		})
-		if found != older {
-			t.Errorf("with an agent %q: %t", agent, found)
-		}
+		expect(t, fmt.Sprintf("with an agent %q", agent), found, older)
 		if e.Provider = "dev"; e.agentIsOlder() {
 			t.Errorf("beside a build that is no release, %q is older", agent)
 		}
@@ -294,9 +291,7 @@ func TestCheckCluster(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c := api.ManagedCluster{Location: tt.location, Properties: tt.properties}
-		if got := targets(CheckCluster(c, tt.old)); got != tt.want {
-			t.Errorf("%+v: %q, want %q", c, got, tt.want)
-		}
+		expect(t, fmt.Sprintf("%+v", c), targets(CheckCluster(c, tt.old)), tt.want)
 	}
 }
 
@@ -307,9 +302,7 @@ func TestShownCluster(t *testing.T) {
 	states = append(states, ShownCluster(c).Properties.ProvisioningState)
 	c.Deletion = &Deletion{Operation: "o"}
 	states = append(states, ShownCluster(c).Properties.ProvisioningState)
-	if diff := cmp.Diff([]string{api.Creating, api.Succeeded, api.Deleting}, states); diff != "" {
-		t.Error(diff)
-	}
+	expect(t, "the states", states, []string{api.Creating, api.Succeeded, api.Deleting})
 	if s := ShownCluster(c); s.Name != "Factory" || s.ETag != `"7"` || s.Type != ClusterType {
 		t.Errorf("%+v", s)
 	}
@@ -348,15 +341,11 @@ func TestStatus(t *testing.T) {
 					got += c.Status + " " + c.Reason
 				}
 			}
-			if got != tt.want {
-				t.Errorf("got %q", got)
-			}
+			expect(t, "the result", got, tt.want)
 		})
 	}
 	ahead := StatusOf(Evidence{Seen: now.Add(time.Minute), Now: now})
-	if !ahead.LastSeen.Equal(now) {
-		t.Errorf("seen in the future: %+v", ahead)
-	}
+	expect(t, "seen in the future", *ahead.LastSeen, now)
 }
 
 func TestShown(t *testing.T) {
@@ -372,9 +361,8 @@ func TestShown(t *testing.T) {
 	if listed.Name != "Edge-1" || listed.ETag != `"u-8-9"` || listed.Type != api.ResourceType {
 		t.Errorf("%+v", listed)
 	}
-	if got := Shown(n, &Revision{Version: 9}, nil, nil).Properties.ConfigVersion; got != "9" {
-		t.Error(got)
-	}
+	expect(t, "the version that is shown",
+		Shown(n, &Revision{Version: 9}, nil, nil).Properties.ConfigVersion, "9")
 	n.Reason = "because"
 	given := &api.Status{Conditions: []api.Condition{{Type: "A"}}}
 	shown := Shown(n, nil, nil, given)
@@ -392,9 +380,8 @@ func TestSlots(t *testing.T) {
 		{"10.200.0.0/22", 24, 4}, {"10.200.0.0/24", 24, 1}, {"10.0.0.0/8", 16, 256},
 		{"fd00:1::/56", 64, 256}, {"10.200.3.0/25", 29, 16},
 	} {
-		if got := Slots(pool.network, pool.mask); got != pool.n {
-			t.Errorf("%s/%d has %d subnets", pool.network, pool.mask, got)
-		}
+		expect(t, fmt.Sprintf("the subnets of %s/%d", pool.network, pool.mask),
+			Slots(pool.network, pool.mask), pool.n)
 		keys, subnets := map[string]bool{}, map[string]bool{}
 		for i := range pool.n {
 			key, subnet, ok := Slot("c", "edge-1", pool.network, pool.mask, i)
@@ -416,9 +403,7 @@ func TestSlots(t *testing.T) {
 		{"10.200.0.0/22", "10.201.0.0/24"}, {"x", "10.200.0.0/24"}, {"10.200.0.0/22", ""},
 		{"10.200.0.0/22", "10.200.0.0/16"},
 	} {
-		if got := SlotOf("c", bad[0], bad[1]); got != "" {
-			t.Errorf("%v is at %s", bad, got)
-		}
+		expect(t, fmt.Sprintf("the slot of %v", bad), SlotOf("c", bad[0], bad[1]), "")
 	}
 	if Slots("x", 24) != 0 || Slots("10.0.0.0/24", 16) != 0 || Slots("10.0.0.0/24", 33) != 0 {
 		t.Error("no pool has subnets")

@@ -164,12 +164,8 @@ func TestVersionsGoUp(t *testing.T) {
 		}
 		last = w.node.Revision
 	}
-	if got := NextVersion(5, time.Unix(100, 0)); got != 100 {
-		t.Errorf("the next version is %d, not the clock's", got)
-	}
-	if got := NextVersion(100, time.Unix(100, 0)); got != 101 {
-		t.Errorf("the next version is %d, not one more", got)
-	}
+	expect(t, "the next version, by the clock", NextVersion(5, time.Unix(100, 0)), 100)
+	expect(t, "the next version, one more", NextVersion(100, time.Unix(100, 0)), 101)
 }
 
 // Each PUT that changes the desired state makes another ETag, even while there is no revision.
@@ -276,9 +272,7 @@ func TestSystemData(t *testing.T) {
 		CreatedBy: "ops", CreatedByType: "User", CreatedAt: made, LastModifiedBy: "robot",
 		LastModifiedByType: "Application", LastModifiedAt: made.Add(time.Hour),
 	}
-	if diff := cmp.Diff(want, got.Node.SystemData); diff != "" {
-		t.Error(diff)
-	}
+	expect(t, "who has made it", got.Node.SystemData, want)
 	if r := got.Revision; r.By != "robot" || r.Why != "put" || !r.Created.Equal(p.At) {
 		t.Errorf("%+v", r)
 	}
@@ -307,9 +301,7 @@ func TestALargeNodeIsRefused(t *testing.T) {
 	} {
 		p := Put{ID: nodeID, At: time.Now(), Desired: api.Desired{NodeConfig: c}}
 		_, problems := Decide(p, nil, nil, nil, newWorld(t).parent, Secret{})
-		if targets(problems) != want {
-			t.Errorf("%q: %v", want, problems)
-		}
+		expect(t, fmt.Sprintf("%q", want), targets(problems), want)
 	}
 }
 
@@ -344,9 +336,7 @@ func TestANewSecretWaitsForNoSlot(t *testing.T) {
 	first := w.put(principal("one", 10)).Revision
 	w.runs = true
 	w.put(principal("", 20)) // held
-	if w.node.Assigned != first.Version {
-		t.Fatalf("%d is offered", w.node.Assigned)
-	}
+	expect(t, "what is offered", w.node.Assigned, first.Version)
 	w.node.Attempt = &Attempt{Revision: first.Version}
 	rotated := principal("two", 20) // with all that its owner says of it
 	rotated.AzureAuth.ServicePrincipal.SecretExpires = "2028-01-31"
@@ -359,15 +349,12 @@ func TestANewSecretWaitsForNoSlot(t *testing.T) {
 		t.Errorf("%+v is offered, %+v", offered, w.node)
 	}
 	change := ChangeOf(must(readObject(first.Own)), must(readObject(offered.Own)))
-	if change.ID != "" {
-		t.Errorf("it disturbs by %v", change)
-	}
+	expect(t, "the change that it disturbs by", change.ID, "")
 	// That of another client goes with the configuration that names the client.
 	other := principal("three", 20)
 	other.AzureAuth.ServicePrincipal.ClientID = "99999999-0000-0000-0000-000000000001"
-	if w.put(other); w.node.Assigned != offered.Version {
-		t.Errorf("%d is offered", w.node.Assigned)
-	}
+	w.put(other)
+	expect(t, "what is offered after that of another", w.node.Assigned, offered.Version)
 }
 
 // sameConfig reports whether two revisions are the same configuration.

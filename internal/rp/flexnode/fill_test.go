@@ -178,10 +178,7 @@ func TestPoliciesAreRendered(t *testing.T) {
 	w.put(d)
 	whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.layers[w.last().Facts],
 		Grants{ClientSecret: "x"}))
-	c, _, err := config.Parse(must(json.Marshal(whole)), config.Host{HostName: "x", Arch: "amd64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := parsed(must(json.Marshal(whole)))
 	want := config.Agent{
 		LogLevel: "info", LogFormat: "text", LogDir: "/var/log/aks-flex-node", NodeName: "edge-1",
 		DriftPolicy: "repair", ReadyTimeout: "7m",
@@ -221,9 +218,7 @@ func TestMetadataAccess(t *testing.T) {
 	put := func(access string, changed bool, want string) {
 		t.Helper()
 		d := w.put(api.Desired{Network: api.Network{Metadata: access}})
-		if (d.Revision != nil) != changed {
-			t.Errorf("%q: the revision is %v", access, d.Revision)
-		}
+		expect(t, access+": there is a revision", d.Revision != nil, changed)
 		text := w.config(w.last())
 		if !strings.Contains(text, `"network":{"firewall":"check","metadata":"`+want+`"}`) {
 			t.Errorf("%q: want %s: %s", access, want, text)
@@ -236,9 +231,7 @@ func TestMetadataAccess(t *testing.T) {
 	put("block", true, "block")
 	put("block", false, "block")
 	put("", true, "allow")
-	if diff := cmp.Diff(string(before), string(w.last().Own)); diff != "" {
-		t.Errorf("the own layer of a node that leaves it open: %s", diff)
-	}
+	expect(t, "the own layer of a node that leaves it open", string(w.last().Own), string(before))
 	w.defaults(nil)
 	put("", false, "allow")
 	put("allow", true, "allow")
@@ -290,9 +283,7 @@ func TestProblemsOfPolicies(t *testing.T) {
 		w, d := newWorld(t), api.Desired{}
 		change(&d)
 		_, problems := w.decide(d)
-		if targets(problems) != "properties."+strings.TrimSpace(want) {
-			t.Errorf("%s: %v", want, problems)
-		}
+		expect(t, want, targets(problems), "properties."+strings.TrimSpace(want))
 	}
 }
 
@@ -318,9 +309,7 @@ func TestKindsOfDrift(t *testing.T) {
 	_, list, _ := strings.Cut(problems[0].Message, "one of ")
 	agents := strings.Split(list, ", ")
 	slices.Sort(agents)
-	if diff := cmp.Diff(agents, kinds); diff != "" {
-		t.Errorf("(-agent +api) %s", diff)
-	}
+	expect(t, "the kinds of the API, and those of the agent", kinds, agents)
 }
 
 func TestDurations(t *testing.T) {
@@ -330,9 +319,7 @@ func TestDurations(t *testing.T) {
 		"PT1.5H": "", "pt1h": "", "-PT1H": "", "PT100000H": "", "": "",
 	} {
 		got := goDuration(text)
-		if got != want {
-			t.Errorf("%q is %q, not %q", text, got, want)
-		}
+		expect(t, text, got, want)
 		if want == "" {
 			continue
 		}
@@ -365,8 +352,6 @@ func TestPlace(t *testing.T) {
 		"node.taints[1]":           "properties.nodeConfig.taints[1]",
 		"node.taintsOfOthers":      "properties",
 	} {
-		if got := (Node{}).place(path); got != want {
-			t.Errorf("%q: %s, want %s", path, got, want)
-		}
+		expect(t, path, (Node{}).place(path), want)
 	}
 }

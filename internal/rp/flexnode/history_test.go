@@ -1,15 +1,11 @@
 package flexnode
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
@@ -23,9 +19,7 @@ func TestHistory(t *testing.T) {
 	for i := range 15 {
 		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10 + i}})
 	}
-	if n := len(w.history.revisions); n != Kept+1 {
-		t.Errorf("%d revisions are kept", n)
-	}
+	expect(t, "the revisions that are kept", len(w.history.revisions), Kept+1)
 	if must(w.history.Find(assigned)) == nil {
 		t.Error("the assigned revision is gone")
 	}
@@ -33,9 +27,7 @@ func TestHistory(t *testing.T) {
 	for _, r := range w.history.revisions {
 		versions[r.version] = true
 	}
-	if len(versions) != Kept+1 {
-		t.Error("versions come twice")
-	}
+	expect(t, "the versions", len(versions), Kept+1)
 }
 
 // New facts evict no owner's revision: the last of them, the running and the offered one are kept.
@@ -52,9 +44,7 @@ func TestFactsEvictNothing(t *testing.T) {
 	for _, r := range must(h.All()) {
 		got = append(got, r.Version)
 	}
-	if diff := cmp.Diff([]int64{40, 39, 5, 2, 1}, got); diff != "" {
-		t.Error(diff)
-	}
+	expect(t, "what is kept", got, []int64{40, 39, 5, 2, 1})
 }
 
 // A row of the history is read as far as needed, and rejected if it is invalid.
@@ -70,13 +60,9 @@ func TestHistoryRow(t *testing.T) {
 	var read History
 	must(0, read.ReadRow(row))
 	for _, want := range whole.Revisions {
-		if diff := cmp.Diff(&want, must(read.Find(want.Version))); diff != "" {
-			t.Error(diff)
-		}
+		expect(t, "the one that is found", must(read.Find(want.Version)), &want)
 	}
-	if again := must(read.Row()); !bytes.Equal(row, again) {
-		t.Errorf("%s\nbecomes\n%s", row, again)
-	}
+	expect(t, "the row", string(must(read.Row())), string(row))
 	const other = `{"revisions":[{"version":7,"own":{},"why":8}]}` // of a newer program
 	must(0, read.ReadRow([]byte(other)))
 	if got, err := read.Find(7); err == nil {
@@ -127,9 +113,7 @@ func TestTombstones(t *testing.T) {
 			stones.Stored[0] = json.RawMessage(newer)
 		}
 	}
-	if n := len(stones.Stored); n != KeptStones {
-		t.Errorf("%d are kept", n)
-	}
+	expect(t, "the tombstones that are kept", len(stones.Stored), KeptStones)
 	for uid, want := range map[string]int64{"": KeptStones + 19, "20": 20, "77": 77, "newer": 1} {
 		if got, ok, err := stones.Of(uid); err != nil || !ok || got.Revision != want {
 			t.Errorf("%q: %+v %v %v", uid, got, ok, err)
@@ -171,9 +155,7 @@ func TestTombstonesAreNeeded(t *testing.T) {
 		for _, s := range must(must(stones.Needed(certificates, deleted.Add(after))).All()) {
 			uids = append(uids, s.UID)
 		}
-		if !slices.Equal(uids, want) {
-			t.Errorf("after %s: %q, want %q", after, uids, want)
-		}
+		expect(t, "after "+after.String(), uids, want)
 	}
 }
 

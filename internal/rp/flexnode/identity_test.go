@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -145,13 +146,10 @@ func TestIdentities(t *testing.T) {
 			"mirid:" + lower + "/providers/microsoft.hybridcompute/machines/edge-1"},
 	}
 	for _, tt := range tests {
-		if got := IdentityOf(nodeID, api.Desired{AzureAuth: tt.auth}, tt.tenant); got != tt.want {
-			t.Errorf("%+v in %q: %q, want %q", tt.auth, tt.tenant, got, tt.want)
-		}
+		expect(t, fmt.Sprintf("%+v in %q", tt.auth, tt.tenant),
+			IdentityOf(nodeID, api.Desired{AzureAuth: tt.auth}, tt.tenant), tt.want)
 	}
-	if got := MachineOf("odd", api.Desired{}); got != "" {
-		t.Errorf("a machine of nothing: %s", got)
-	}
+	expect(t, "a machine of nothing", MachineOf("odd", api.Desired{}), "")
 }
 
 // A resource group may have a name in any language, or be called providers, as may a cluster.
@@ -161,8 +159,6 @@ func TestMachineOfAnyGroup(t *testing.T) {
 		scope := "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/" + group
 		got := MachineOf(scope+"/providers/Microsoft.ContainerService/managedClusters/providers/"+
 			"flexNodeConfig/edge-1", api.Desired{})
-		if want := scope + "/providers/Microsoft.HybridCompute/machines/edge-1"; got != want {
-			t.Errorf("%s\nwant %s", got, want)
-		}
+		expect(t, "the machine", got, scope+"/providers/Microsoft.HybridCompute/machines/edge-1")
 	}
 }

@@ -40,9 +40,7 @@ func TestOfferedAtOnce(t *testing.T) {
 		before := w.config(w.last())
 		tt.change(&d)
 		got := w.put(d)
-		if at := got.Node.Assigned == got.Node.Revision; at != tt.want {
-			t.Errorf("%s: offered at once is %t", name, at)
-		}
+		expect(t, name+": offered at once", got.Node.Assigned == got.Node.Revision, tt.want)
 		if at := got.Offered == nil; at != (tt.want || name != "a client secret") {
 			t.Errorf("%s: the secret is offered with %+v", name, got.Offered)
 		}
@@ -57,9 +55,7 @@ func TestOfferedAtOnce(t *testing.T) {
 		}
 		if w.reported = got.Node.Revision; tt.want && name != "a client secret" {
 			back := must(w.rollBack(n.Revision))
-			if back.Node.Assigned != back.Node.Revision {
-				t.Errorf("%s: the rollback is not offered at once", name)
-			}
+			expect(t, name+": what is offered after the rollback", back.Node.Assigned, back.Node.Revision)
 		}
 	}
 }
@@ -92,8 +88,6 @@ func TestOfferedAtOnceAgain(t *testing.T) {
 		// It was admitted, and was good, but this replica has not heard of its report.
 		w.node.Assigned, w.node.Attempt = w.node.Revision, &Attempt{Outcome: Good}
 		got := w.put(tt.wanted)
-		if at := got.Node.Assigned == got.Node.Revision; at != tt.want {
-			t.Errorf("%s: offered at once is %t", name, at)
-		}
+		expect(t, name+": offered at once", got.Node.Assigned == got.Node.Revision, tt.want)
 	}
 }

@@ -75,10 +75,7 @@ type option struct {
 
 // Every setting is in the reference of the API.
 func TestSettingsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/reference/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile("../../../docs/reference/api.md"))
 	_, text, _ = bytes.Cut(text, []byte("\n## Properties\n"))
 	for _, p := range places {
 		name := p.resource[strings.LastIndex(p.resource, ".")+1:]

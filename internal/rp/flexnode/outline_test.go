@@ -166,9 +166,7 @@ func TestSummary(t *testing.T) {
 		{Component: "kubernetes", Version: "1.34.4", Wanted: 7},
 		{Component: "os", Version: "Ubuntu 24.04 'Noble'", Running: 7},
 	}
-	if diff := cmp.Diff(want, got.Versions); diff != "" {
-		t.Error(diff)
-	}
+	expect(t, "the versions", got.Versions, want)
 	if len(got.States) != len(States) || got.States[0] != (api.StateCount{State: "joined", Nodes: 7}) {
 		t.Errorf("states: %+v", got.States)
 	}

@@ -132,17 +132,13 @@ func TestABundleSaysWhatItIsFrom(t *testing.T) {
 	whole := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{Token: anyToken}))
 	from := api.BundleResource{ID: nodeID, UID: "u-1", ConfigVersion: "1800000000", Epoch: 3}
 	text := must(json.Marshal(Bundle(whole, from)))
-	if _, _, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"}); err != nil {
-		t.Fatal(err)
-	}
+	parsed(text)
 	got, err := config.ResourceOf(text)
 	if err != nil || api.BundleResource(*got) != from {
 		t.Errorf("%+v, %v", got, err)
 	}
 	bare := must(config.Canonical(must(json.Marshal(whole))))
-	if string(must(config.Canonical(text))) != string(bare) {
-		t.Error("the bundle is another document than its configuration")
-	}
+	expect(t, "the document of the bundle", string(must(config.Canonical(text))), string(bare))
 }
 
 func TestFactsComeBackFromTheirLayer(t *testing.T) {
@@ -172,18 +168,13 @@ func TestArcMachineInAnotherSubscription(t *testing.T) {
 		ContinuousMonitoring: true, KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true},
 		AzureAuth: api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{MachineResourceID: machine}},
 	})
-	c, _, err := config.Parse([]byte(w.config(w.last())), config.Host{HostName: "x", Arch: "amd64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := parsed([]byte(w.config(w.last())))
 	_, _, name := c.Azure.TargetCluster.ID()
 	got := []string{c.Azure.SubscriptionID, c.Azure.Arc.ResourceGroup, c.Azure.Arc.MachineName,
 		name, c.Azure.TargetCluster.ResourceID, w.node.Identity}
 	want := []string{subscription2, "Arc", "M-1", "Factory", cluster,
 		"mirid:" + strings.ToLower(machine)}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	expect(t, "the result", got, want)
 }
 
 // Nodes and revisions contain no secret, whatever the request.
@@ -226,9 +217,7 @@ func TestDirectNetworksOfARevision(t *testing.T) {
 		`{"azure":{},"cni":{"a":{},"nonMasqueradeCIDRs":["x"]},"npd":{}}`:       true,
 	} {
 		r := Revision{Own: json.RawMessage(own)}
-		if got := r.hasDirectNetworks(); got != want {
-			t.Errorf("%s: %v", own, got)
-		}
+		expect(t, own, r.hasDirectNetworks(), want)
 	}
 }
 
@@ -268,9 +257,7 @@ func TestTenRevisionsAreSmall(t *testing.T) {
 		w.reach(f, "1.35.4")
 		w.put(d)
 	}
-	if n := len(w.history.revisions); n != Kept {
-		t.Fatalf("%d revisions", n)
-	}
+	expect(t, "revisions", len(w.history.revisions), Kept)
 	now := w.now.UTC()
 	status := Status{
 		Report: api.Report{

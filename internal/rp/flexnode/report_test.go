@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
@@ -83,9 +81,7 @@ func TestReportSaysTheSameInTwoPlaces(t *testing.T) {
 		`"config":{"observed":"9","applied":"8"},"components":{"agent":"1.2","runc":"1.3.4"}}`
 	want := must(ReadReport([]byte(older)))
 	for _, text := range []string{newer, both} {
-		if diff := cmp.Diff(want, must(ReadReport([]byte(text)))); diff != "" {
-			t.Errorf("%s: %s", text, diff)
-		}
+		expect(t, text, must(ReadReport([]byte(text))), want)
 	}
 	shown := StatusOf(Evidence{Status: Status{Report: want}, Now: time.Unix(1, 0)})
 	if shown.AppliedConfigVersion != "8" || shown.Config.Applied != "8" ||
@@ -94,7 +90,5 @@ func TestReportSaysTheSameInTwoPlaces(t *testing.T) {
 		t.Errorf("%+v %+v %+v", shown, shown.Config, shown.Components)
 	}
 	empty := must(ReadReport([]byte(`{"config":{},"components":{}}`)))
-	if diff := cmp.Diff(api.Report{}, empty); diff != "" {
-		t.Error(diff)
-	}
+	expect(t, "an empty one", empty, api.Report{})
 }

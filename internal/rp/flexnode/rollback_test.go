@@ -21,7 +21,6 @@ import (
 
 // rollBack decides on a rollback, and keeps the result.
 func (w *world) rollBack(to int64) (Decision, error) {
-	w.t.Helper()
 	ask := Rollback{
 		To: must(w.history.Find(to)), Desired: w.last(), Parent: w.parent, By: "ops", At: w.now,
 		Secret: Secret{Version: w.version, Known: w.secret != ""}, Joins: !w.runs,
@@ -66,9 +65,7 @@ func TestRollBack(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(0, err)
 		if diff := cmp.Diff(configs[to.Version], w.config(w.last())); diff != "" {
 			t.Fatalf("another configuration: %s", diff)
 		}
@@ -175,16 +172,12 @@ func TestDiff(t *testing.T) {
 		{Path: "node.taints", From: s(`["a=b:NoSchedule"]`),
 			To: s(`["a=b:NoSchedule","c:NoExecute"]`), Disruption: "none"},
 	}}
-	if diff := cmp.Diff(want, Diff(from, to)); diff != "" {
-		t.Error(diff)
-	}
+	expect(t, "the difference", Diff(from, to), want)
 	if got := Diff(to, to); len(got.Changes) != 0 || got.Disruption != "none" {
 		t.Errorf("a configuration differs from itself: %v", got)
 	}
 	minor := func(v string) object { return object{"kubernetes": object{"version": v}} }
-	if got := Diff(minor("1.34.4"), minor("1.35.0")).Disruption; got != "drain" {
-		t.Errorf("another minor version: %s", got)
-	}
+	expect(t, "another minor version", Diff(minor("1.34.4"), minor("1.35.0")).Disruption, "drain")
 }
 
 func TestChangeOf(t *testing.T) {
@@ -195,22 +188,16 @@ func TestChangeOf(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	other := ChangeOf(nil, map[string]any{"node": map[string]any{"maxPods": 60}})
-	if other.ID != c.ID {
-		t.Errorf("the same change from elsewhere: %+v, %+v", other, c)
-	}
-	if c := ChangeOf(from, map[string]any{"node": map[string]any{"maxPods": 110}}); c.ID != "" {
-		t.Errorf("labels disturb: %+v", c)
-	}
+	expect(t, "the same change from elsewhere", other.ID, c.ID)
+	expect(t, "the change of labels",
+		ChangeOf(from, map[string]any{"node": map[string]any{"maxPods": 110}}).ID, "")
 }
 
 // restarts returns the units that a joined agent restarts to get to another configuration.
 func restarts(t *testing.T, from, to object) []string {
-	t.Helper()
 	desired := func(whole object) state.Desired {
 		c, _, err := config.Parse(must(json.Marshal(whole)), anyHost())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(0, err)
 		return node.Bind(node.Render(c, node.Facts{}), node.Bindings{
 			Server: "https://api.example", CA: "CA", PodCIDRs: []string{"10.244.3.0/24"}, Joined: true,
 			Program: "/usr/bin/aks-flex-node",

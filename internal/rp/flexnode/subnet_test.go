@@ -1,10 +1,9 @@
 package flexnode
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -38,9 +37,7 @@ func TestOverlapped(t *testing.T) {
 		if strings.HasPrefix(tt.want, "0") {
 			got = "0" + got // of which the zeros were cut off
 		}
-		if got != tt.want {
-			t.Errorf("%s in %s: %q, want %q", tt.subnet, tt.pool, got, tt.want)
-		}
+		expect(t, tt.subnet+" in "+tt.pool, got, tt.want)
 	}
 	for n := range 64 {
 		key, subnet, _ := Slot("c", "node", v4, 24, n)
@@ -56,14 +53,10 @@ func TestPodCIDROf(t *testing.T) {
 		return PodCIDROf(map[string]string{config.PodCIDRLabel: value})
 	}
 	for _, subnet := range []string{"10.244.1.0/24", "fd00:10:244::/64"} {
-		if got := of(config.ShowPodCIDR(subnet)); got != subnet {
-			t.Errorf("%s is read back as %q", subnet, got)
-		}
+		expect(t, "what is read back", of(config.ShowPodCIDR(subnet)), subnet)
 	}
 	for _, value := range []string{"", "-", "24", "10.244.1.0", "10.244.1.0-x", "a-b-24"} {
-		if got := of(value); got != "" {
-			t.Errorf("%q: %q", value, got)
-		}
+		expect(t, fmt.Sprintf("%q", value), of(value), "")
 	}
 }
 
@@ -74,9 +67,7 @@ func TestKeys(t *testing.T) {
 		"s":       {"s", "s"},
 		"":        {"", ""},
 	} {
-		if got := [2]string{ClusterOf(key), LastOf(key)}; got != want {
-			t.Errorf("%q: %q, want %q", key, got, want)
-		}
+		expect(t, key, [2]string{ClusterOf(key), LastOf(key)}, want)
 	}
 }
 
@@ -84,9 +75,7 @@ func TestKeys(t *testing.T) {
 func TestSubnetStays(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{})
-	if w.node.Chosen.PodCIDR != "" {
-		t.Errorf("a subnet without a pool: %+v", w.node.Chosen)
-	}
+	expect(t, "the subnet without a pool", w.node.Chosen.PodCIDR, "")
 	w.parent.Cluster.Properties.PodCIDR, w.parent.Cluster.Properties.NodeCIDRMask =
 		"10.200.0.0/16", 24
 	if got := w.put(api.Desired{}); got.Changed {
@@ -99,9 +88,7 @@ func TestSubnetStays(t *testing.T) {
 		t.Errorf("%+v", w.node.Chosen)
 	}
 	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10}})
-	if w.node.Chosen.PodCIDR != subnet {
-		t.Errorf("the subnet changed from %s to %s", subnet, w.node.Chosen.PodCIDR)
-	}
+	expect(t, "the subnet", w.node.Chosen.PodCIDR, subnet)
 }
 
 // Pods reach the network of the cluster's subnets with their own addresses, unless the operator has
@@ -109,7 +96,6 @@ func TestSubnetStays(t *testing.T) {
 func TestPodNetwork(t *testing.T) {
 	w := newWorld(t)
 	network := func() any {
-		t.Helper()
 		whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.parent.FactsLayer, Grants{}))
 		return whole["cni"].(object)[directNetworks]
 	}
@@ -131,22 +117,16 @@ func TestPodNetwork(t *testing.T) {
 	w.remove()
 	for _, maxPods := range []int{9, 10} {
 		change(maxPods)
-		if diff := cmp.Diff([]any{"fd00:1::/48"}, network()); diff != "" {
-			t.Errorf("maxPods %d (-want +got):\n%s", maxPods, diff)
-		}
+		expect[any](t, fmt.Sprintf("maxPods %d", maxPods), network(), []any{"fd00:1::/48"})
 	}
 	given := []any{"10.0.0.0/8"}
 	w.defaults(object{"cni": object{directNetworks: given}})
 	change(11)
-	if diff := cmp.Diff(given, network()); diff != "" {
-		t.Errorf("the operator's is lost (-want +got):\n%s", diff)
-	}
+	expect[any](t, "the operator's", network(), given)
 	w.defaults(nil)
 	for _, none := range []string{"::ffff:10.0.0.0/112", ""} {
 		pool.PodCIDR = none
-		if got := w.parent.podNetwork(); got != "" {
-			t.Errorf("%q gives %q", none, got)
-		}
+		expect(t, fmt.Sprintf("%q", none), w.parent.podNetwork(), "")
 	}
 }
 

@@ -140,9 +140,7 @@ func TestProblems(t *testing.T) {
 		{" \n", "InvalidRequestContent"},
 	}
 	for _, tt := range tests {
-		if got := asked(t, tt.body); got != tt.want {
-			t.Errorf("%s:\n got %s\nwant %s", tt.body, got, tt.want)
-		}
+		expect(t, tt.body, asked(t, tt.body), tt.want)
 	}
 }
 
@@ -178,9 +176,7 @@ func TestDecodeOptional(t *testing.T) {
 
 func TestProblemsAreAnError(t *testing.T) {
 	p := Problems{{"a", "one"}, {"b", "two"}}
-	if got := error(p).Error(); got != "a: one\nb: two" {
-		t.Error(got)
-	}
+	expect(t, "the error", error(p).Error(), "a: one\nb: two")
 	if Problems(nil).ARM() != nil {
 		t.Error("no problem is an error")
 	}
@@ -189,16 +185,11 @@ func TestProblemsAreAnError(t *testing.T) {
 // Configurations are checked with the operator's defaults, and for a cluster that was never
 // reached.
 func TestCheckDefaults(t *testing.T) {
-	if got := CheckDefaults(nil); len(got) != 0 {
-		t.Errorf("no defaults: %v", got)
-	}
+	expect(t, "problems without defaults", len(CheckDefaults(nil)), 0)
 	bad := object{"artifacts": object{"mirror": "http://plain.example"}, "nonsense": true}
-	if got := CheckDefaults(bad); len(got) != 2 {
-		t.Errorf("%v", got)
-	}
-	if got := CheckDefaults(object{"proxy": object{"https": "http://p.example:3128"}}); len(got) != 0 {
-		t.Errorf("a proxy without a password: %v", got)
-	}
+	expect(t, "problems", len(CheckDefaults(bad)), 2)
+	expect(t, "problems of a proxy without a password",
+		len(CheckDefaults(object{"proxy": object{"https": "http://p.example:3128"}})), 0)
 	// Every caller who may read a node is shown the defaults.
 	found := 0
 	eachSecret(reflect.TypeFor[config.Config](), func(path []string) {

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
@@ -168,9 +166,7 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
-			if diff := cmp.Diff(tt.result, got); diff != "" {
-				t.Error(diff)
-			}
+			expect(t, "the result", got, tt.result)
 		})
 	}
 }

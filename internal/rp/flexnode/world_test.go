@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 const (
@@ -32,6 +35,20 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// expect reports what is other than it should be.
+func expect[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// parsed returns a configuration as the agent parses it.
+func parsed(text []byte) config.Config {
+	c, _, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"})
+	return must(c, err)
 }
 
 func someFacts() Facts {
@@ -106,7 +123,6 @@ func (w *world) last() *Revision {
 
 // decide decides on a PUT of an owner, perhaps with a client secret.
 func (w *world) decide(d api.Desired) (Decision, Problems) {
-	w.t.Helper()
 	wanted, secret := WithoutSecret(d)
 	known := Secret{Version: w.version, Known: w.secret != "", Same: secret == w.secret}
 	p := Put{
@@ -163,7 +179,6 @@ func (w *world) put(d api.Desired) Decision {
 }
 
 func (w *world) keep(n Node, r *Revision) {
-	w.t.Helper()
 	w.node, w.stone = &n, nil
 	if r != nil {
 		w.history = w.history.With(*r, n.Assigned)
@@ -171,7 +186,6 @@ func (w *world) keep(n Node, r *Revision) {
 }
 
 func (w *world) refresh() *Revision {
-	w.t.Helper()
 	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1", w.applied(), !w.runs)
 	w.keep(n, r)
 	return r

@@ -102,11 +102,8 @@ func TestBeginChange(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.register("")
+			w := newEdge(t)
 			w.report("n", w.upgrading("n", "1.34.4"), "")
-			w.caughtUp()
 			w.upgrading("n", "1.35.0")
 			w.admit()
 			version := w.desires("n")
@@ -123,9 +120,7 @@ func TestBeginChange(t *testing.T) {
 				(n.Asks == n.Revision) != tt.asks {
 				t.Errorf("%+v, asks %d", got, n.Asks)
 			}
-			if again := w.begins("n", version); again.Hold != got.Hold {
-				t.Errorf("asked again: %+v", again)
-			}
+			equal(t, "asked again, why it holds", w.begins("n", version).Hold, got.Hold)
 			if n.Attempt != nil && n.Attempt.Outcome == "" && tt.hold == "" &&
 				!n.Attempt.Until.Equal(w.clock.Now().Add(usual*time.Second)) {
 				t.Errorf("granted until %s", n.Attempt.Until)
@@ -155,15 +150,12 @@ func (w *world) holds(why string) {
 func TestBeginChangeLasts(t *testing.T) {
 	w := newEdge(t)
 	w.report("n", w.upgrading("n", "1.34.4"), "")
-	w.caughtUp()
 	w.clock.Pass(time.Second)
 	body := strings.Replace(withPrincipal, `"maxPods":50`, `"maxPods":60`, 1)
 	w.must(200, "PUT", nodeURL("n"), strings.Replace(body, `"properties":{`,
 		`"properties":{"upgradePolicy":{"deadline":"PT30M","readyTimeout":"PT7M"},`, 1))
 	w.admit()
-	if got := w.begins("n", w.desires("n")); got.GrantedSeconds != 30*60+7*60+5*60 {
-		t.Errorf("%+v", got)
-	}
+	equal(t, "the time that is granted", w.begins("n", w.desires("n")).GrantedSeconds, 30*60+7*60+5*60)
 }
 
 // Only the node itself, and a caller with the role, may ask, and only with a version.
@@ -173,9 +165,7 @@ func TestBeginChangeIsRefused(t *testing.T) {
 	const first = `{"configVersion":"1"}`
 	w.must(200, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientA))
 	w.must(403, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientB))
-	if !strings.Contains(w.audit.String(), "beginChange/action") {
-		t.Error("it is not in the audit log")
-	}
+	has(t, "the audit log", w.audit.String(), "beginChange/action")
 	w = newWorld(t)
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), withPrincipal)
@@ -195,13 +185,10 @@ func TestBeginChangeWakesThePoll(t *testing.T) {
 		w.api.Waiters = NewWaiters(25*time.Second, 10)
 		w.index.Subscribe(w.api.Waiters.Wake)
 		w.report("n", w.upgrading("n", "1.34.4"), "")
-		w.caughtUp()
 		w.upgrading("n", "1.35.0")
 		w.admit()
 		w.edit("n", func(n *flexnode.Node) { n.Attempt = nil })
-		if got := w.begins("n", w.desires("n")); got.Hold != flexnode.HoldNoSlot {
-			t.Fatalf("%+v", got)
-		}
+		equal(t, "the hold", w.begins("n", w.desires("n")).Hold, flexnode.HoldNoSlot)
 		w.caughtUp()
 		a := w.poll(t, "Prefer: wait=25", "If-None-Match: "+w.storedNode("n").ETag(),
 			uidHeader+": "+w.storedNode("n").UID)
@@ -241,7 +228,6 @@ func TestBeginChangeAtTheDeadline(t *testing.T) {
 	for _, name := range []string{"a", "n"} {
 		w.report(name, w.upgrading(name, "1.34.4"), "")
 	}
-	w.caughtUp()
 	for _, name := range []string{"a", "n"} {
 		w.upgrading(name, "1.35.0")
 	}
@@ -285,7 +271,7 @@ func (w *world) report(name, applied, failed string) {
 		body = fmt.Sprintf(`{"config":{"applied":"%s","failed":{"version":"%s","reason":"NotReady"}}}`,
 			applied, failed)
 	}
-	w.must(204, "POST", nodeURL(name, "/reportStatus"), body)
+	w.settles(204, "POST", nodeURL(name, "/reportStatus"), body)
 }
 
 // admit runs a round of the rollout by the cluster's owner.
@@ -319,20 +305,15 @@ func TestNodeThatFails(t *testing.T) {
 	w := newEdge(t)
 	first := w.upgrading("n", "1.34.4")
 	w.report("n", first, "")
-	w.caughtUp()
 	second := w.upgrading("n", "1.35.0")
 	w.admit()
 	r, text := w.must(200, "GET", nodeURL("n"), "")
 	offered := r.Header.Get("ETag")
-	if n := shownNode(t, text); n.Properties.ConfigVersion != second {
-		t.Fatalf("it is not admitted: %s", text)
-	}
+	equal(t, "the version that is admitted", shownNode(t, text).Properties.ConfigVersion, second)
 	w.report("n", first, second)
 	w.admit()
 	told := w.node(200, "GET", nodeURL("n"), "", uidHeader+": "+w.storedNode("n").UID)
-	if got := told.Properties.ConfigVersion; got != first {
-		t.Errorf("the agent is offered %s", got)
-	}
+	equal(t, "what the agent is offered", told.Properties.ConfigVersion, first)
 	r, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+offered)
 	n := shownNode(t, text)
 	if n.Properties.ConfigVersion != second || n.Properties.Versions.Kubernetes != "1.35.0" ||
@@ -341,9 +322,7 @@ func TestNodeThatFails(t *testing.T) {
 	}
 	w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+n.ETag)
 	w.must(200, "PUT", nodeURL("n"), text) // changes nothing
-	if w.desires("n") != second {
-		t.Error("an equal PUT has changed it")
-	}
+	equal(t, "after an equal PUT", w.desires("n"), second)
 	if all := w.revisions(); !all[0].Failed || !all[0].Desired || all[0].Assigned ||
 		!all[1].Assigned || !all[1].Applied {
 		t.Errorf("history: %+v", all)
@@ -356,9 +335,7 @@ func TestNodeThatFails(t *testing.T) {
 	// The agent reports the old failure again, which changes nothing.
 	w.report("n", first, second)
 	w.admit()
-	if now := w.storedNode("n"); flexnode.ShownVersion(now.Assigned) != again.ConfigVersion {
-		t.Errorf("%d is offered", now.Assigned)
-	}
+	equal(t, "what is offered", flexnode.ShownVersion(w.storedNode("n").Assigned), again.ConfigVersion)
 	w.report("n", first, again.ConfigVersion)
 	w.admit()
 	third := w.upgrading("n", "1.34.9")
@@ -377,11 +354,8 @@ func TestChangeThatFails(t *testing.T) {
 		first[name] = w.upgrading(name, "1.34.4")
 		w.report(name, first[name], "")
 	}
-	w.caughtUp()
 	for _, name := range []string{"a", "b"} {
-		if got := w.upgrading(name, "1.35.0"); got != w.desires(name) {
-			t.Errorf("a PUT answers with %s, and %s is desired", got, w.desires(name))
-		}
+		equal(t, "the answer to a PUT", w.upgrading(name, "1.35.0"), w.desires(name))
 	}
 	_, text := w.must(200, "GET", nodeURL("a"), "")
 	read := shownNode(t, text)
@@ -395,17 +369,12 @@ func TestChangeThatFails(t *testing.T) {
 		changes[0].Waiting != 1 || changes[0].Settings[0] != "kubernetes.version=1.35.0" {
 		t.Fatalf("changes: %s", text)
 	}
-	if n := w.storedNode("b"); flexnode.ShownVersion(n.Assigned) != first["b"] {
-		t.Errorf("%d is offered", n.Assigned)
-	}
+	equal(t, "what b is offered", flexnode.ShownVersion(w.storedNode("b").Assigned), first["b"])
 	got := w.upgrading("new", "1.35.0")
-	if offered := w.storedNode("new").Assigned; flexnode.ShownVersion(offered) != got {
-		t.Error("a node that joins is not let through")
-	}
+	equal(t, "what a node that joins is offered", flexnode.ShownVersion(w.storedNode("new").Assigned),
+		got)
 	w.caughtUp()
-	if got := w.names(filtered("state eq 'heldBack' and state ne 'failed'")); got != "b" {
-		t.Errorf("held back: %s", got)
-	}
+	equal(t, "held back", w.names(filtered("state eq 'heldBack' and state ne 'failed'")), "b")
 	url := cluster + "/allowVersions" + versionQuery
 	w.refused(409, "ChangeNotFailed", "POST", url, `{"change":"0123456789ab"}`)
 	body := `{"change":"` + changes[0].Change + `"}`
@@ -414,9 +383,7 @@ func TestChangeThatFails(t *testing.T) {
 		t.Errorf("allowed: %+v", allowed)
 	}
 	w.admit()
-	if n := w.storedNode("b"); flexnode.ShownVersion(n.Assigned) != w.desires("b") {
-		t.Error("what was allowed is not offered")
-	}
+	equal(t, "what was allowed", flexnode.ShownVersion(w.storedNode("b").Assigned), w.desires("b"))
 }
 
 // A registration with a policy that cannot be read is refused; an equal one changes nothing.
@@ -426,10 +393,7 @@ func TestRolloutPolicyIsChecked(t *testing.T) {
 		return `{"location":"westeurope","properties":{"rolloutPolicy":` + policy + `}}`
 	}
 	_, text := w.must(400, "PUT", cluster+versionQuery, body(`{"maxUnavailable":"x","soak":"1h"}`))
-	if !strings.Contains(text, "rolloutPolicy.maxUnavailable") ||
-		!strings.Contains(text, "rolloutPolicy.soak") {
-		t.Error(text)
-	}
+	has(t, "the refusal", text, "rolloutPolicy.maxUnavailable", "rolloutPolicy.soak")
 	const good = `{"maxUnavailable":"3","canaries":0,"soak":"PT0S","paused":true}`
 	w.must(201, "PUT", cluster+versionQuery, body(good))
 	r, text := w.must(200, "PUT", cluster+versionQuery, body(good))
@@ -452,9 +416,7 @@ func TestRestoredStoreOffersNothing(t *testing.T) {
 	later := n
 	later.Revision, later.Assigned = n.Revision+5, n.Revision+5
 	r, _ := w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
-	if r.Header.Get("ETag") != later.ETag() {
-		t.Errorf("another ETag: %s", r.Header.Get("ETag"))
-	}
+	equal(t, "the ETag", r.Header.Get("ETag"), later.ETag())
 	w.report("n", flexnode.ShownVersion(later.Revision), "")
 	w.admit()
 	_, text := w.must(200, "GET", nodeURL("n"), "")
@@ -464,8 +426,6 @@ func TestRestoredStoreOffersNothing(t *testing.T) {
 	w.clock.Pass(10e9)
 	second := w.upgrading("n", "1.35.0")
 	w.admit()
-	_, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
-	if shownNode(t, text).Properties.ConfigVersion != second {
-		t.Errorf("not released by a PUT: %s", text)
-	}
+	released := w.node(200, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
+	equal(t, "what a PUT has released", released.Properties.ConfigVersion, second)
 }

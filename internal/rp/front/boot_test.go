@@ -75,9 +75,7 @@ func TestReboots(t *testing.T) {
 			w.caughtUp()
 			w.clock.Pass(time.Hour) // suspended
 		}
-		if got := w.index.Revision(); got != before+1 {
-			t.Errorf("%s ahead: %d writes", ahead, got-before)
-		}
+		equal(t, ahead.String()+" ahead, writes", w.index.Revision()-before, 1)
 	}
 }
 
@@ -98,9 +96,7 @@ func TestCopiedDisk(t *testing.T) {
 	w.caughtUp()
 	for range 2 {
 		both.next()
-		if got := c.poll(t, 409); got != "SecondMachine" {
-			t.Errorf("the newer machine: %s", got)
-		}
+		equal(t, "the newer machine", c.poll(t, 409), "SecondMachine")
 		if !m.told(t) || !isSecond(w) {
 			t.Error("the older machine, or the node, is not told")
 		}
@@ -109,9 +105,7 @@ func TestCopiedDisk(t *testing.T) {
 			"/reportStatus": "{}", "/beginChange": `{"configVersion":"1"}`,
 			"/refreshCredentials": refreshBody(), "/registerKey": "{}",
 		} {
-			if got := c.post(t, 409, action, body); got != "SecondMachine" {
-				t.Errorf("%s of the newer machine: %s", action, got)
-			}
+			equal(t, action+" of the newer machine", c.post(t, 409, action, body), "SecondMachine")
 		}
 	}
 	fresh := w.enrolment(t, "n")
@@ -122,9 +116,7 @@ func TestCopiedDisk(t *testing.T) {
 	}
 	w.caughtUp()
 	w.clock.Pass(48 * time.Hour)
-	if got := m.poll(t, 409); got != "SecondMachine" {
-		t.Errorf("the older machine then: %s", got)
-	}
+	equal(t, "the older machine then", m.poll(t, 409), "SecondMachine")
 }
 
 // A stolen key is refused while its machine is heard, and for good after a new key with a new URL.
@@ -170,9 +162,7 @@ func TestCopyOfALostMachine(t *testing.T) {
 	w.clock.Pass(2 * time.Hour)
 	c.poll(t, 200)
 	w.caughtUp()
-	if isSecond(w) {
-		t.Error("still shown")
-	}
+	equal(t, "a second machine is shown", isSecond(w), false)
 }
 
 // A replayed report has no effect after a later one, but one after a clock was set back may.
@@ -199,18 +189,14 @@ func TestReplayedReport(t *testing.T) {
 	second(204)
 	first(409)
 	second(204)
-	if got := said(); got != "2" {
-		t.Errorf("then the status is %s", got)
-	}
+	equal(t, "the status then", said(), "2")
 	m.ahead = -4 * time.Minute
 	third := sent(`{"agentVersion":"3"}`)
 	third(409)
 	w.clock.Pass(6*time.Minute + time.Second)
 	sent(`{"agentVersion":"3"}`)(204)
 	first(401)
-	if got := said(); got != "3" {
-		t.Errorf("the clock was set back: the status is %s", got)
-	}
+	equal(t, "the status after the clock was set back", said(), "3")
 }
 
 // A token of a former boot can read, and nothing else.
@@ -225,9 +211,7 @@ func TestTokenOfTheBootBefore(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", poll)
 	w.must(401, "POST", nodeURL("n", "/reportStatus"), "{}", report)
 	m.poll(t, 200)
-	if isSecond(w) {
-		t.Error("a second machine is shown")
-	}
+	equal(t, "a second machine is shown", isSecond(w), false)
 }
 
 // A machine that returns to a snapshot of its memory shows the former boot again. That is reported,
@@ -300,9 +284,7 @@ func TestStolenBundle(t *testing.T) {
 	thief.post(t, 401, "/refreshCredentials", refreshBody())
 	thief.post(t, 401, "/leave", "{}")
 	thief.registers(t, 409, fresh)
-	if may := w.listed(0); may != "right" {
-		t.Errorf("%q may write as the Node", may)
-	}
+	equal(t, "who may write as the Node", w.listed(0), "right")
 }
 
 // A URL gives the bundle until it is replaced, its node is deleted, or a day has passed.
@@ -327,9 +309,8 @@ func TestStolenURL(t *testing.T) {
 			w.must(403, "GET", strings.Replace(url, "sig=", "sig=x", 1), "")
 			end(w)
 			w.caughtUp()
-			if _, text := w.must(403, "GET", url, ""); strings.Contains(text, secret) {
-				t.Errorf("the refusal is %s", text)
-			}
+			_, text := w.must(403, "GET", url, "")
+			lacks(t, "the refusal", text, secret)
 			if name != "a deletion" {
 				w.machineOf("n").registers(t, 401, secret)
 			}
@@ -345,9 +326,8 @@ func TestStolenToken(t *testing.T) {
 	m.registers(t, 204, w.enrolment(t, "n"))
 	token := m.signs(machinekey.Request{})
 	_, text := w.must(200, "GET", nodeURL("n"), "", token)
-	if strings.Contains(text, clientSecret) || !strings.Contains(text, clientA) {
-		t.Errorf("the token reads %s", text)
-	}
+	has(t, "what the token reads", text, clientA)
+	lacks(t, "what the token reads", text, clientSecret)
 	for _, action := range []string{"/reportStatus", "/beginChange", "/refreshCredentials",
 		"/registerKey", "/leave", "/regenerateToken", "/listConfigUrl"} {
 		w.must(401, "POST", nodeURL("n", action), "{}", token)
@@ -392,9 +372,7 @@ func TestRowsHaveNoSecret(t *testing.T) {
 			t.Errorf("%s (%q) is in the rows", what, secret)
 		}
 	}
-	if !strings.Contains(rows, m.key.Thumbprint()) {
-		t.Error("the rows are not those of the node")
-	}
+	has(t, "the rows of the node", rows, m.key.Thumbprint())
 }
 
 // A thief of a backup can run a provider on it, with other keys: that gives no bundle and no secret

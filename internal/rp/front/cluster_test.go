@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -15,9 +13,7 @@ import (
 const clusterURL = cluster + versionQuery
 
 func (w *world) storedCluster() flexnode.Cluster {
-	w.t.Helper()
-	row := must(w.api.Store.Clusters.Get(w.t.Context(), clusterKey))
-	return row.Value
+	return must(w.api.Store.Clusters.Get(w.t.Context(), clusterKey)).Value
 }
 
 // A registration is an operation that ends when the cluster was reached.
@@ -26,16 +22,10 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	w.fails()
 	body := `{"location":"West Europe","properties":{}}`
 	r, text := w.must(201, "PUT", clusterURL, body)
-	if !strings.Contains(text, `"provisioningState":"Creating"`) {
-		t.Errorf("answer: %s", text)
-	}
+	has(t, "the answer", text, `"provisioningState":"Creating"`)
 	status := path(r.Header.Get("Azure-AsyncOperation"))
-	if !strings.Contains(status, "/locations/westeurope/operationStatuses/") {
-		t.Errorf("headers: %v", r.Header)
-	}
-	if o := w.operation(status); o.Status != inProgress {
-		t.Errorf("operation: %+v", o)
-	}
+	has(t, "where to ask", status, "/locations/westeurope/operationStatuses/")
+	equal(t, "the operation", w.operation(status).Status, inProgress)
 	// Nodes may be made meanwhile; they are rendered when the cluster was reached.
 	p := w.node(201, "PUT", nodeURL("n"), withToken).Properties
 	if p.ProvisioningState != api.Creating || p.Config != nil {
@@ -64,9 +54,7 @@ func TestRefusedRegistration(t *testing.T) {
 		t.Errorf("operation: %+v", o)
 	}
 	_, shown := w.must(200, "GET", clusterURL, "")
-	if !strings.Contains(shown, why) {
-		t.Errorf("registration: %s", shown)
-	}
+	has(t, "the registration", shown, why)
 	before := w.storedCluster()
 	w.must(200, "PUT", clusterURL, shown)
 	if after := w.storedCluster(); after.Version != before.Version ||
@@ -79,14 +67,10 @@ func TestRefusedRegistration(t *testing.T) {
 func TestEqualRegistration(t *testing.T) {
 	w := newEdge(t)
 	r, _ := w.must(200, "GET", clusterURL, "")
-	before := must(w.memory.Health(t.Context())).Revision
+	before := w.revision()
 	again, _ := w.must(200, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
-	if r.Header.Get("ETag") != again.Header.Get("ETag") {
-		t.Error("an equal PUT has changed the ETag")
-	}
-	if now := must(w.memory.Health(t.Context())).Revision; now != before {
-		t.Errorf("an equal PUT has written %d times", now-before)
-	}
+	equal(t, "the ETag after an equal PUT", again.Header.Get("ETag"), r.Header.Get("ETag"))
+	equal(t, "the revision after an equal PUT", w.revision(), before)
 	uid := w.storedCluster().UID
 	changed, _ := w.must(200, "PUT", clusterURL,
 		`{"location":"westeurope","tags":{"a":"b"},"properties":{}}`)
@@ -107,9 +91,7 @@ func TestKubeconfigOfAnother(t *testing.T) {
 	w.must(404, "GET", clusterURL, "")
 	w.register(`"kubeconfig":"own"`)
 	w.must(403, "PUT", clusterURL, `{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
-	if got := w.storedCluster().Properties.Kubeconfig; got != "own" {
-		t.Errorf("it names %s", got)
-	}
+	equal(t, "its kubeconfig", w.storedCluster().Properties.Kubeconfig, "own")
 }
 
 // DELETE of a registration with nodes is refused unless the caller chooses what happens to the
@@ -129,7 +111,7 @@ func TestDeleteCluster(t *testing.T) {
 	w.must(400, "DELETE", clusterURL+"&nodes=burn", "")
 
 	w.caughtUp() // the counts are the index's
-	before := must(w.memory.Health(t.Context())).Revision
+	before := w.revision()
 	_, text := w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
 	found := decoded[api.DeletionCounts](w.t, text)
 	if want := (api.DeletionCounts{
@@ -137,9 +119,7 @@ func TestDeleteCluster(t *testing.T) {
 	}); found != want {
 		t.Errorf("dry run: %s", text)
 	}
-	if now := must(w.memory.Health(t.Context())).Revision; now != before {
-		t.Error("a dry run has written something")
-	}
+	equal(t, "the revision after a dry run", w.revision(), before)
 
 	w.refused(409, "ConfirmationNeeded", "DELETE", clusterURL+"&nodes=wipe", "", "confirm=3")
 	w.must(409, "DELETE", clusterURL+"&nodes=wipe&confirm=2", "")
@@ -196,9 +176,7 @@ func (w *world) checkLeaving(status, result string) {
 	}
 	w.must(200, "GET", nodeURL("a"), "")
 	_, text := w.must(200, "GET", clusterURL, "")
-	if !strings.Contains(text, `"provisioningState":"Deleting"`) {
-		t.Error(text)
-	}
+	has(t, "the registration", text, `"provisioningState":"Deleting"`)
 	status, result = path(status), path(result)
 	if o := w.operation(status); o.Status != inProgress || !strings.EqualFold(o.ResourceID, cluster) {
 		t.Errorf("operation: %+v", o)
@@ -241,10 +219,8 @@ func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	w := beside(t)
 	w.during("commit", func() { w.send(w.manager, "PUT", subscriptionURL, `{"state":"Deleted"}`) })
-	if got := w.do("PUT", clusterURL,
-		`{"location":"westeurope","properties":{}}`); got.StatusCode != 404 {
-		t.Errorf("status %d", got.StatusCode)
-	}
+	equal(t, "the status of a PUT",
+		w.do("PUT", clusterURL, `{"location":"westeurope","properties":{}}`).StatusCode, 404)
 }
 
 // Another spelling of a registration's id or location changes nothing: no node is rendered again.
@@ -252,16 +228,12 @@ func TestRegistrationInOtherCasing(t *testing.T) {
 	w := beside(t)
 	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
 	before := w.storedCluster()
-	if before.Location != "westeurope" {
-		t.Errorf("location %q", before.Location)
-	}
+	equal(t, "the location", before.Location, "westeurope")
 	other := strings.Replace(clusterURL, "resourceGroups/Edge", "resourcegroups/EDGE", 1)
 	other = strings.Replace(other, "Factory", "FACTORY", 1)
 	for _, location := range []string{"westeurope", "WestEurope", "west europe"} {
 		w.must(200, "PUT", other, `{"location":"`+location+`","properties":{}}`)
-		if diff := cmp.Diff(before, w.storedCluster()); diff != "" {
-			t.Errorf("%s: %s", location, diff)
-		}
+		equal(t, location, w.storedCluster(), before)
 	}
 	w.must(200, "PUT", other, `{"location":"westeurope","tags":{"a":"b"},"properties":{}}`)
 	if after := w.storedCluster(); after.ID != before.ID || after.Location != before.Location ||
@@ -276,18 +248,12 @@ func TestClusterWithinAChange(t *testing.T) {
 	w.caughtUp()
 	stored := w.storedCluster()
 	_, err := w.api.Store.Update(t.Context(), "test", nil, func(v *store.View) error {
-		if diff := cmp.Diff(stored, w.api.cluster(v, clusterKey).Value); diff != "" {
-			t.Errorf("as it is stored, and as it is read:\n%s", diff)
-		}
+		equal(t, "as it is read, and as it is stored", w.api.cluster(v, clusterKey).Value, stored)
 		newer := stored
 		newer.Facts = "newer"
-		if err := w.api.Store.Clusters.Put(v, clusterKey, newer); err != nil {
-			return err
-		}
+		must(0, w.api.Store.Clusters.Put(v, clusterKey, newer))
 		row := w.api.cluster(v, clusterKey) // the index has the former one
-		if row.Value.Facts != "newer" {
-			t.Errorf("after a write it has the facts %q", row.Value.Facts)
-		}
+		equal(t, "the facts after a write", row.Value.Facts, "newer")
 		return nil
 	})
 	if err != nil {
@@ -350,9 +316,7 @@ func TestOperationIDs(t *testing.T) {
 	w.must(400, "GET", strings.Replace(status, "/operationStatuses/", "/operationStatuses/1", 1), "")
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	if o := w.operation(status); o.Status != api.Canceled {
-		t.Errorf("operation: %+v", o)
-	}
+	equal(t, "the operation", w.operation(status).Status, api.Canceled)
 	w.clock.Pass(8 * 24 * time.Hour)
 	w.must(404, "GET", status, "")
 }
@@ -364,14 +328,12 @@ func TestEqualPutOfWhatWaitsWritesNothing(t *testing.T) {
 	registration := `{"location":"westeurope","properties":{}}`
 	w.must(201, "PUT", clusterURL, registration)
 	w.must(201, "PUT", nodeURL("n"), withToken)
-	before := must(w.memory.Health(t.Context())).Revision
+	before := w.revision()
 	for range 3 {
 		r, _ := w.must(200, "PUT", clusterURL, registration)
 		w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
 		r, _ = w.must(200, "PUT", nodeURL("n"), withToken)
 		w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
 	}
-	if now := must(w.memory.Health(t.Context())).Revision; now != before {
-		t.Errorf("equal PUTs have written %d times", now-before)
-	}
+	equal(t, "the revision after equal PUTs", w.revision(), before)
 }

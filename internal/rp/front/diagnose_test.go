@@ -13,13 +13,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// asked returns the request in the answer to a poll.
-func (m *machine) asked() (id, kind string) {
+// asked returns the id and kind of the request in the answer to a poll.
+func (m *machine) asked() string {
 	m.w.t.Helper()
 	m.w.caughtUp()
 	r, _ := m.w.must(200, "GET", nodeURL(m.node), "", m.signs(machinekey.Request{}))
-	id, kind, _ = strings.Cut(r.Header.Get(api.DiagnoseHeader), " ")
-	return id, kind
+	return r.Header.Get(api.DiagnoseHeader)
 }
 
 // diagnose requests a diagnosis as the owner.
@@ -37,33 +36,21 @@ func (m *machine) answers(t *testing.T, status int, d api.Diagnosed) string {
 // An owner requests a diagnosis, the next poll tells the machine, and its answer is kept for a day.
 func TestDiagnose(t *testing.T) {
 	w, m := enrolled(t)
-	if id, _ := m.asked(); id != "" {
-		t.Errorf("it is asked for %s before a request", id)
-	}
+	equal(t, "before a request it is asked for", m.asked(), "")
 	w.must(409, "POST", nodeURL("n", "/listDiagnosis"), "")
 	asked := w.diagnose("doctor")
 	if asked.State != "Requested" || asked.RequestedBy != "ops@example.com" {
 		t.Errorf("asked: %+v", asked)
 	}
-	if !strings.Contains(w.audit.String(), "diagnose/action") {
-		t.Error("the audit log does not have the request")
-	}
-	id, kind := m.asked()
-	if id != asked.ID || kind != "doctor" {
-		t.Fatalf("it is asked for %q %q", id, kind)
-	}
-	if got := m.answers(t, 409, api.Diagnosed{ID: "another"}); got != "DiagnosisNotRequested" {
-		t.Errorf("another answer: %s", got)
-	}
+	has(t, "the audit log", w.audit.String(), "diagnose/action")
+	equal(t, "it is asked for", m.asked(), asked.ID+" doctor")
+	equal(t, "another answer", m.answers(t, 409, api.Diagnosed{ID: "another"}),
+		"DiagnosisNotRequested")
 	found := []api.Finding{{Type: "KubeletRunning", Verdict: "fault", Message: "it does not run"}}
-	m.answers(t, 204, api.Diagnosed{ID: id, Findings: found})
-	if !strings.Contains(w.audit.String(), "reportDiagnosis/action") {
-		t.Error("the audit log does not have the answer")
-	}
-	m.answers(t, 409, api.Diagnosed{ID: id})
-	if id, _ = m.asked(); id != "" {
-		t.Errorf("it is asked for %s again", id)
-	}
+	m.answers(t, 204, api.Diagnosed{ID: asked.ID, Findings: found})
+	has(t, "the audit log", w.audit.String(), "reportDiagnosis/action")
+	m.answers(t, 409, api.Diagnosed{ID: asked.ID})
+	equal(t, "after its answer it is asked for", m.asked(), "")
 	d := reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/listDiagnosis"), "")
 	if d.State != "Completed" || len(d.Findings) != 1 || d.Findings[0].Type != "KubeletRunning" ||
 		d.Completed == nil {
@@ -71,9 +58,7 @@ func TestDiagnose(t *testing.T) {
 	}
 	w.clock.Pass(25 * time.Hour)
 	w.must(409, "POST", nodeURL("n", "/listDiagnosis"), "")
-	if id, _ = m.asked(); id != "" {
-		t.Errorf("it is asked for %s a day later", id)
-	}
+	equal(t, "a day later it is asked for", m.asked(), "")
 }
 
 // A bundle is accepted up to its limit, a refusal with its reason; both are deleted with the node.
@@ -84,9 +69,7 @@ func TestDiagnoseBundle(t *testing.T) {
 	d.SupportBundle = make([]byte, flexnode.MaxBundle)
 	m.answers(t, 204, d)
 	got := reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/listDiagnosis"), "")
-	if len(got.SupportBundle) != flexnode.MaxBundle {
-		t.Errorf("it has %d bytes", len(got.SupportBundle))
-	}
+	equal(t, "the bytes of the bundle", len(got.SupportBundle), flexnode.MaxBundle)
 	d = api.Diagnosed{ID: w.diagnose("supportBundle").ID, Refused: "there is no key"}
 	m.answers(t, 204, d)
 	got = reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/listDiagnosis"), "")
@@ -200,9 +183,7 @@ func TestReportIsBounded(t *testing.T) {
 	// A newer agent's report has one member more.
 	w.settles(204, "POST", nodeURL("n", "/reportStatus"), `{"other":{"x":1},"agentVersion":"9.0"}`)
 	_, text := w.must(200, "GET", nodeURL("n"), "")
-	if !strings.Contains(text, `"agentVersion":"9.0"`) {
-		t.Errorf("it shows %s", text)
-	}
+	has(t, "the node", text, `"agentVersion":"9.0"`)
 	w.must(400, "POST", nodeURL("n", "/reportStatus"), `{"drift":{"count":0,"items":[{"name":"a"}]}}`)
 }
 
@@ -216,20 +197,12 @@ func TestJoinIsShown(t *testing.T) {
 		return ""
 	}
 	w.must(201, "PUT", nodeURL("n"), withToken)
-	if got := join(); got != "" {
-		t.Errorf("nothing was issued: %s", got)
-	}
+	equal(t, "nothing was issued", join(), "")
 	w.must(200, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	if got := join(); got != api.JoinReady {
-		t.Errorf("a URL was issued: %s", got)
-	}
+	equal(t, "a URL was issued", join(), api.JoinReady)
 	w.clock.Pass(25 * time.Hour)
 	w.until("its row is gone", func() bool { return w.storedNode("n").Credential == "" })
-	if got := join(); got != api.JoinExpired {
-		t.Errorf("after its end: %s", got)
-	}
+	equal(t, "after its end", join(), api.JoinExpired)
 	w.must(200, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	if got := join(); got != api.JoinReady {
-		t.Errorf("another URL was issued: %s", got)
-	}
+	equal(t, "another URL was issued", join(), api.JoinReady)
 }

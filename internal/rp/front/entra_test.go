@@ -26,7 +26,6 @@ const (
 	audience    = "https://management.azure.com"
 	clientA     = "aaaaaaaa-0000-0000-0000-00000000000a"
 	clientB     = "aaaaaaaa-0000-0000-0000-00000000000b"
-	clientC     = "aaaaaaaa-0000-0000-0000-00000000000c"
 	otherTenant = "88888888-0000-0000-0000-000000000000"
 )
 
@@ -38,7 +37,6 @@ type issuer struct {
 }
 
 func newIssuer(t *testing.T) *issuer {
-	t.Helper()
 	i := &issuer{keys: map[string]*rsa.PrivateKey{}}
 	i.Server = httptest.NewTLSServer(http.HandlerFunc(i.show))
 	t.Cleanup(i.Close)
@@ -61,7 +59,6 @@ func (i *issuer) show(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (i *issuer) add(t *testing.T, kid string) {
-	t.Helper()
 	key := must(rsa.GenerateKey(rand.Reader, 2048))
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -78,7 +75,6 @@ func (i *issuer) claims(now time.Time, app string) jwt.MapClaims {
 }
 
 func (i *issuer) sign(t *testing.T, kid string, c jwt.MapClaims) string {
-	t.Helper()
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, c)
 	token.Header["kid"] = kid
 	i.mu.Lock()
@@ -88,13 +84,11 @@ func (i *issuer) sign(t *testing.T, kid string, c jwt.MapClaims) string {
 
 // as returns the header of a caller with an object id; the operator has all roles.
 func (i *issuer) as(t *testing.T, w *world, oid string) string {
-	t.Helper()
 	return i.callerWith(t, w, oid, oid)
 }
 
 // app returns the header of an application.
 func (i *issuer) app(t *testing.T, w *world, app string) string {
-	t.Helper()
 	return "Authorization: Bearer " + i.sign(t, "one", i.claims(w.clock.Now(), app))
 }
 
@@ -222,9 +216,7 @@ func TestANodeIsOnlyItself(t *testing.T) {
 		{"DELETE", cluster + versionQuery, "", a},
 	} {
 		_, text := w.must(403, refused.method, refused.url, refused.body, refused.who)
-		if code(text) != "AuthorizationFailed" {
-			t.Errorf("%s %s: %s", refused.method, refused.url, text)
-		}
+		equal(t, refused.method+" "+refused.url, code(text), "AuthorizationFailed")
 	}
 	// A conditional poll of another node tells no more than any other.
 	w.must(403, "GET", nodeURL("b"), "", a, ifNoneMatch)
@@ -250,9 +242,7 @@ func TestNamesakesAreNotTheNode(t *testing.T) {
 		"its namesake in another tenant": namesake, "a person": delegated, "a user": user,
 	} {
 		token := "Authorization: Bearer " + i.sign(t, "one", c)
-		if r := w.do("GET", nodeURL("a"), "", token); r.StatusCode != 403 {
-			t.Errorf("%s passes as the node: %d", name, r.StatusCode)
-		}
+		equal(t, name, w.do("GET", nodeURL("a"), "", token).StatusCode, 403)
 	}
 }
 
@@ -273,15 +263,11 @@ func TestSpoofedHeaders(t *testing.T) {
 	w.caughtUp()
 	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=1", "", ops,
 		"Referer: https://evil.example"+cluster+"/flexNodeConfig", "Host: evil.example")
-	if strings.Contains(text, "evil.example") {
-		t.Errorf("a caller's Referer is in nextLink: %s", text)
-	}
+	lacks(t, "a list", text, "evil.example")
 
 	w.front = w.api.BehindARM(ManagerCertificate{Names: []string{"arm.example"}})
 	_, text = w.must(403, "GET", nodeURL("a"), "", spoofed...)
-	if code(text) != "ClientCertificateNotTrusted" {
-		t.Errorf("without a client certificate: %s", text)
-	}
+	equal(t, "without a client certificate", code(text), "ClientCertificateNotTrusted")
 }
 
 // Only Resource Manager may set the state of a subscription, whatever a caller's roles (M15).
@@ -291,9 +277,7 @@ func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 	w.must(400, "PUT", subscriptionURL, `{"state":"Deleted"}`, ops) // no route has this version
 	_, text := w.must(404, "PUT", "/subscriptions/"+subscription+versionQuery,
 		`{"state":"Deleted"}`, ops)
-	if code(text) != "NotFound" {
-		t.Error(text)
-	}
+	equal(t, "the refusal", code(text), "NotFound")
 	w.must(200, "GET", nodeURL("n"), "", ops)
 }
 
@@ -307,9 +291,7 @@ func TestAuditOfStrangers(t *testing.T) {
 			t.Errorf("%.8s: %d", method, r.StatusCode)
 		}
 	}
-	if got := w.audit.String(); got != before {
-		t.Errorf("audited: %s", got[len(before):])
-	}
+	equal(t, "the audit log", w.audit.String(), before)
 	r := w.do(strings.Repeat("M", 8_000), nodeURL("n"), "", i.app(t, w, clientB))
 	got := w.audit.String()[len(before):]
 	if r.StatusCode != 405 || strings.Count(got, "\n") != 1 || len(got) > 1_500 ||
@@ -338,10 +320,7 @@ func TestBehindResourceManager(t *testing.T) {
 	nodes := cluster + "/flexNodeConfig" + versionQuery + "&$top=1"
 	_, text := w.must(200, "GET", nodes, "",
 		append(headers, "Referer: https://management.example"+nodes+"&$filter=x")...)
-	if !strings.Contains(text, `"nextLink":"https://management.example/`) ||
-		!strings.Contains(text, "filter=x") {
-		t.Errorf("nextLink: %s", text)
-	}
+	has(t, "nextLink", text, `"nextLink":"https://management.example/`, "filter=x")
 }
 
 // A page token is valid only unchanged, for the collection that it was made for.
@@ -353,12 +332,8 @@ func TestSkipTokens(t *testing.T) {
 		after, _, _ := w.api.page(r, collection)
 		return after
 	}
-	if got := last("a", token); got != "a/n" {
-		t.Errorf("%q", got)
-	}
-	if last("b", token) != "" {
-		t.Error("a token is taken for another collection")
-	}
+	equal(t, "the last item", last("a", token), "a/n")
+	equal(t, "a token of another collection", last("b", token), "")
 	for i := range len(token) {
 		bent := []byte(token)
 		bent[i] = map[bool]byte{true: 'B', false: 'A'}[bent[i] == 'A']
@@ -411,10 +386,8 @@ func TestTwoTeams(t *testing.T) {
 	}
 	for _, x := range []team{a, b} {
 		who := i.as(t, w, x.who)
-		_, text := w.must(200, "GET", x.node(), "", who)
-		if shownNode(t, text).Properties.ProvisioningState != "Succeeded" {
-			t.Errorf("what is left of the node of %s: %s", x.who, text)
-		}
+		n := w.node(200, "GET", x.node(), "", who)
+		equal(t, "what is left of the node of "+x.who, n.Properties.ProvisioningState, "Succeeded")
 		w.must(200, "POST", x.node("/listConfigUrl"), "{}", who)
 	}
 }
@@ -491,7 +464,6 @@ func (i *issuer) callerWith(t *testing.T, w *world, oid, client string) string {
 
 // audited returns the number of a caller's refused requests in the audit log.
 func (w *world) audited(t *testing.T, oid string) int {
-	t.Helper()
 	n := 0
 	for line := range strings.Lines(w.audit.String()) {
 		var entry struct {

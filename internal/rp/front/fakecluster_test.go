@@ -107,10 +107,8 @@ func (c *fakeCluster) probe(ctx context.Context, key string) error {
 		}
 		row.Value.Facts, row.Value.APIServer = layer.ID, "https://factory.example:6443"
 		row.Value.Properties.KubernetesVersion, row.Value.Properties.Reachable = "1.35.4", true
-		if err := c.store.Layers.Set(v, layer.ID, layer.Text); err != nil {
-			return err
-		}
-		return c.store.Clusters.Put(v, key, row.Value)
+		return errors.Join(c.store.Layers.Set(v, layer.ID, layer.Text),
+			c.store.Clusters.Put(v, key, row.Value))
 	})
 	if err != nil {
 		return err

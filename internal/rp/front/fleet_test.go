@@ -69,13 +69,9 @@ func TestSummarize(t *testing.T) {
 	for name, want := range map[string][2]int{
 		"kubernetes 1.34.4": {2, 1}, "kubernetes 1.35.0": {2, 1}, "agent v1": {0, 1},
 	} {
-		if versions[name] != want {
-			t.Errorf("%s: %v", name, versions[name])
-		}
+		equal(t, name, versions[name], want)
 	}
-	if !strings.Contains(text, `{"type":"UpToDate","status":"False","reason":"Failed","nodes":1}`) {
-		t.Errorf("conditions: %s", text)
-	}
+	has(t, "the conditions", text, `{"type":"UpToDate","status":"False","reason":"Failed","nodes":1}`)
 	w.must(404, "POST", strings.Replace(summarizeURL, "Factory", "None", 1), "")
 	w.must(400, "POST", summarizeURL, `{"x":1}`)
 	w.api.Authorizer = Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{
@@ -103,12 +99,8 @@ func TestFilteredList(t *testing.T) {
 		"labels['environment'] ne 'd-new' and conditions/Ready eq 'True'": "a-silent b-fresh c-failed",
 		"provisioningState eq 'Failed'":                                   "",
 	} {
-		if got := w.names(filtered(filter)); got != want {
-			t.Errorf("%s: got %s, want %s", filter, got, want)
-		}
-		if got := w.names(filtered(filter, "&$top=1")); got != want {
-			t.Errorf("%s, one by one: got %s, want %s", filter, got, want)
-		}
+		equal(t, filter, w.names(filtered(filter)), want)
+		equal(t, filter+", one by one", w.names(filtered(filter, "&$top=1")), want)
 	}
 	w.refused(400, "InvalidParameter", "GET", filtered("name eq 'a'"), "", "$filter")
 }
@@ -140,7 +132,6 @@ func (w *world) fill(nodes int) {
 }
 
 func (w *world) fillSome(from, to int) {
-	w.t.Helper()
 	must(w.api.Store.Update(w.t.Context(), "fill", nil, func(v *store.View) error {
 		for i := from; i < to; i++ {
 			key, version := fmt.Sprintf("%s/n%06d", clusterKey, i), int64(1_800_000_000+i)
@@ -153,9 +144,7 @@ func (w *world) fillSome(from, to int) {
 				Desired: api.Desired{ContinuousMonitoring: true, NodeConfig: api.NodeConfig{
 					Labels: map[string]string{"line": fmt.Sprint(i % 50)}}},
 			}
-			if err := w.api.Store.Nodes.Set(v, key, n); err != nil {
-				return err
-			}
+			must(0, w.api.Store.Nodes.Set(v, key, n))
 			ready := []string{"True", "True", "False"}[i%3]
 			status := flexnode.Status{
 				Ready: &api.Condition{Type: "Ready", Status: ready, Reason: "Kubelet"},
@@ -167,9 +156,7 @@ func (w *world) fillSome(from, to int) {
 					},
 				},
 			}
-			if err := w.api.Store.Status.Set(v, key, status); err != nil {
-				return err
-			}
+			must(0, w.api.Store.Status.Set(v, key, status))
 		}
 		return nil
 	}))
@@ -186,11 +173,7 @@ func TestPagesOfAFilterAreBounded(t *testing.T) {
 	if len(page.Value) != 0 || page.NextLink == "" {
 		t.Fatalf("the first page: %s", text)
 	}
-	if got := w.names(filtered(filter)); got != "" {
-		t.Errorf("got %s", got)
-	}
+	equal(t, "those of no line", w.names(filtered(filter)), "")
 	got := strings.Fields(w.names(filtered("labels['line'] eq '7' and state eq 'outdated'")))
-	if want := (nodes - 7 + 49) / 50; len(got) != want {
-		t.Errorf("%d nodes of %d", len(got), want)
-	}
+	equal(t, "the nodes of a line", len(got), (nodes-7+49)/50)
 }

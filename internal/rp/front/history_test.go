@@ -44,9 +44,7 @@ func TestHistoryDiffRollback(t *testing.T) {
 	for i := range want {
 		want[i].Created, want[i].CreatedBy = history[i].Created, "ops@example.com"
 	}
-	if diff := cmp.Diff(want, history); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "the history", history, want)
 
 	_, text := w.must(200, "POST", nodeURL("n", "/diff"), "{}")
 	d := decoded[api.Diff](t, text)
@@ -57,9 +55,7 @@ func TestHistoryDiffRollback(t *testing.T) {
 		t.Errorf("diff: %s", text)
 	}
 	_, text = w.must(200, "POST", nodeURL("n", "/diff"), `{"from":"`+second+`","to":"`+first+`"}`)
-	if back := decoded[api.Diff](t, text); *back.Changes[1].To != "30" {
-		t.Errorf("the other way: %s", text)
-	}
+	equal(t, "the other way", *decoded[api.Diff](t, text).Changes[1].To, "30")
 
 	r, text := w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
 	n := shownNode(t, text)
@@ -72,12 +68,10 @@ func TestHistoryDiffRollback(t *testing.T) {
 		!cmp.Equal(got.Properties.Config, n.Properties.Config) {
 		t.Errorf("GET shows something else: %s", text)
 	}
-	health := must(w.memory.Health(t.Context()))
+	before := w.revision()
 	w.must(200, "PUT", nodeURL("n"), text)
 	w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
-	if now := must(w.memory.Health(t.Context())); now.Revision != health.Revision {
-		t.Error("what is so already was written again")
-	}
+	equal(t, "the revision after what is so already", w.revision(), before)
 	if newest := w.revisions()[0]; newest.Reason != "rollback" || newest.Repeats != first ||
 		!newest.Desired {
 		t.Errorf("history: %+v", newest)
@@ -129,9 +123,7 @@ func TestRollbackAndCredentials(t *testing.T) {
 	body := `{"configVersion":"` + first + `"}`
 	w.must(412, "POST", nodeURL("n", "/rollback"), body, `If-Match: "1"`)
 	r, text := w.must(200, "POST", nodeURL("n", "/rollback"), body, "If-Match: "+n.ETag)
-	if strings.Contains(text, "hush") {
-		t.Error("the answer holds the client secret")
-	}
+	lacks(t, "the answer", text, "hush")
 	w.must(403, "GET", path(n.Properties.ConfigURL), "")
 	w.must(412, "POST", nodeURL("n", "/rollback"), body, `If-Match: "0-`+r.Header.Get("ETag")[1:])
 
@@ -139,16 +131,13 @@ func TestRollbackAndCredentials(t *testing.T) {
 	w.must(200, "PUT", nodeURL("n"), another)
 	w.refused(409, "SecretNotKept", "POST", nodeURL("n", "/rollback"), body, principal)
 	w.must(200, "PUT", nodeURL("n"), withToken)
-	if secret := must(w.api.Store.Secrets.Get(t.Context(), clusterKey+"/n")); secret.Exists() {
-		t.Error("the secret is kept")
-	}
+	equal(t, "the secret is kept",
+		must(w.api.Store.Secrets.Get(t.Context(), clusterKey+"/n")).Exists(), false)
 	if n := w.storedNode("n"); n.Identity != "" || len(n.Former.All()) != 1 {
 		t.Errorf("identity %q, former %q", n.Identity, n.Former)
 	}
 	_, text = w.must(200, "POST", nodeURL("n", "/listHistory"), "")
-	if strings.Contains(text, "hush") || strings.Contains(text, "other") {
-		t.Errorf("history: %s", text)
-	}
+	lacks(t, "the history", text, "hush", "other")
 }
 
 // After a concurrent rollback and PUT the later one holds, and both are in the history.
@@ -158,12 +147,8 @@ func TestRollbackDuringAPut(t *testing.T) {
 	w.putPods(200, 40, "")
 	w.during("commit", func() { w.putPods(200, 50, "") })
 	n := w.node(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
-	if n.Properties.NodeConfig.MaxPods != 30 {
-		t.Errorf("%+v", n.Properties.NodeConfig)
-	}
-	if all := w.revisions(); len(all) != 4 {
-		t.Errorf("%d revisions: %+v", len(all), all)
-	}
+	equal(t, "the maximum of pods", n.Properties.NodeConfig.MaxPods, 30)
+	equal(t, "the revisions", len(w.revisions()), 4)
 }
 
 // Each of the actions needs its own permission.
@@ -196,9 +181,7 @@ func TestListConfigURLProvisions(t *testing.T) {
 	}
 	first := ask(200)
 	w.must(200, "GET", path(first.ConfigURL), "")
-	if again := ask(200); again != first {
-		t.Errorf("got %v, then %v", first, again)
-	}
+	equal(t, "asked again", ask(200), first)
 	// A change revokes it; no machine has used it, so there is another.
 	w.must(200, "PUT", nodeURL("n"), strings.Replace(withToken, "prod", "test", 1))
 	second := ask(200)
@@ -234,9 +217,7 @@ func TestListConfigURLTwice(t *testing.T) {
 	var inner string
 	w.during("commit", func() { _, inner = w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "") })
 	_, outer := w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
-	if inner != outer {
-		t.Errorf("%s and %s", inner, outer)
-	}
+	equal(t, "the inner answer", inner, outer)
 }
 
 // use uses the live credential of a node, like a machine.

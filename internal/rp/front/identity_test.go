@@ -27,9 +27,8 @@ func TestIdentityIsReplaced(t *testing.T) {
 	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
 	n := w.node(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
 	azure := n.Properties.Config["azure"].(map[string]any)
-	if got := azure["servicePrincipal"].(map[string]any)["clientId"]; got != clientB {
-		t.Errorf("the agent gets the identity %v", got)
-	}
+	equal(t, "the identity that the agent gets",
+		azure["servicePrincipal"].(map[string]any)["clientId"], clientB)
 	for who, token := range map[string]string{"the former": old, "the present": fresh} {
 		c, version := w.refresh(t, token)
 		if c.Azure.ServicePrincipal.ClientSecret.Reveal() != "second" ||
@@ -93,9 +92,7 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	for range 2 {
 		for _, etag := range []string{former.ETag, present.ETag} {
 			text := w.buried("GET", nodeURL("n"), "", a, of(former), "If-None-Match: "+etag)
-			if !strings.Contains(text, former.Properties.ResourceUID) {
-				t.Errorf("the former machine gets %s", text)
-			}
+			has(t, "what the former machine gets", text, former.Properties.ResourceUID)
 		}
 	}
 	w.buried("POST", nodeURL("n", "/reportStatus"), "{}", a, of(former))
@@ -104,9 +101,7 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	// A uid that never was is no reason to give a machine back.
 	stranger := "x-ms-flexnode-uid: 00000000-0000-0000-0000-000000000001"
 	_, text := w.must(404, "GET", nodeURL("n"), "", ops, stranger)
-	if strings.Contains(text, TombstoneInfo) {
-		t.Errorf("a tombstone for a uid that never was: %s", text)
-	}
+	lacks(t, "the answer for a uid that never was", text, TombstoneInfo)
 	w.must(403, "GET", nodeURL("n"), "", a, stranger)
 }
 
@@ -126,9 +121,7 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 	for _, header := range []string{"Accept: */*", "x-ms-flexnode-uid: " +
 		n.Properties.ResourceUID} {
 		_, text := w.must(404, "GET", nodeURL("n"), "", i.app(t, w, clientA), header)
-		if strings.Contains(text, TombstoneInfo) {
-			t.Errorf("with %s: %s", header, text)
-		}
+		lacks(t, "with "+header, text, TombstoneInfo)
 	}
 }
 
@@ -148,12 +141,8 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 		w.must(304, "GET", nodeURL("n"), "", a, "If-None-Match: "+r.Header.Get("ETag"))
 	}
 	w.memory.Before(nil)
-	if calls != 0 {
-		t.Errorf("three polls have called the store %d times", calls)
-	}
-	if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.Now()) {
-		t.Errorf("last seen %s", last)
-	}
+	equal(t, "the calls of three polls to the store", calls, 0)
+	equal(t, "when it was seen last", w.api.Seen.Last(clusterKey+"/n"), w.clock.Now())
 	// Another caller's conditional GET is no sign of life.
 	w.clock.Pass(1e12)
 	w.must(304, "GET", nodeURL("n"), "", ops, "If-None-Match: "+r.Header.Get("ETag"))
@@ -195,9 +184,7 @@ func TestURLDiesWithTheFirstPoll(t *testing.T) {
 	for name, identity := range identities {
 		for _, ask := range []string{"a poll", "a read", "a report", "a poll through ARM"} {
 			t.Run(name+"/"+ask, func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t)
-				w.register("")
+				w := newEdge(t)
 				r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true",
 					`{"properties":{"continuousMonitoring":true,"azureAuth":{`+identity.auth+`},
 						"kubernetesAuth":{"useAzureAuth":true}}}`)
@@ -230,9 +217,7 @@ func (w *world) pollThroughManager(t *testing.T, c Caller, same, uid string) {
 	r := w.send(w.manager, "GET", nodeURL("n"), "", same, "x-ms-flexnode-uid: "+uid,
 		"x-ms-client-tenant-id: "+c.TenantID, "x-ms-client-app-id: "+c.AppID,
 		"x-ms-client-object-id: "+c.ObjectID)
-	if r.StatusCode != 304 {
-		t.Fatalf("status %d: %s", r.StatusCode, readAll(t, r.Body))
-	}
+	equal(t, "the status", r.StatusCode, 304)
 }
 
 // From any identity to any other: both are the node until the new one has polled, and then only the
@@ -245,9 +230,7 @@ func TestFromAnyIdentityToAnyOther(t *testing.T) {
 				continue
 			}
 			t.Run(from+" to "+to, func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t)
-				w.register("")
+				w := newEdge(t)
 				operator := w.caller
 				put := func(status int, auth string) {
 					w.caller = operator
@@ -283,9 +266,7 @@ func TestFromATokenToAnIdentity(t *testing.T) {
 	operator := w.caller
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
-	if got := w.storedNode("n").Former; got != "" {
-		t.Errorf("its former identity is %q", got)
-	}
+	equal(t, "its former identity", w.storedNode("n").Former, "")
 	w.caller = Caller{TenantID: tenant, Type: "Application"}
 	w.must(403, "GET", nodeURL("n"), "")
 	w.caller = identities["service principal"].who
@@ -315,9 +296,7 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	if err != nil {
 		t.Fatalf("the agent does not take the bundle: %v\n%s", err, opened)
 	}
-	if (c.Azure.BootstrapToken != nil) != (answer.Expires != nil) {
-		t.Errorf("expires is %v", answer.Expires)
-	}
+	equal(t, "whether it expires", answer.Expires != nil, c.Azure.BootstrapToken != nil)
 	return c, answer.ConfigVersion
 }
 
@@ -336,9 +315,7 @@ func TestRefreshIsSealed(t *testing.T) {
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"`+good+`"}`, ops)
 	post(200, `{"publicKey":"`+good+`","other":true}`) // of a newer agent
 	text := post(200, `{"publicKey":"`+good+`"}`)
-	if strings.Contains(text, "hush") || strings.Contains(text, "config\"") {
-		t.Errorf("%s", text)
-	}
+	lacks(t, "the answer", text, "hush", "config\"")
 	for body, want := range map[string]string{
 		"":                                  "InvalidRequestContent",
 		"{}":                                "InvalidParameter",
@@ -349,9 +326,7 @@ func TestRefreshIsSealed(t *testing.T) {
 		`{"publicKey":"` + encoded(make([]byte, 32)) + `"}`:               "InvalidParameter",
 		`{"publicKey":"` + encoded(append(make([]byte, 31), 0x80)) + `"}`: "InvalidParameter",
 	} {
-		if got := code(post(400, body)); got != want {
-			t.Errorf("%s: %s, want %s", body, got, want)
-		}
+		equal(t, body, code(post(400, body)), want)
 	}
 }
 
@@ -370,14 +345,11 @@ func TestRefreshAfterEnrolment(t *testing.T) {
 		t.Errorf("it shows %s", text)
 	}
 	_, bundle := w.must(200, "GET", path(shown.Properties.ConfigURL), "")
-	if !strings.Contains(bundle, "hush-hush") {
-		t.Errorf("the secret is not in %s", bundle)
-	}
+	has(t, "the bundle", bundle, "hush-hush")
 	w.caughtUp()
 	c, _ := w.refresh(t, i.app(t, w, clientB))
-	if c.Credentials().ClientSecret != "hush-hush" {
-		t.Error("a former identity cannot enrol the machine")
-	}
+	equal(t, "the secret that a former identity enrols the machine with", c.Credentials().ClientSecret,
+		"hush-hush")
 	arc := i.claims(w.clock.Now(), "arc-app")
 	arc["xms_mirid"] = strings.TrimSuffix(cluster, "/providers/"+flexnode.ClusterType+"/Factory") +
 		"/providers/Microsoft.HybridCompute/machines/N"
@@ -399,9 +371,7 @@ func TestRefreshRevokesPrevious(t *testing.T) {
 	body := `{"revokePrevious":true,"publicKey":"` +
 		base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public()) + `"}`
 	_, text := w.must(403, "POST", nodeURL("n", "/refreshCredentials"), body, former)
-	if code(text) != "FormerIdentity" {
-		t.Errorf("%s", text)
-	}
+	equal(t, "the refusal of the former identity", code(text), "FormerIdentity")
 	w.must(200, "GET", nodeURL("n"), "", former)
 	w.must(200, "GET", url, "")
 	w.settles(200, "POST", nodeURL("n", "/refreshCredentials"), body, present)
@@ -422,7 +392,6 @@ func TestRefreshOfANodeThatRuns(t *testing.T) {
 			w.api.Store.Status.Put(v, clusterKey+"/n", flexnode.Status{
 				Ready: &api.Condition{Type: flexnode.Ready, Status: "True"}}))
 	})
-	w.caughtUp()
 	w.refresh(t, a) // no other node shares it
 	w.settles(201, "PUT", nodeURL("other"), nodeOf(clientA, "hush"), ops)
 	ask := func(status int, joined string) string {
@@ -431,14 +400,11 @@ func TestRefreshOfANodeThatRuns(t *testing.T) {
 			base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public())+`"`+joined+`}`, a)
 		return text
 	}
-	if text := ask(503, ""); code(text) != "CredentialNotReady" {
-		t.Error(text)
-	}
+	equal(t, "the refusal", code(ask(503, "")), "CredentialNotReady")
 	ask(200, `,"joined":true`)
 	w.change(func(v *store.View) error {
 		return w.api.Store.Status.Put(v, clusterKey+"/n", flexnode.Status{
 			Ready: &api.Condition{Type: flexnode.Ready, Status: "Unknown"}})
 	})
-	w.caughtUp()
 	ask(200, "")
 }

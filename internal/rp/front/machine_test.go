@@ -118,9 +118,7 @@ func isSecond(w *world) bool {
 func TestMachineFollowsByItsKey(t *testing.T) {
 	w, m := newMachine(t)
 	secret := w.enrolment(t, "n")
-	if got := m.poll(t, 401); got != "MachineKeyNotRegistered" {
-		t.Errorf("before it registers: %s", got)
-	}
+	equal(t, "before it registers", m.poll(t, 401), "MachineKeyNotRegistered")
 	m.registers(t, 204, secret)
 	m.registers(t, 204, secret) // the answer was lost
 	m.registers(t, 204, "")
@@ -147,9 +145,7 @@ func TestMachineIsItsNodeAlone(t *testing.T) {
 	poll := m.signs(machinekey.Request{})
 	other := w.machineOf("o")
 	other.key = m.key
-	if got := other.poll(t, 401); got != "MachineKeyNotRegistered" {
-		t.Errorf("as another node: %s", got)
-	}
+	equal(t, "as another node", other.poll(t, 401), "MachineKeyNotRegistered")
 	other.post(t, 401, "/reportStatus", "{}")
 	w.must(401, "GET", nodeURL("o"), "", poll)
 	w.must(401, "GET", nodeURL("n"), "", poll, "X-Ms-Flexnode-Uid: "+w.storedNode("o").UID)
@@ -185,9 +181,7 @@ func TestMachineTokenIsBound(t *testing.T) {
 	post(401, body, machinekey.Request{Method: "POST", Path: report})
 	w.must(401, "GET", nodeURL("n"), "", m.signs(machinekey.RequestOf("POST", report, nil)))
 	m.said.Audience = "https://other.example"
-	if got := m.poll(t, 401); got != "InvalidMachineToken" {
-		t.Errorf("for another provider: %s", got)
-	}
+	equal(t, "for another provider", m.poll(t, 401), "InvalidMachineToken")
 	w.must(401, "GET", nodeURL("n"), "", "Authorization: MachineKey nonsense")
 	w.must(401, "GET", nodeURL("n"), "", "Authorization: MachineKey")
 }
@@ -203,30 +197,20 @@ func TestSecondMachine(t *testing.T) {
 	}
 	revision := w.index.Revision()
 	second.registers(t, 409, secret)
-	if w.index.Revision() != revision {
-		t.Error("the same machine is written again each time")
-	}
+	equal(t, "the revision after the same machine", w.index.Revision(), revision)
 	second.poll(t, 401)
 	first.poll(t, 200)
-	if got := second.registers(t, 401, "x.y"); got != "EnrolmentFailed" {
-		t.Errorf("without a secret: %s", got)
-	}
+	equal(t, "without a secret", second.registers(t, 401, "x.y"), "EnrolmentFailed")
 
 	fresh := w.enrolment(t, "n")
 	first.poll(t, 200) // until its successor has registered
 	second.registers(t, 204, fresh)
-	if isSecond(w) {
-		t.Error("still shown")
-	}
+	equal(t, "a second machine is shown", isSecond(w), false)
 	second.poll(t, 200)
 	first.poll(t, 401)
-	if got := first.registers(t, 409, secret); got != "SecondMachine" {
-		t.Errorf("the machine before: %s", got)
-	}
+	equal(t, "the machine before", first.registers(t, 409, secret), "SecondMachine")
 	third := w.machineOf("n")
-	if got := third.registers(t, 409, fresh); got != "SecondMachine" {
-		t.Errorf("a secret that was used: %s", got)
-	}
+	equal(t, "a secret that was used", third.registers(t, 409, fresh), "SecondMachine")
 }
 
 // A secret that was revoked before a machine has used it enrols none.
@@ -234,9 +218,7 @@ func TestEnrolmentIsRevoked(t *testing.T) {
 	w, m := newMachine(t)
 	old := w.enrolment(t, "n")
 	fresh := w.enrolment(t, "n")
-	if got := m.registers(t, 401, old); got != "EnrolmentFailed" {
-		t.Errorf("a replaced secret: %s", got)
-	}
+	equal(t, "a replaced secret", m.registers(t, 401, old), "EnrolmentFailed")
 	w.settles(200, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":20}}}`)
 	m.registers(t, 401, fresh) // the URL is revoked with it
 	w.settles(201, "PUT", nodeURL("o"), "{}")
@@ -267,19 +249,13 @@ func TestMachineTellsItsIdentity(t *testing.T) {
 	tells(m, 204, own)
 	tells(w.machineOf("n"), 401, other)
 	tells(m, 204, "system:masters")
-	if got := w.storedNode("n").PrincipalID(); got != own {
-		t.Errorf("the node joins as %q", got)
-	}
+	equal(t, "the node joins as", w.storedNode("n").PrincipalID(), own)
 	w.must(200, "PUT", nodeURL("n"), joins(clientB))
-	if got := w.storedNode("n").PrincipalID(); got != "" {
-		t.Errorf("with another identity it joins as %q", got)
-	}
+	equal(t, "with another identity it joins as", w.storedNode("n").PrincipalID(), "")
 	w.settles(200, "PUT", nodeURL("n"), "{}")
 	m.registers(t, 204, w.enrolment(t, "n"))
 	tells(m, 204, own)
-	if got := w.storedNode("n").PrincipalID(); got != "" {
-		t.Errorf("with a bootstrap token it joins as %q", got)
-	}
+	equal(t, "with a bootstrap token it joins as", w.storedNode("n").PrincipalID(), "")
 }
 
 // The token of the node's identity has its object id: when it registers the machine's key, and when
@@ -298,16 +274,12 @@ func TestTokenTellsIdentity(t *testing.T) {
 			w, i, ops := guarded(t)
 			w.settles(201, "PUT", nodeURL("n")+"&configUrl=true", joins(clientA), ops)
 			w.must(200, "GET", nodeURL("n"), "", ops)
-			if got := w.storedNode("n").PrincipalID(); got != "" {
-				t.Errorf("before it was seen it joins as %q", got)
-			}
+			equal(t, "before it was seen it joins as", w.storedNode("n").PrincipalID(), "")
 			const own = "bbbbbbbb-0000-0000-0000-000000000001"
 			claims := i.claims(w.clock.Now(), clientA)
 			claims["oid"] = own
 			contact(w, w.machineOf("n"), "Authorization: Bearer "+i.sign(t, "one", claims))
-			if got := w.storedNode("n").PrincipalID(); got != own {
-				t.Errorf("it joins as %q", got)
-			}
+			equal(t, "it joins as", w.storedNode("n").PrincipalID(), own)
 		})
 	}
 }
@@ -335,26 +307,18 @@ func TestIdentityRegisters(t *testing.T) {
 			t.Errorf("%s: %d", name, got)
 		}
 	}
-	if got := register(m, mine, "/x"); got != 401 {
-		t.Errorf("a token for another path: %d", got)
-	}
+	equal(t, "a token for another path", register(m, mine, "/x"), 401)
 	w.must(200, "GET", nodeURL("n"), "", mine)
 	for range 2 {
-		if got := register(m, mine, at); got != 204 {
-			t.Fatalf("the node: %d", got)
-		}
+		equal(t, "the node", register(m, mine, at), 204)
 	}
 	m.poll(t, 200)
 	w.must(403, "GET", nodeURL("n"), "", mine)
 	w.must(403, "POST", nodeURL("n", "/reportStatus"), `{}`, mine)
-	if got := register(w.machineOf("n"), mine, at); got != 409 {
-		t.Errorf("another machine of the same identity: %d", got)
-	}
+	equal(t, "another machine of the same identity", register(w.machineOf("n"), mine, at), 409)
 	through := []string{"x-ms-client-tenant-id: " + tenant, "x-ms-client-app-id: " + clientA}
 	r := w.send(w.manager, "POST", nodeURL("n", "/registerKey"), "{}", through...)
-	if r.StatusCode != 404 {
-		t.Errorf("through Resource Manager: %d", r.StatusCode)
-	}
+	equal(t, "through Resource Manager", r.StatusCode, 404)
 	if r = w.send(w.manager, "GET", nodeURL("n"), "", through...); r.StatusCode != 200 {
 		t.Errorf("the identity polls through Resource Manager: %d", r.StatusCode)
 	}
@@ -368,9 +332,7 @@ func TestDeletedMachine(t *testing.T) {
 	w.settles(200, "DELETE", nodeURL("n"), "")
 	for range 2 {
 		text := w.buried("GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
-		if !strings.Contains(text, m.said.UID) {
-			t.Errorf("no tombstone of it: %s", text)
-		}
+		has(t, "its tombstone", text, m.said.UID)
 		m.post(t, 404, "/reportStatus", "{}")
 		m.post(t, 404, "/refreshCredentials", refreshBody())
 		m.registers(t, 401, secret)
@@ -406,9 +368,7 @@ func TestMachineWithAnotherClock(t *testing.T) {
 		w.must(200, "GET", nodeURL("n"), "", token)
 		w.clock.Pass(2 * time.Second)
 		w.must(401, "GET", nodeURL("n"), "", token)
-		if got := m.poll(t, 401); got != "MachineTokenTime" {
-			t.Errorf("with a nonce that has ended: %s", got)
-		}
+		equal(t, "with a nonce that has ended", m.poll(t, 401), "MachineTokenTime")
 		m.said.Nonce = strings.Repeat("A", len(m.said.Nonce))
 		m.poll(t, 401)
 	}
@@ -422,13 +382,9 @@ func TestMachineTokenIsRemembered(t *testing.T) {
 	for range 3 {
 		w.must(200, "GET", nodeURL("n"), "", token)
 	}
-	if got := machines.tokens.known.Len(); got != 1 {
-		t.Errorf("%d tokens are known", got)
-	}
+	equal(t, "the tokens that are known", machines.tokens.known.Len(), 1)
 	m.post(t, 204, "/reportStatus", "{}")
-	if got := machines.tokens.known.Len(); got != 1 {
-		t.Errorf("%d tokens are known after a report", got)
-	}
+	equal(t, "the tokens that are known after a report", machines.tokens.known.Len(), 1)
 	w.clock.Pass(machinekey.Lifetime + time.Minute)
 	w.must(401, "GET", nodeURL("n"), "", token)
 	m.poll(t, 200)
@@ -476,17 +432,13 @@ func TestNodesFollowByDefault(t *testing.T) {
 		shown := w.node(201, "PUT", nodeURL("n"), `{"properties":{`+properties+`}}`)
 		monitoring := shown.Properties.Config["agent"].(map[string]any)["monitoring"].(map[string]any)
 		got := [2]any{shown.Properties.Config["continuousMonitoring"], monitoring["endpoint"]}
-		if monitoring["audience"] != nodeAudience {
-			t.Errorf("%s: the audience is %v", properties, monitoring["audience"])
-		}
+		equal(t, properties+": the audience", monitoring["audience"], nodeAudience)
 		if got != want || shown.Properties.ContinuousMonitoring != (want[0] == true) {
 			t.Errorf("%s: %v, want %v", properties, got, want)
 		}
 		_, text := w.must(200, "GET", nodeURL("n"), "")
 		again, _ := w.must(200, "PUT", nodeURL("n"), text)
-		if again.Header.Get("ETag") != shown.ETag {
-			t.Errorf("%s: what is read is another node when it is written", properties)
-		}
+		equal(t, properties+": written as it is read", again.Header.Get("ETag"), shown.ETag)
 		w.settles(200, "DELETE", nodeURL("n"), "")
 	}
 }
@@ -511,9 +463,7 @@ func (m *machine) registersAsKubelet(t *testing.T, status int, secret string, pa
 	t.Helper()
 	certificate, signature, err := machinekey.SignAsKubelet(pair,
 		machinekey.Statement(m.said.UID, m.key.Thumbprint()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	body := must(json.Marshal(api.RegisterKey{EnrolmentSecret: secret,
 		Kubelet: &api.KubeletProof{Certificate: certificate, Signature: signature}}))
 	m.post(t, status, "/registerKey", string(body))
@@ -534,20 +484,13 @@ func TestRestoredProvider(t *testing.T) {
 			}
 			w.api.Kubelets = kubelets{"n", leaf}
 			m.registersAsKubelet(t, 401, "used.secret", pair)
-			must(w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
-				_, err := w.api.Store.RaiseEpoch(v)
-				return err
-			}))
+			w.change(func(v *store.View) error { _, err := w.api.Store.RaiseEpoch(v); return err })
 			m.registersAsKubelet(t, 401, "used.secret", stranger)
 			m.poll(t, 401)
 			m.registersAsKubelet(t, 204, "used.secret", pair)
 			m.poll(t, 200)
 			audit := w.audit.String()
-			for _, line := range []string{"is not proved by its kubelet", "is proved by its kubelet"} {
-				if !strings.Contains(audit, line) {
-					t.Errorf("the audit log does not say %q", line)
-				}
-			}
+			has(t, "the audit log", audit, "is not proved by its kubelet", "is proved by its kubelet")
 			other := w.machineOf("n")
 			w.api.Kubelets = nil // a front that reaches no cluster
 			other.registersAsKubelet(t, 401, "used.secret", pair)

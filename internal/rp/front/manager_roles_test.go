@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -135,9 +134,7 @@ func (m *manager) ask(principal, action string) (bool, error) {
 }
 
 func (m *manager) may(principal, action string) bool {
-	m.t.Helper()
-	allowed := must(m.ask(principal, action))
-	return allowed
+	return must(m.ask(principal, action))
 }
 
 // breaks makes Resource Manager fail.
@@ -243,9 +240,7 @@ func TestManagerRights(t *testing.T) {
 			m, principal := newManager(t, tt.given, tt.denied...), cmp.Or(tt.principal, "p")
 			got, azure := "", ""
 			for letter, action := range map[string]string{"r": read, "w": write, "d": remove} {
-				if m.may(principal, action) != strings.Contains(tt.allowed, letter) {
-					t.Errorf("%s: wrong", action)
-				}
+				equal(t, action, m.may(principal, action), strings.Contains(tt.allowed, letter))
 				if m.may(principal, action) {
 					got += letter
 				}
@@ -271,9 +266,7 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 		t.Fatal("roles are not as Resource Manager has them")
 	}
 	m.sim.Revoke("p")
-	if !m.may("p", write) {
-		t.Error("an answer is not remembered")
-	}
+	equal(t, "an answer is remembered", m.may("p", write), true)
 	for _, f := range []azuresim.Fault{
 		{Status: http.StatusTooManyRequests, RetryAfter: 40}, {Status: 503}, {Outage: true},
 	} {
@@ -281,9 +274,8 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 		m.clock.Pass(remembered)
 		before := m.sim.Requests(azuresim.ARM)
 		for range 100 {
-			if !m.may("q", write) {
-				t.Errorf("%+v: an answer is forgotten while there is no other", f)
-			}
+			equal(t, fmt.Sprintf("%+v: an answer is remembered while there is no other", f),
+				m.may("q", write), true)
 		}
 		if asked := m.sim.Requests(azuresim.ARM) - before; asked > 4 {
 			t.Errorf("%+v: it was asked %d times", f, asked)
@@ -317,9 +309,7 @@ func TestManagerThrottles(t *testing.T) {
 			t.Errorf("throttled: %v", err)
 		}
 	}
-	if got := m.sim.Requests(azuresim.ARM); got != 1 {
-		t.Errorf("it was asked %d times while it throttles", got)
-	}
+	equal(t, "requests while it throttles", m.sim.Requests(azuresim.ARM), 1)
 }
 
 // Any number of callers' requests causes only a few to Resource Manager.
@@ -345,9 +335,7 @@ func TestManagerIsAskedOnce(t *testing.T) {
 	}
 	running.Wait()
 	// Assignments, two roles, deny assignments twice.
-	if got := m.sim.Requests(azuresim.ARM); got != 5 {
-		t.Errorf("1,000 PUTs: it was asked %s times", strconv.Itoa(got))
-	}
+	equal(t, "requests for 1,000 PUTs", m.sim.Requests(azuresim.ARM), 5)
 }
 
 // Unknown subscriptions cause no requests, except a few about the permission to register them.
@@ -358,16 +346,11 @@ func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 		!errors.Is(err, errUnknownSubscription) {
 		t.Errorf("a subscription that is not registered: %t, %v", allowed, err)
 	}
-	if got := m.sim.Requests(azuresim.ARM); got != 0 {
-		t.Errorf("it was asked %d times", got)
-	}
-	if allowed, err := m.in(secondSubscription, "p", registerAction); !allowed || err != nil {
-		t.Errorf("its owner may not register it: %t, %v", allowed, err)
-	}
+	equal(t, "requests", m.sim.Requests(azuresim.ARM), 0)
+	equal(t, "its owner may register it", must(m.in(secondSubscription, "p", registerAction)), true)
 	m.register(secondSubscription)
-	if allowed, err := m.in(secondSubscription, "p", read); !allowed || err != nil {
-		t.Errorf("a subscription that was registered a moment ago: %t, %v", allowed, err)
-	}
+	equal(t, "a subscription that was registered a moment ago",
+		must(m.in(secondSubscription, "p", read)), true)
 	before, throttled := m.sim.Requests(azuresim.ARM), 0
 	for n := range 100 {
 		other := fmt.Sprintf("%08d%s", n, subscription[8:])
@@ -407,9 +390,7 @@ func TestRefusalsOfManagerAreRemembered(t *testing.T) {
 				t.Fatalf("%d: %t, %v", status, allowed, err)
 			}
 		}
-		if got := m.sim.Requests(azuresim.ARM); got != 1 {
-			t.Errorf("%d: it was asked %d times", status, got)
-		}
+		equal(t, fmt.Sprint(status, ": requests"), m.sim.Requests(azuresim.ARM), 1)
 		m.breaks(azuresim.Fault{Status: http.StatusTooManyRequests})
 		m.clock.Pass(remembered)
 		if allowed, err := m.ask("p", read); allowed || err == nil {
@@ -417,9 +398,7 @@ func TestRefusalsOfManagerAreRemembered(t *testing.T) {
 		}
 		m.heals()
 		m.clock.Pass(longest)
-		if !m.may("p", read) {
-			t.Errorf("%d: a refusal holds for ever", status)
-		}
+		equal(t, fmt.Sprint(status, ": who may after a refusal"), m.may("p", read), true)
 	}
 }
 

@@ -88,9 +88,7 @@ func operationURL(id string) string {
 func TestHeaders(t *testing.T) {
 	w := newEdge(t)
 	r, _ := w.must(405, "PATCH", nodeURL("n"), "{}")
-	if got := r.Header.Get("Allow"); got != "GET, PUT, DELETE" {
-		t.Errorf("Allow: %s", got)
-	}
+	equal(t, "Allow", r.Header.Get("Allow"), "GET, PUT, DELETE")
 	r, _ = w.must(404, "GET", nodeURL("n"), "",
 		"x-ms-correlation-request-id: c1", "x-ms-client-request-id: c2")
 	if r.Header.Get("x-ms-correlation-request-id") != "c1" ||
@@ -99,9 +97,7 @@ func TestHeaders(t *testing.T) {
 	}
 	r, _ = w.must(404, "GET", nodeURL("n"), "",
 		"x-ms-client-request-id: c2", "x-ms-return-client-request-id: true")
-	if r.Header.Get("x-ms-client-request-id") != "c2" {
-		t.Errorf("headers %v", r.Header)
-	}
+	equal(t, "the client's id of the request", r.Header.Get("x-ms-client-request-id"), "c2")
 }
 
 // Each route with a permission is in the list of operations.
@@ -129,9 +125,7 @@ func TestSubscriptionStates(t *testing.T) {
 	w.settles(200, "POST", "/subscriptions/"+subscription+
 		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "")
 	row := must(w.api.Store.Subscriptions.Get(t.Context(), subscription))
-	if !strings.Contains(string(row.Value.Properties), tenant) {
-		t.Errorf("register has dropped what ARM told: %s", row.Value.Properties)
-	}
+	has(t, "what ARM told, after register", string(row.Value.Properties), tenant)
 	w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`)
 
 	// One that is deleted takes its registrations along, and gives no machine back.

@@ -35,9 +35,8 @@ func TestRoutesAreASCII(t *testing.T) {
 			segments[i] = url.PathEscape(other.Replace(s))
 			path := exampleOf("/" + strings.Join(segments, "/"))
 			for name, front := range map[string]http.Handler{"direct": w.front, "arm": w.manager} {
-				if got := w.send(front, r.method, path+versionQuery, ""); got.StatusCode != 404 {
-					t.Errorf("%s %s %s: %d", name, r.method, path, got.StatusCode)
-				}
+				equal(t, name+" "+r.method+" "+path, w.send(front, r.method, path+versionQuery, "").StatusCode,
+					404)
 			}
 		}
 	}
@@ -118,17 +117,14 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	defer close(goOn)
 	w.send(w.manager, "PUT", subscriptionURL,
 		`{"state":"Suspended","properties":{"tenantId":"`+tenant+`"}}`)
-	if state := w.index.Subscription(subscription); state != "Registered" {
-		t.Fatal("the index is not behind: ", state)
-	}
+	equal(t, "the state in the index, which is behind", w.index.Subscription(subscription),
+		"Registered")
 	for _, url := range []string{nodeURL("n"), nodeURL("m")} {
 		body := strings.Replace(withToken, "prod", "test", 1)
 		w.refused(409, "InvalidSubscriptionState", "PUT", url, body)
 	}
 	w.must(409, "POST", nodeURL("n", "/regenerateToken"), "{}")
-	if w.node(200, "GET", nodeURL("n"), "").ETag != r.Header.Get("ETag") {
-		t.Error("it was changed")
-	}
+	equal(t, "the ETag", w.node(200, "GET", nodeURL("n"), "").ETag, r.Header.Get("ETag"))
 }
 
 // An operation without a credential has failed; released nodes cannot be wiped.

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -57,9 +55,7 @@ func TestPutAsksTheStoreOnce(t *testing.T) {
 		})
 		w.must(200, "PUT", nodeURL("n"), test.body)
 		w.memory.Before(nil)
-		if diff := cmp.Diff(test.want, asked); diff != "" {
-			t.Error(diff)
-		}
+		equal(t, "the calls to the store", asked, test.want)
 	}
 }
 
@@ -81,26 +77,20 @@ func TestLifeOfANode(t *testing.T) {
 	if n.SystemData.CreatedBy != "ops@example.com" || n.SystemData.CreatedByType != "User" {
 		t.Errorf("systemData: %+v", n.SystemData)
 	}
-	if strings.Contains(text, "hush") {
-		t.Error("the answer holds the client secret")
-	}
+	lacks(t, "the answer", text, "hush")
 	checkBundle(t, w, p.ConfigURL)
 
 	w.caughtUp()
 	_, text = w.must(200, "GET", nodeURL("edge-1"), "")
 	shown := shownNode(t, text)
-	if strings.Contains(text, "hush") || strings.Contains(text, "configUrl") {
-		t.Errorf("GET shows a secret: %s", text)
-	}
+	lacks(t, "a GET", text, "hush", "configUrl")
 	visible := must(json.Marshal(shown.Properties.Config))
 	_, _, err := config.Parse(visible, config.Host{HostName: "x", Arch: "amd64"})
 	if err == nil || !strings.Contains(err.Error(), "clientSecret") {
 		t.Errorf("the shown configuration lacks more than its secret: %v", err)
 	}
 	r, _ = w.must(304, "GET", nodeURL("edge-1"), "", "If-None-Match: "+n.ETag)
-	if r.Header.Get("ETag") != n.ETag {
-		t.Error("a 304 without ETag")
-	}
+	equal(t, "the ETag of a 304", r.Header.Get("ETag"), n.ETag)
 	w.must(200, "GET", nodeURL("edge-1"), "", `If-None-Match: "7"`)
 
 	w.settles(204, "POST", nodeURL("edge-1", "/reportStatus"),
@@ -112,9 +102,7 @@ func TestLifeOfANode(t *testing.T) {
 		s.Join == nil || s.Join.State != api.JoinReady {
 		t.Errorf("status: %s", text)
 	}
-	if r.Header.Get("ETag") != n.ETag {
-		t.Error("a report of status changed the ETag")
-	}
+	equal(t, "the ETag after a report of status", r.Header.Get("ETag"), n.ETag)
 
 	changed := w.node(200, "PUT", nodeURL("edge-1"),
 		strings.ReplaceAll(withoutSecret, "1.34.4", "1.35.0"))
@@ -123,11 +111,8 @@ func TestLifeOfANode(t *testing.T) {
 	}
 	w.must(403, "GET", path(p.ConfigURL), "")
 	checkDeletion(t, w, changed)
-	if audit := w.audit.String(); strings.Contains(audit, "hush") ||
-		!strings.Contains(audit, "ops@example.com") ||
-		!strings.Contains(audit, "/flexNodeConfig/") {
-		t.Errorf("audit: %s", audit)
-	}
+	has(t, "the audit log", w.audit.String(), "ops@example.com", "/flexNodeConfig/")
+	lacks(t, "the audit log", w.audit.String(), "hush")
 }
 
 // checkBundle checks that the agent accepts the bundle of a URL.
@@ -148,9 +133,7 @@ func checkBundle(t *testing.T, w *world, url string) {
 		"edge-1", "hush-hush", cluster, "westeurope", "1.34.4", 50, "https://factory.example:6443",
 		"10.96.0.10", true, tenant, "prod", "edge=true:NoSchedule",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "what the agent reads", got, want)
 }
 
 // checkDeletion deletes a node and makes another of its name.
@@ -160,9 +143,7 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	w.settles(204, "DELETE", nodeURL("edge-1"), "")
 	w.refused(404, "ResourceNotFound", "GET", nodeURL("edge-1"), "", TombstoneInfo)
 	_, text := w.must(404, "GET", nodeURL("never"), "")
-	if strings.Contains(text, TombstoneInfo) {
-		t.Errorf("a tombstone for a node that never was: %s", text)
-	}
+	lacks(t, "the answer for a node that never was", text, TombstoneInfo)
 	again := w.node(201, "PUT", accepting(nodeURL("edge-1")), withPrincipal).Properties
 	if again.ConfigVersion <= n.Properties.ConfigVersion {
 		t.Errorf("a node that was made again goes back to version %s", again.ConfigVersion)
@@ -184,28 +165,23 @@ func TestEqualPutWritesNothing(t *testing.T) {
 	w.api.Defaults = map[string]any{"agent": map[string]any{"logLevel": "debug"}}
 	w.api.Renderer = "newer"
 	w.upgrade("1.36.1")
-	health := must(w.memory.Health(t.Context()))
+	health := w.revision()
 	same := strings.ReplaceAll(open, `"clientSecret":"hush-hush",`, "")
 	for _, body := range []string{open, same} {
 		after := w.node(200, "PUT", nodeURL("n"), body)
 		before.Properties.ConfigURL, before.Properties.ConfigURLExpires = "", nil
 		before.Properties.Status = after.Properties.Status
-		if diff := cmp.Diff(before, after); diff != "" {
-			t.Errorf("an equal PUT has changed the node: %s", diff)
-		}
+		equal(t, "after an equal PUT", after, before)
 	}
-	if now := must(w.memory.Health(t.Context())); now.Revision != health.Revision {
-		t.Errorf("equal PUTs have written %d times", now.Revision-health.Revision)
-	}
+	equal(t, "the revision after equal PUTs", w.revision(), health)
 	url := must(w.api.Credentials.URL(t.Context(), w.storedNode("n").Credential))
 	if _, text := w.must(200, "GET", path(url.ConfigURL), ""); text != bundle {
 		t.Error("the URL hands out something else")
 	}
 	// What is left open remains as it was chosen when something else changes.
 	n := w.node(200, "PUT", nodeURL("n"), strings.ReplaceAll(same, "50", "51"))
-	if got := n.Properties.Config["kubernetes"].(map[string]any)["version"]; got != "1.35.4" {
-		t.Errorf("a change of maxPods has upgraded the node to %v", got)
-	}
+	equal(t, "the version after a change of maxPods",
+		n.Properties.Config["kubernetes"].(map[string]any)["version"], "1.35.4")
 }
 
 // ETags in requests (RPC, ETags; facts of a table there).
@@ -234,13 +210,9 @@ func TestPages(t *testing.T) {
 	}
 	w.caughtUp()
 	got := w.names(cluster + "/flexNodeConfig" + versionQuery + "&$top=3")
-	if got != "n-0 n-1 n-2 n-3 n-4 n-5 n-6" {
-		t.Errorf("got %s", got)
-	}
+	equal(t, "all pages", got, "n-0 n-1 n-2 n-3 n-4 n-5 n-6")
 	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=7", "")
-	if strings.Contains(text, "nextLink") {
-		t.Error("the last page has a nextLink")
-	}
+	lacks(t, "the last page", text, "nextLink")
 	w.refused(404, "ParentResourceNotFound", "GET",
 		strings.Replace(cluster, "Factory", "None", 1)+"/flexNodeConfig"+versionQuery, "")
 }
@@ -252,18 +224,14 @@ func TestTwoDeletes(t *testing.T) {
 	inner := 0
 	w.during("commit", func() { inner = w.do("DELETE", nodeURL("n"), "").StatusCode })
 	w.must(204, "DELETE", nodeURL("n"), "")
-	if inner != 200 {
-		t.Errorf("the other delete says %d", inner)
-	}
+	equal(t, "the other delete", inner, 200)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
 	old := w.storedNode("n")
 	w.during("commit", func() {
 		inner = w.do("PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":9}}}`).StatusCode
 	})
 	w.must(200, "DELETE", nodeURL("n"), "")
-	if inner != 200 {
-		t.Errorf("a PUT during a delete says %d", inner)
-	}
+	equal(t, "a PUT during a delete", inner, 200)
 	n := w.node(201, "PUT", nodeURL("n"), `{"properties":{}}`)
 	if n.Properties.ResourceUID == old.UID {
 		t.Error("the new node has the uid of the old one")
@@ -298,9 +266,7 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	if status == "" {
 		t.Fatalf("nowhere to ask: %v", r.Header)
 	}
-	if o := w.operation(status); o.Status != inProgress {
-		t.Errorf("operation: %+v", o)
-	}
+	equal(t, "the operation", w.operation(status).Status, inProgress)
 	w.cluster.isDown.Store(false)
 	w.until("the operation ends", func() bool { return w.operation(status).Status == api.Succeeded })
 	w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
@@ -348,14 +314,10 @@ func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	result := w.regenerateInVain()
 	credential := w.storedNode("n").Credential
 	w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
-	if again := w.storedNode("n").Credential; again != credential {
-		t.Errorf("a retry has replaced %s by %s", credential, again)
-	}
+	equal(t, "the credential after a retry", w.storedNode("n").Credential, credential)
 	w.must(202, "GET", result, "")
 	w.must(202, "POST", nodeURL("n", "/listConfigUrl"), "")
-	if again := w.storedNode("n").Credential; again != credential {
-		t.Errorf("listConfigUrl has replaced %s by %s", credential, again)
-	}
+	equal(t, "the credential after listConfigUrl", w.storedNode("n").Credential, credential)
 	w.cluster.isDown.Store(false)
 	w.until("the URL is live", func() bool { return w.do("GET", result, "").StatusCode == 200 })
 	url := reads[api.ConfigURL](w, 200, "GET", result, "").ConfigURL
@@ -364,7 +326,6 @@ func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 
 // stop stops updates of the index that answers requests.
 func (w *world) stop() {
-	w.t.Helper()
 	index := store.NewIndex(w.api.Store)
 	must(0, index.Load(w.t.Context()))
 	w.api.Index = index
@@ -381,9 +342,7 @@ func TestIndexIsBehind(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", present)
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), "{}", present)
 	_, text := w.must(403, "GET", nodeURL("n"), "", former)
-	if strings.Contains(text, clientB) {
-		t.Errorf("the former machine gets %s", text)
-	}
+	lacks(t, "what the former machine gets", text, clientB)
 	w.must(403, "POST", nodeURL("n", "/reportStatus"), "{}", former)
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", former)
 }
@@ -498,9 +457,7 @@ func TestDeletionShowsATokenThatIsLeft(t *testing.T) {
 			w.fails()
 		}
 		_, text := w.must(200, "DELETE", nodeURL("n"), "")
-		if want := fmt.Sprintf(`"bootstrapTokenRevoked":%t`, revoked); !strings.Contains(text, want) {
-			t.Errorf("the answer lacks %s: %s", want, text)
-		}
+		has(t, "the answer", text, fmt.Sprintf(`"bootstrapTokenRevoked":%t`, revoked))
 		w.caughtUp()
 	}
 }

@@ -15,24 +15,19 @@ func TestAPollIsWokenByWhatIsOffered(t *testing.T) {
 				`"nodeConfig":{`+settings+`},"azureAuth"`, 1)
 		}
 		w.report("n", w.desires("n"), "")
-		w.caughtUp()
 		a := w.poll(t, asA, same, "Prefer: wait=20")
 		time.Sleep(time.Second)
-		_, text := w.must(200, "PUT", nodeURL("n"), with(`"labels":{"site":"b"}`))
+		etag := w.node(200, "PUT", nodeURL("n"), with(`"labels":{"site":"b"}`)).ETag
 		a.is(200, time.Second, "wait=20")
-		etag := shownNode(t, text).ETag
 		if !strings.Contains(a.text, `"site":"b"`) || a.header.Get("ETag") != etag {
 			t.Errorf("%s, want %s: %s", a.header.Get("ETag"), etag, a.text)
 		}
 		w.report("n", w.desires("n"), "")
-		w.caughtUp()
 		a = w.poll(t, asA, "If-None-Match: "+etag, "Prefer: wait=20")
 		owner := w.poll(t, "If-None-Match: "+etag, "Prefer: wait=20")
 		w.settles(200, "PUT", nodeURL("n"), with(`"labels":{"site":"b"},"maxPods":77`))
 		owner.is(200, 0, "wait=20")
-		if !strings.Contains(owner.text, "77") || !strings.Contains(owner.text, "AwaitingRollout") {
-			t.Errorf("the owner has: %s", owner.text)
-		}
+		has(t, "what the owner has", owner.text, "77", "AwaitingRollout")
 		a.waits()
 		time.Sleep(time.Second)
 		w.admit()

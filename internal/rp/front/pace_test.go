@@ -1,6 +1,7 @@
 package front
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -28,9 +29,7 @@ func TestInterval(t *testing.T) {
 		{100_000, 0, true, 25 * time.Second, time.Second},
 	} {
 		got := pauseOf(interval(test.agents, test.perSecond), test.applied, test.waited)
-		if got != test.want {
-			t.Errorf("%+v: %s", test, got)
-		}
+		equal(t, fmt.Sprintf("%+v", test), got, test.want)
 	}
 }
 
@@ -40,9 +39,7 @@ func TestExpected(t *testing.T) {
 	const begin = 1_800_000_000
 	check := func(now, want int64) {
 		t.Helper()
-		if got := e.count(begin + now); got != int(want) {
-			t.Errorf("after %d s: %d, want %d", now, got, want)
-		}
+		equal(t, fmt.Sprintf("after %d s", now), e.count(begin+now), int(want))
 	}
 	check(0, 0)
 	e.add(begin, 30*time.Second)

@@ -25,7 +25,6 @@ func (w *world) issued(id, secret string) {
 
 // listed returns the only certificates that may write as a node after some time; "all" for any.
 func (w *world) listed(after time.Duration) string {
-	w.t.Helper()
 	row := must(w.api.Store.Certificates.Get(w.t.Context(), clusterKey+"/n"))
 	ids, alone := row.Value.May(w.clock.Now().Add(after))
 	if !alone {
@@ -62,24 +61,16 @@ func TestDeletionRevokes(t *testing.T) {
 		t.Errorf("after the deletion %q may write, and %q later", first, then)
 	}
 	w.must(204, "DELETE", now(nodeURL("n")), "")
-	if may := w.listed(0); may != "" {
-		t.Errorf("after a second deletion %q may write", may)
-	}
+	equal(t, "who may write after a second deletion", w.listed(0), "")
 	w.settles(201, "PUT", accepting(nodeURL("n")), "{}")
 	w.issued("b", w.enrolment(t, "n"))
 	w.must(204, "DELETE", now(nodeURL("gone")), "")
-	if may := w.listed(0); may != "b" {
-		t.Errorf("of the successor %q may write", may)
-	}
+	equal(t, "who of the successor may write", w.listed(0), "b")
 	w.must(200, "DELETE", now(nodeURL("n")), "")
-	if may := w.listed(0); may != "" {
-		t.Errorf("after its deletion %q may write", may)
-	}
+	equal(t, "who may write after its deletion", w.listed(0), "")
 	w.must(201, "PUT", nodeURL("fresh"), "{}")
 	_, text = w.must(200, "DELETE", now(nodeURL("fresh")), "")
-	if strings.Contains(text, "certificateRevoked") {
-		t.Errorf("the answer for a node that no machine was: %s", text)
-	}
+	lacks(t, "the answer for a node that no machine was", text, "certificateRevoked")
 }
 
 // A machine leaves with its key: its Node, not a successor's, is deleted, and it may not write.
@@ -106,9 +97,7 @@ func TestMachineLeaves(t *testing.T) {
 	w.api.Patience = time.Millisecond
 	w.cluster.isDown.Store(true)
 	w.settles(200, "DELETE", nodeURL("n"), "")
-	if got := m.post(t, 503, "/leave", "{}"); got != "NodeNotDeleted" {
-		t.Errorf("while the cluster is down: %s", got)
-	}
+	equal(t, "while the cluster is down", m.post(t, 503, "/leave", "{}"), "NodeNotDeleted")
 	w.cluster.isDown.Store(false)
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 3 })
 }
@@ -119,24 +108,16 @@ func TestSuccessorRevokes(t *testing.T) {
 	first.joins(t, "a")
 	fresh := w.enrolment(t, "n")
 	first.registers(t, 204, "")
-	if may := w.listed(0); may != "all" {
-		t.Errorf("before the successor has registered %q may write", may)
-	}
+	equal(t, "who may write before the successor has registered", w.listed(0), "all")
 	w.issued("b", fresh)
 	second := w.machineOf("n")
 	second.registers(t, 204, fresh)
-	if may := w.listed(0); may != "b" {
-		t.Errorf("with a successor %q may write", may)
-	}
-	if gone := w.cluster.nodesGone.Load(); gone != 0 {
-		t.Errorf("%d Nodes were deleted while a machine is the node", gone)
-	}
+	equal(t, "who may write with a successor", w.listed(0), "b")
+	equal(t, "Nodes that were deleted while a machine is the node", w.cluster.nodesGone.Load(), 0)
 	w.settles(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
 	second.poll(t, 401)
-	if may := w.listed(0); may != "" {
-		t.Errorf("after regenerateToken with revokeNow %q may write", may)
-	}
+	equal(t, "who may write after regenerateToken with revokeNow", w.listed(0), "")
 }
 
 // A machine that replaces its own key keeps the certificate that its kubelet proves.
@@ -151,9 +132,7 @@ func TestMachineReplacesItsKey(t *testing.T) {
 	w.issued("lost", secret)
 	fresh := w.enrolment(t, "n")
 	w.machineOf("n").registersAsKubelet(t, 204, fresh, pair)
-	if may := w.listed(0); may != own {
-		t.Errorf("%q may write", may)
-	}
+	equal(t, "who may write", w.listed(0), own)
 }
 
 // A name is free once its machine has left, or its certificates have expired; otherwise a caller
@@ -246,17 +225,13 @@ func TestIdentityOfAReplacedMachine(t *testing.T) {
 		w.machineOf("n").post(t, 204, "/registerKey",
 			`{"enrolmentSecret":"`+w.enrolment(t, "n")+`","principalId":"`+principal+`"}`)
 		w.caughtUp()
-		if is := w.storedNode("n").Principal; is != principal {
-			t.Errorf("the node joins as %q, want %q", is, principal)
-		}
+		equal(t, "the node joins as", w.storedNode("n").Principal, principal)
 	}
 	joins(clientA)
 	joins("") // reported before kubelet starts
 	joins(clientB)
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
-	if is := w.storedNode("n").Principal; is != "" {
-		t.Errorf("the node of a machine that was shut out joins as %q", is)
-	}
+	equal(t, "the node of a machine that was shut out joins as", w.storedNode("n").Principal, "")
 }
 
 // No certificate of a kubelet that uses tokens is revoked: its owner removes the role.
@@ -317,15 +292,10 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	told := strings.Count(w.audit.String(), "an Arc machine is left")
 	m.post(t, 204, "/leave", `{"arc":{}}`)
 	m.post(t, 204, "/leave", `{"arc":{}}`)
-	if strings.Count(w.audit.String(), "an Arc machine is left") != told {
-		t.Error("the audit log has it as left")
-	}
-	if is := w.arcLeft(); len(is) != 0 {
-		t.Errorf("after it has left there is left %+v", is)
-	}
-	if got := m.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" {
-		t.Errorf("after it has left: %s", got)
-	}
+	equal(t, "how often the audit log has it as left",
+		strings.Count(w.audit.String(), "an Arc machine is left"), told)
+	equal(t, "what is left after it has left", len(w.arcLeft()), 0)
+	equal(t, "after it has left", m.post(t, 404, "/leave", ask), "NoOnboardingSecret")
 
 	again := joined()
 	w.settles(200, "DELETE", now(nodeURL("n")), "")
@@ -364,8 +334,6 @@ func TestArcMachineThatHasLeftBefore(t *testing.T) {
 			w.machineOf(name).registers(t, 204, w.enrolment(t, name))
 		}
 		w.settles(200, "DELETE", nodeURL(name), "")
-		if got := len(w.arcLeft()) - before; got != want {
-			t.Errorf("%s: %d are left", name, got)
-		}
+		equal(t, name+" that are left", len(w.arcLeft())-before, want)
 	}
 }

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,7 +15,6 @@ import (
 // sample returns a request or an answer of document 004, by the line on which it begins there
 // (testdata/documents), without its comments, which JSON does not have.
 func sample(t *testing.T, line string) string {
-	t.Helper()
 	text := string(must(os.ReadFile("testdata/documents/004-" + line + ".json")))
 	text = regexp.MustCompile(`(?m)(^|\s)// .*$`).ReplaceAllString(text, "")
 	text = regexp.MustCompile(`,(\s*[}\]])`).ReplaceAllString(text, "$1")
@@ -111,8 +109,7 @@ func TestSamplesOfTheDocument(t *testing.T) {
 func (w *world) older(version string) {
 	w.t.Helper()
 	w.until("the cluster is known", func() bool {
-		row := must(w.api.Store.Clusters.Get(context.Background(), clusterKey))
-		return row.Value.Facts != ""
+		return w.storedCluster().Facts != ""
 	})
 	w.upgrade(version)
 }

@@ -31,7 +31,6 @@ func asNamed(r *http.Request) (Caller, error) {
 
 // share limits the world's callers.
 func (w *world) share(rates fair.Rates, atOnce fair.AtOnce) {
-	w.t.Helper()
 	w.api.Gate = fair.NewGate(atOnce)
 	w.api.Throttle = fair.NewThrottle(rates, nil, w.clock.Now)
 	w.api.Authorizer = Assignments{
@@ -46,6 +45,14 @@ func (w *world) ask(
 	caller, method, url, body string, headers ...string,
 ) *httptest.ResponseRecorder {
 	return w.serve(method, url, body, append(headers, callerHeader+": "+caller)...)
+}
+
+// gets sends a caller's request and checks the status of the answer.
+func (w *world) gets(status int, caller, method, url, body string, headers ...string) {
+	w.t.Helper()
+	if got := w.ask(caller, method, url, body, headers...); got.Code != status {
+		w.t.Errorf("%s: %s %s: %d %s, want %d", caller, method, url, got.Code, got.Body, status)
+	}
 }
 
 func at(burst int, perSecond float64) fair.Rate {
@@ -76,10 +83,8 @@ func TestThrottling(t *testing.T) {
 		{"PUT", nodeURL("n"), withManaged, []int{200, 200, 429}},
 		{"DELETE", nodeURL("m"), "", []int{204, 429}},
 	} {
-		for i, want := range tt.wants {
-			if got := w.ask("script", tt.method, tt.url, tt.body); got.Code != want {
-				t.Errorf("%s %s, number %d: %d, want %d", tt.method, tt.url, i, got.Code, want)
-			}
+		for _, want := range tt.wants {
+			w.gets(want, "script", tt.method, tt.url, tt.body)
 		}
 	}
 	refused := w.ask("script", "GET", nodeURL("n"), "")
@@ -106,16 +111,10 @@ func TestThrottling(t *testing.T) {
 			t.Fatalf("a poll: %d %v", got.Code, got.Header())
 		}
 	}
-	if got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag); got.Code != 429 {
-		t.Errorf("a node that does nothing but poll: %d", got.Code)
-	}
+	w.gets(429, "machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
 	w.clock.Pass(4 * time.Second)
-	if got := w.ask("script", "GET", nodeURL("n"), ""); got.Code != 200 {
-		t.Errorf("four seconds later: %d", got.Code)
-	}
-	if strings.Contains(w.audit.String(), `"status":429`) {
-		t.Error("the audit log is filled by refused requests")
-	}
+	w.gets(200, "script", "GET", nodeURL("n"), "")
+	lacks(t, "the audit log", w.audit.String(), `"status":429`)
 }
 
 // The load of a node on the store is limited separately, and no other caller takes its share.
@@ -132,9 +131,8 @@ func TestReportsAreThrottled(t *testing.T) {
 		for action, burst := range map[string]int{"/reportStatus": 3, "/refreshCredentials": 2} {
 			for n := range burst + 2 {
 				got := w.ask(caller, "POST", nodeURL("n", action), "{}")
-				if (got.Code == http.StatusTooManyRequests) != (n >= burst) {
-					t.Errorf("%s of %s, number %d: %d", action, caller, n, got.Code)
-				}
+				equal(t, fmt.Sprintf("%s of %s, number %d is refused", action, caller, n),
+					got.Code == http.StatusTooManyRequests, n >= burst)
 			}
 		}
 	}
@@ -143,9 +141,7 @@ func TestReportsAreThrottled(t *testing.T) {
 			t.Errorf("%s of another node: %d", action, got.Code)
 		}
 	}
-	if got := w.ask("machine", "GET", nodeURL("n"), ""); got.Code != http.StatusOK {
-		t.Errorf("a poll: %d", got.Code)
-	}
+	w.gets(200, "machine", "GET", nodeURL("n"), "")
 }
 
 // A request that costs as much as a list counts as one.
@@ -180,9 +176,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: %s, class %s", name, r.kind(), r.class())
 		}
 	}
-	if len(want) != 0 {
-		t.Errorf("there are no such routes: %v", want)
-	}
+	equal(t, "routes that are not there", len(want), 0)
 }
 
 // Resource Manager's requests about a subscription are never refused, and do not count for callers.
@@ -197,10 +191,7 @@ func TestManagerIsNotThrottled(t *testing.T) {
 		w.tell(`{"state":"Registered"}`)
 	}
 	for n := range 20 {
-		got := w.ask("script", "PUT", nodeURL(fmt.Sprint("n", n)), withManaged)
-		if got.Code != http.StatusCreated {
-			t.Fatalf("number %d: %d %s", n, got.Code, got.Body)
-		}
+		w.gets(201, "script", "PUT", nodeURL(fmt.Sprint("n", n)), withManaged)
 	}
 }
 
@@ -222,17 +213,13 @@ func TestStrangersTakeFromNobody(t *testing.T) {
 		}
 		other := fmt.Sprintf("%08d%s", n, subscription[8:])
 		url := strings.Replace(nodeURL("n"), subscription, other, 1)
-		if got := w.ask("stranger", "GET", url, ""); got.Code != want {
-			t.Errorf("elsewhere, number %d: %d", n, got.Code)
-		}
+		w.gets(want, "stranger", "GET", url, "")
 		w.ask("another", "GET", nodeURL("n"), "")
 		w.ask("third", "GET", provider, "")
 	}
 	for n := range 5 {
 		want := map[bool]int{true: http.StatusOK, false: http.StatusTooManyRequests}[n < 4]
-		if got := w.ask("operator", "GET", nodeURL("n"), ""); got.Code != want {
-			t.Errorf("who may, number %d: %d, want %d", n, got.Code, want)
-		}
+		w.gets(want, "operator", "GET", nodeURL("n"), "")
 	}
 }
 
@@ -291,9 +278,8 @@ func TestPlaces(t *testing.T) {
 	} {
 		for _, other := range fair.Classes() {
 			place := must(w.api.Gate.Enter(context.Background(), other, ""))
-			if refused := request() == http.StatusTooManyRequests; refused != (other == class) {
-				t.Errorf("%s, while those of %s are taken: %v", class, other, refused)
-			}
+			equal(t, fmt.Sprintf("%s, while those of %s are taken, is refused", class, other),
+				request() == http.StatusTooManyRequests, other == class)
 			place.Leave()
 		}
 		if request() == http.StatusTooManyRequests {
@@ -309,24 +295,18 @@ func TestWaitingTakesNoPlace(t *testing.T) {
 	w.cluster.isDown.Store(true)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		got := w.ask("operator", "PUT", nodeURL("slow")+"&configUrl=true", withToken)
-		if got.Code != 201 {
-			t.Errorf("the one that waits: %d %s", got.Code, got.Body)
-		}
+		w.gets(201, "operator", "PUT", nodeURL("slow")+"&configUrl=true", withToken)
 	})
 	w.until("the PUT waits", func() bool {
 		rows, _, err := w.api.Store.Credentials.List(context.Background(), clusterKey+"/")
 		taken, _ := w.api.Gate.Load(fair.ForWrites)
 		return err == nil && len(rows) == 1 && rows[0].Value.State == store.Pending && taken == 0
 	})
-	if got := w.ask("operator", "PUT", nodeURL("fast"), withToken); got.Code != 201 {
-		t.Errorf("another one: %d %s", got.Code, got.Body)
-	}
+	w.gets(201, "operator", "PUT", nodeURL("fast"), withToken)
 	w.cluster.isDown.Store(false)
 	waiting.Wait()
-	if taken, _ := w.api.Gate.Load(fair.ForWrites); taken != 0 {
-		t.Errorf("%d places were lost", taken)
-	}
+	taken, _ := w.api.Gate.Load(fair.ForWrites)
+	equal(t, "places that were lost", taken, 0)
 }
 
 // While the store does not answer, reports wait for it and polls are answered.
@@ -354,9 +334,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 	})
 	began := time.Now()
 	for range 10 {
-		if got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag); got.Code != 304 {
-			t.Errorf("a poll: %d %s", got.Code, got.Body)
-		}
+		w.gets(304, "machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
 	}
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("ten polls took %s", took)
@@ -385,25 +363,17 @@ func TestNodesShareABucketForTheStore(t *testing.T) {
 			t.Fatalf("%d %s", got.Code, got.Body)
 		}
 	}
-	if refused != 100 {
-		t.Errorf("%d of 600 reports are refused", refused)
-	}
-	if got := w.ask("machine", "GET", nodeURL("n0"), ""); got.Code != 429 {
-		t.Errorf("a poll that needs the store: %d", got.Code)
-	}
-	if got := w.ask("machine", "GET", nodeURL("n0"), "", "If-None-Match: "+etag); got.Code != 304 {
-		t.Errorf("a poll that needs nothing: %d", got.Code)
-	}
-	if got := w.ask("operator", "DELETE", nodeURL("n0"), ""); got.Code != 200 {
-		t.Errorf("the owner: %d %s", got.Code, got.Body)
-	}
+	equal(t, "reports of 600 that are refused", refused, 100)
+	w.gets(429, "machine", "GET", nodeURL("n0"), "") // needs the store
+	w.gets(304, "machine", "GET", nodeURL("n0"), "", "If-None-Match: "+etag)
+	w.gets(200, "operator", "DELETE", nodeURL("n0"), "")
 }
 
 // A configuration URL is answered ten times at once, and then refused with 429.
 func TestConfigurationURLsAreBounded(t *testing.T) {
 	w := newEdge(t)
-	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	link := path(shownNode(t, text).Properties.ConfigURL)
+	n := w.node(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
+	link := path(n.Properties.ConfigURL)
 	w.share(fair.DefaultRates(), fair.DefaultAtOnce())
 	w.handout.Admit = w.api.AdmitDelivery
 	often := 0
@@ -424,9 +394,7 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 		w.clock.Pass(10 * time.Second)
 		w.must(200, "GET", link, "")
 	}
-	if often != 1 {
-		t.Errorf("%d of 21 deliveries are often", often)
-	}
+	equal(t, "deliveries of 21 that are often", often, 1)
 	w.api.Gate = fair.NewGate(fair.AtOnce{fair.ForNodeStore: {InFlight: 1, Wait: time.Second}})
 	w.clock.Pass(10 * time.Second)
 	place := must(w.api.Gate.Enter(context.Background(), fair.ForNodeStore, ""))
@@ -447,11 +415,7 @@ func TestQuotas(t *testing.T) {
 	}
 	refused := func(method, url, body, resource string) {
 		t.Helper()
-		_, text := w.must(409, method, url, body)
-		if code(text) != "QuotaExceeded" || !strings.Contains(text, resource+" quota") ||
-			!strings.Contains(text, "edge-team@example.com") {
-			t.Error(text)
-		}
+		w.refused(409, "QuotaExceeded", method, url, body, resource+" quota", "edge-team@example.com")
 	}
 	w.must(201, "PUT", nodeURL("a"), withToken)
 	w.must(201, "PUT", nodeURL("b")+"&configUrl=true", withToken)
@@ -486,17 +450,12 @@ func TestQuotaOfBytes(t *testing.T) {
 	w.api.Quotas.Default.Bytes = used.Bytes
 	larger := strings.Replace(withToken, "prod", "production", 1)
 	for _, name := range []string{"a", "b"} {
-		if _, text := w.must(409, "PUT", nodeURL(name), larger); code(text) != "QuotaExceeded" ||
-			!strings.Contains(text, "FlexNodeBytes quota") {
-			t.Error(text)
-		}
+		w.refused(409, "QuotaExceeded", "PUT", nodeURL(name), larger, "FlexNodeBytes quota")
 	}
 	w.must(200, "PUT", nodeURL("a"), withToken)
 	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "x", 1))
 	_, text := w.must(200, "GET", usagesURL, "")
-	if !strings.Contains(text, `{"unit":"Bytes","name":{"value":"FlexNodeBytes",`) {
-		t.Error(text)
-	}
+	has(t, "the usages", text, `{"unit":"Bytes","name":{"value":"FlexNodeBytes",`)
 }
 
 // A page of a list ends after some megabytes.

@@ -2,6 +2,7 @@ package front
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -116,9 +117,8 @@ const (
 func TestAPollWaits(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		a := w.poll(t, asA, same, "Prefer: wait=20")
-		if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.Now()) {
-			t.Errorf("while it waits its node was seen last at %s", last)
-		}
+		equal(t, "when its node was seen last while it waits", w.api.Seen.Last(clusterKey+"/n"),
+			w.clock.Now())
 		time.Sleep(5 * time.Second)
 		w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`)
 		w.edit("n", func(n *flexnode.Node) { n.State = "" })
@@ -154,45 +154,35 @@ func TestPreference(t *testing.T) {
 		"respond-async, WAIT = \"4\";x": 4 * time.Second,
 		"wait=5, wait=6":                5 * time.Second,
 	} {
-		if got := preferredWait(http.Header{"Prefer": {prefer}}); got != want {
-			t.Errorf("%q: %s, want %s", prefer, got, want)
-		}
+		equal(t, prefer, preferredWait(http.Header{"Prefer": {prefer}}), want)
 	}
 	several := http.Header{"Prefer": {"return=minimal", "wait=8"}}
-	if got := preferredWait(several); got != 8*time.Second {
-		t.Errorf("the second header: %s", got)
-	}
+	equal(t, "the second header", preferredWait(several), 8*time.Second)
 }
 
 // A waiting poll ends at once when its node is deleted, even if another of its name exists.
 func TestAWaitingNodeIsDeleted(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
-		_, text := w.must(200, "GET", nodeURL("n"), "")
-		uid := "x-ms-flexnode-uid: " + shownNode(t, text).Properties.ResourceUID
+		uid := "x-ms-flexnode-uid: " + w.node(200, "GET", nodeURL("n"), "").Properties.ResourceUID
 		agent := w.poll(t, asA, uid, same, "Prefer: wait=20")
 		person := w.poll(t, same, "Prefer: wait=20")
 		time.Sleep(time.Second)
 		w.must(200, "DELETE", nodeURL("n"), "")
 		for _, a := range []*answered{agent, person} {
 			a.is(404, time.Second, "wait=20")
-			if !strings.Contains(a.text, TombstoneInfo) {
-				t.Errorf("%s", a.text)
-			}
+			has(t, "the answer", a.text, TombstoneInfo)
 		}
 		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
 		same = "If-None-Match: " + r.Header.Get("ETag")
 		unnamed := w.poll(t, asB, same, "Prefer: wait=20")
-		_, text = w.must(200, "GET", nodeURL("n"), "")
-		uid = "x-ms-flexnode-uid: " + shownNode(t, text).Properties.ResourceUID
+		uid = "x-ms-flexnode-uid: " + w.node(200, "GET", nodeURL("n"), "").Properties.ResourceUID
 		agent = w.poll(t, asB, uid, same, "Prefer: wait=20")
 		w.memory.Pause() // so that the index sees both at once
 		w.memory.Resume()
 		w.must(200, "DELETE", nodeURL("n"), "")
 		w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		agent.is(404, 0, "wait=20")
-		if !strings.Contains(agent.text, TombstoneInfo) {
-			t.Errorf("the former node gets %s", agent.text)
-		}
+		has(t, "what the former node gets", agent.text, TombstoneInfo)
 		<-unnamed.done
 		if unnamed.status != 404 && unnamed.status != 403 || strings.Contains(unnamed.text, clientA) {
 			t.Errorf("the former node without a uid: %d %s", unnamed.status, unnamed.text)
@@ -227,14 +217,10 @@ func TestWaitingIsBounded(t *testing.T) {
 		second := w.poll(t, same, "Prefer: wait=20")
 		third := w.poll(t, asA, same, "Prefer: wait=20")
 		third.is(304, 0, "")
-		if got := third.header.Get("X-Ms-Flexnode-Poll-Interval"); got != "30" {
-			t.Errorf("it is to ask again after %s", got)
-		}
+		equal(t, "when it is to ask again", third.header.Get("X-Ms-Flexnode-Poll-Interval"), "30")
 		first.cancel() // its agent has gone
 		<-first.done
-		if first.status != 499 {
-			t.Errorf("who has gone is answered %d", first.status)
-		}
+		equal(t, "the answer to an agent that has gone", first.status, 499)
 		fourth := w.poll(t, asA, same, "Prefer: wait=20")
 		fourth.waits()
 		second.is(304, 20*time.Second, "wait=20")
@@ -262,9 +248,7 @@ func TestWaitingEndsWithTheReplica(t *testing.T) {
 		b := w.poll(t, asA, same, "Prefer: wait=20")
 		b.is(304, 0, "")
 		for _, x := range []*answered{a, b} {
-			if got := x.header.Get("X-Ms-Flexnode-Poll-Interval"); got != "30" {
-				t.Errorf("it is to ask again after %s", got)
-			}
+			equal(t, "when it is to ask again", x.header.Get("X-Ms-Flexnode-Poll-Interval"), "30")
 		}
 	})
 }
@@ -286,9 +270,7 @@ func TestNoChangeIsMissed(t *testing.T) {
 		release()
 		etag := <-done
 		a.is(200, 0, "wait=20")
-		if a.header.Get("ETag") != etag {
-			t.Errorf("ETag %s, want %s", a.header.Get("ETag"), etag)
-		}
+		equal(t, "the ETag", a.header.Get("ETag"), etag)
 	})
 }
 
@@ -352,9 +334,7 @@ func TestDeleteDoesNotPoll(t *testing.T) {
 		time.Sleep(time.Second) // it waits by then
 		before := calls("read")
 		time.Sleep(w.api.Patience - 2*time.Second)
-		if got := calls("read"); got != before {
-			t.Errorf("while it waited it has read the store %d times", got-before)
-		}
+		equal(t, "the reads while it waited", calls("read"), before)
 		// Five reads are its own, and seven are of the worker that revokes the credential. They read
 		// again where a commit is refused, since the other has written first.
 		if <-done; calls("read") > 12*calls("commit") {
@@ -373,15 +353,11 @@ func TestPutsWaitTogether(t *testing.T) {
 	for i := range 10 {
 		running.Go(func() {
 			r := w.do("PUT", nodeURL(fmt.Sprintf("n%d", i))+"&configUrl=true", withToken)
-			if r.StatusCode != 201 {
-				t.Errorf("status %d", r.StatusCode)
-			}
+			equal(t, "the status", r.StatusCode, 201)
 		})
 	}
 	running.Wait()
-	if got := calls("follow"); got > 0 {
-		t.Errorf("they have opened %d watches", got)
-	}
+	equal(t, "watches that they have opened", calls("follow"), 0)
 }
 
 // BenchmarkLongPoll has 3,000 waiting agents, and changes each node once by a PUT, 300 in a second:
@@ -438,10 +414,8 @@ func (w *world) copyNode(nodes int) {
 	for i := range nodes {
 		w.changeOnly(func(v *store.View) error {
 			key := clusterKey + "/" + copyName(i)
-			if err := w.api.Store.History.Set(v, key, history.Value); err != nil {
-				return err
-			}
-			return w.api.Store.Nodes.Set(v, key, n)
+			return errors.Join(w.api.Store.History.Set(v, key, history.Value),
+				w.api.Store.Nodes.Set(v, key, n))
 		})
 	}
 	w.caughtUp()

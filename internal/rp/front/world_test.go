@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -164,7 +165,6 @@ func (s *fakeSeen) Last(key string) time.Time {
 
 // do sends a request; a header is given as "Name: value".
 func (w *world) do(method, url, body string, headers ...string) *http.Response {
-	w.t.Helper()
 	return w.send(w.front, method, url, body, headers...)
 }
 
@@ -242,9 +242,7 @@ func (w *world) operation(url string) operationStatus {
 func (w *world) buried(method, url, body string, headers ...string) string {
 	w.t.Helper()
 	_, text := w.must(404, method, url, body, headers...)
-	if !strings.Contains(text, TombstoneInfo) {
-		w.t.Errorf("there is no tombstone in %s", text)
-	}
+	has(w.t, "the answer", text, TombstoneInfo)
 	return text
 }
 
@@ -285,14 +283,17 @@ func (w *world) regenerateInVain() (result string) {
 // caughtUp waits until the index has everything that is stored.
 func (w *world) caughtUp() {
 	w.t.Helper()
-	health := must(w.backend.Health(context.Background()))
+	stored := w.revision()
 	deadline := time.Now().Add(20 * time.Second)
-	for ; w.index.Revision() < health.Revision; time.Sleep(time.Millisecond) {
+	for ; w.index.Revision() < stored; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatal("the index does not follow")
 		}
 	}
 }
+
+// revision returns the store's revision.
+func (w *world) revision() int64 { return must(w.backend.Health(context.Background())).Revision }
 
 // until waits for a result of the reconcilers.
 func (w *world) until(what string, so func() bool) {
@@ -334,9 +335,7 @@ func code(text string) string {
 }
 
 func readAll(t testing.TB, r io.Reader) string {
-	t.Helper()
-	text := must(io.ReadAll(r))
-	return string(text)
+	return string(must(io.ReadAll(r)))
 }
 
 func must[T any](v T, err error) T {
@@ -344,6 +343,34 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// equal fails the test unless two values are equal.
+func equal[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// has fails the test if a text lacks one of some words.
+func has(t testing.TB, what, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%s lacks %q: %s", what, word, text)
+		}
+	}
+}
+
+// lacks fails the test if a text has one of some words.
+func lacks(t testing.TB, what, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if strings.Contains(text, word) {
+			t.Errorf("%s has %q: %s", what, word, text)
+		}
+	}
 }
 
 // storedNode returns the stored node of the world's cluster.
@@ -401,7 +428,6 @@ var testCA = base64.StdEncoding.EncodeToString(caPEM)
 
 // record writes an exchange to $FLEXNODE_RECORD, from which `make contract` replays it.
 func record(t testing.TB, r *http.Request, sent string, recorder *httptest.ResponseRecorder) {
-	t.Helper()
 	dir := os.Getenv("FLEXNODE_RECORD")
 	if dir == "" || strings.HasPrefix(r.URL.Path, credential.HandoutPath) ||
 		strings.Contains(r.URL.Path, "/managedClusters/providers") { // to the validator a provider

@@ -21,10 +21,7 @@ func TestChangesAreShared(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	key := func(i int) string { return fmt.Sprintf("%s/n%d", cluster, i) }
 	write := func(decide func(v *store.View) error) {
-		t.Helper()
-		if _, err := s.Update(t.Context(), "test", nil, decide); err != nil {
-			t.Fatal(err)
-		}
+		must(s.Update(t.Context(), "test", nil, decide))
 	}
 	revision := func(version int64, pods int) flexnode.Revision {
 		own := fmt.Appendf(nil, `{"node":{"maxPods":%d}}`, pods)
@@ -42,13 +39,8 @@ func TestChangesAreShared(t *testing.T) {
 			status.Report.AppliedConfigVersion = "1"
 			n := flexnode.Node{UID: key(i), Revision: 2, Assigned: 1}
 			n.Desired.ContinuousMonitoring = true
-			if err := s.History.Set(v, key(i), h); err != nil {
-				return err
-			}
-			if err := s.Status.Set(v, key(i), status); err != nil {
-				return err
-			}
-			return s.Nodes.Set(v, key(i), n)
+			return errors.Join(s.History.Set(v, key(i), h), s.Status.Set(v, key(i), status),
+				s.Nodes.Set(v, key(i), n))
 		})
 	}
 	index := store.NewIndex(s)
@@ -59,14 +51,9 @@ func TestChangesAreShared(t *testing.T) {
 		Now:   func() time.Time { return now },
 	}
 	step := func() {
-		t.Helper()
-		if err := index.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(0, index.Load(t.Context()))
 		now = now.Add(time.Minute)
-		if _, err := r.Step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(r.Step(t.Context()))
 	}
 	step() // which has the index wait for its own write
 	step()
@@ -95,10 +82,7 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 	const cluster, node = "s/g/c", "s/g/c/n"
 	s := store.New(storetest.NewMemory())
 	write := func(decide func(v *store.View) error) {
-		t.Helper()
-		if _, err := s.Update(t.Context(), "test", nil, decide); err != nil {
-			t.Fatal(err)
-		}
+		must(s.Update(t.Context(), "test", nil, decide))
 	}
 	write(func(v *store.View) error { return s.Clusters.Set(v, cluster, flexnode.Cluster{}) })
 	write(func(v *store.View) error {
@@ -108,20 +92,12 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 		Store: s, Cluster: cluster, Fence: store.Condition{Key: "/none/other"},
 		Log: slog.New(slog.DiscardHandler),
 	}
-	begin := func() (round int64) {
-		t.Helper()
-		round, err := r.begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return round
-	}
 	c := flexnode.Candidate{Key: node, UID: "u", Desired: 2, Assigned: 1, Applied: 1}
 	seen := map[string]flexnode.Candidate{node: c}
 	moves := map[string]flexnode.Move{node: {Key: node, Assigned: 2}}
 	for late, want := range map[bool]int64{true: 1, false: 2} {
-		if r.round = begin(); late {
-			begin() // the next round
+		if r.round = must(r.begin(t.Context())); late {
+			must(r.begin(t.Context())) // the next round
 		}
 		r.written = map[string]int64{}
 		kept, err := r.write(t.Context(), []string{node}, seen, moves)
@@ -140,20 +116,15 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 func TestStoredReadyIsLate(t *testing.T) {
 	const node = "s/g/c/n"
 	s, now := store.New(storetest.NewMemory()), time.Unix(1_800_000_000, 0)
-	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
+	must(s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		ready := &api.Condition{Status: "True", LastTransitionTime: now.Add(-time.Hour)}
 		err := s.Status.Set(v, node, flexnode.Status{Ready: ready})
 		n := flexnode.Node{UID: "u", Revision: 1, Attempt: &flexnode.Attempt{Revision: 1}}
 		return errors.Join(err, s.Nodes.Set(v, node, n))
-	})
+	}))
 	index := store.NewIndex(s)
-	if err := errors.Join(err, index.Load(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	row, err := index.Node(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, index.Load(t.Context()))
+	row := must(index.Node(node))
 	var is *api.Condition
 	r := &Rollout{
 		Store: s, Index: index, Heard: func(string) bool { return true },
@@ -168,4 +139,11 @@ func TestStoredReadyIsLate(t *testing.T) {
 			t.Errorf("%q: %q, %v", want, c.Ready, err)
 		}
 	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

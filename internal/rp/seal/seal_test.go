@@ -47,9 +47,7 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 	}
 	said := signing.Statement{Kind: signing.Revision, UID: "u", Version: "7", Time: time.Now()}
 	signer, signature, err := first.Sign(said)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	replicas := []Ring{first, first}
 	understood := func(when string) {
 		t.Helper()
@@ -57,9 +55,7 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 			box := must(sealer.Seal("x", []byte("content")))
 			signing := must(sealer.Derive("signing"))
 			id, by, err := sealer.Sign(said)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(0, err)
 			for k, other := range replicas {
 				if err := other.Verify(id, by, said); err != nil {
 					t.Errorf("%s: replica %d does not trust the signature of %d: %v", when, k, i, err)
@@ -119,17 +115,12 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 
 func TestKeysThatOthersReadAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
-	if _, err := initial(path); err != nil {
-		t.Fatal(err)
-	}
+	must(initial(path))
 	must(0, os.Chmod(path, 0o640))
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("got %v, want a refusal with its cure", err)
 	}
-	if err := os.WriteFile(path, []byte(`{"keys":[{"id":"x","key":"c2hvcnQ="}]}`),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(path, []byte(`{"keys":[{"id":"x","key":"c2hvcnQ="}]}`), 0o600))
 	must(0, os.Chmod(path, 0o600))
 	if _, err := Load(path); err == nil {
 		t.Error("a short key was accepted")
@@ -152,9 +143,7 @@ func TestRootKey(t *testing.T) {
 	}
 	said := signing.Statement{Kind: signing.Revision, UID: "u", Version: "7", Time: time.Now()}
 	id, signature, err := first.Sign(said)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	if strange.Verify(id, signature, said) == nil {
 		t.Error("another installation trusts the signature")
 	}

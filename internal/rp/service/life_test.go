@@ -1,14 +1,8 @@
 package service
 
 import (
-	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"strings"
@@ -16,9 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	certificates "k8s.io/api/certificates/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -28,6 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -41,45 +33,12 @@ func token(t *testing.T, bundle string) string {
 	return c.Azure.BootstrapToken.Token.Reveal()
 }
 
-// newKey returns a machine's private key.
-func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
-
 // ask files kubelet's request with a token, and waits for the answer: Approved, Denied or "".
 func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
 	w.t.Helper()
-	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: "system:node:" + node,
-			Organization: []string{"system:nodes"}},
-	}, key))
 	groups, _ := w.cluster.Groups.Load(tokenID)
-	client := w.cluster.CertificatesV1().CertificateSigningRequests()
-	must(client.Create(context.Background(), &certificates.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: certificates.CertificateSigningRequestSpec{
-			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			SignerName: certificates.KubeAPIServerClientKubeletSignerName,
-			Username:   "system:bootstrap:" + tokenID,
-			Groups: append(strings.Split(groups.(string), ","),
-				"system:bootstrappers", "system:authenticated"),
-			Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature,
-				certificates.UsageClientAuth},
-		},
-	}, metav1.CreateOptions{}))
-	pass(time.Second)
-	for _, c := range must(client.Get(w.t.Context(), name, metav1.GetOptions{})).Status.Conditions {
-		return string(c.Type)
-	}
-	return ""
-}
-
-// issue adds a certificate, like kube-controller-manager.
-func (w *world) issue(name string) {
-	w.t.Helper()
-	client := w.cluster.CertificatesV1().CertificateSigningRequests()
-	r := must(client.Get(w.t.Context(), name, metav1.GetOptions{}))
-	r.Status.Certificate = []byte("a certificate")
-	must(client.UpdateStatus(w.t.Context(), r, metav1.UpdateOptions{}))
-	pass(time.Second)
+	return w.cluster.Ask(kubetest.CSR(name, tokenID, node, key,
+		strings.Split(groups.(string), ",")...))
 }
 
 // urlOf returns the URL in the answer to a POST.
@@ -112,7 +71,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 			t.Errorf("regenerateToken: %+v", fresh)
 		}
 		_, bundle2 := w.must(200, "GET", path(fresh.ConfigURL), "")
-		if got := w.ask("again", token(t, bundle2)[:6], "edge-1", newKey()); got != "Approved" {
+		if got := w.ask("again", token(t, bundle2)[:6], "edge-1", kubetest.NewKey()); got != "Approved" {
 			t.Errorf("with the new token: %q", got)
 		}
 		w.must(200, "DELETE", nodeURL("edge-1"), "") // while a machine joins
@@ -145,7 +104,7 @@ func (w *world) join(url string) (bundle string) {
 	t, id := w.t.(*testing.T), ""
 	id = token(t, bundle)[:6]
 	w.checkSecret(id, token(t, bundle))
-	mine, another := newKey(), newKey()
+	mine, another := kubetest.NewKey(), kubetest.NewKey()
 	answers := func(want, name, node string, key *ecdsa.PrivateKey) {
 		t.Helper()
 		if got := w.ask(name, id, node, key); got != want {
@@ -163,7 +122,7 @@ func (w *world) join(url string) (bundle string) {
 	answers("Approved", "retried", "edge-1", mine)
 	answers("Denied", "thief", "edge-1", another)
 	w.must(409, "POST", nodeURL("edge-1", "/listConfigUrl"), "{}")
-	w.issue("first")
+	w.cluster.Issue("first", []byte("a certificate"))
 	if len(w.cluster.Secrets()) != 1 {
 		t.Error("the Secret went without grace")
 	}

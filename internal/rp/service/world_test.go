@@ -73,7 +73,7 @@ func (c *fakeCluster) Access(context.Context, flexnode.Cluster, bool) (cluster.A
 func (c *fakeCluster) dial(cluster.Access) (*cluster.Connection, error) {
 	return &cluster.Connection{
 		Client: c, CA: testCA(),
-		ServerURL: "https://factory.example:6443", Version: c.Ask,
+		ServerURL: "https://factory.example:6443", Version: c.Serves,
 	}, nil
 }
 

@@ -57,11 +57,7 @@ func readsHeard(t *testing.T, b Backend) {
 	for w := range writers {
 		writing.Go(func() {
 			for n := range each {
-				key, value := fmt.Sprintf("told/%d", w), fmt.Sprint(n)
-				_, err := b.Commit(t.Context(), nil, []Write{{Key: key, Value: []byte(value)}})
-				if err != nil {
-					t.Error(err)
-				}
+				put(t, b, fmt.Sprintf("told/%d", w), fmt.Sprint(n))
 			}
 		})
 	}
@@ -88,13 +84,7 @@ func follows(t *testing.T, b Backend) {
 	start := put(t, b, "follows/a", "1")
 	one := put(t, b, "follows/a", "2", "follows/b", "1", "elsewhere", "1")
 	two := write(t, b, Write{Key: "follows/b", Delete: true})
-	go func() { // while it is followed
-		_, err := b.Commit(context.Background(), nil,
-			[]Write{{Key: "follows/c", Value: []byte("1")}})
-		if err != nil {
-			t.Error(err)
-		}
-	}()
+	go put(t, b, "follows/c", "1") // while it is followed
 	events := followUntil(t, b, "follows/", start, atLeast(4))
 	three := events[3].Revision
 	want := []Event{
@@ -107,9 +97,7 @@ func follows(t *testing.T, b Backend) {
 		t.Error(diff)
 	}
 	again := followUntil(t, b, "follows/", one, atLeast(2))
-	if diff := cmp.Diff(want[2:], again); diff != "" {
-		t.Errorf("from the middle: %s", diff)
-	}
+	equal(t, "from the middle", again, want[2:])
 }
 
 // A follower that resumes from the revision of each batch, also one of many when far behind, misses
@@ -121,12 +109,7 @@ func resumes(t *testing.T, b Backend) {
 	for w := range 10 {
 		all.Go(func() {
 			for i := range n / 10 {
-				key := fmt.Sprintf("resumes/%02d-%04d", w, i)
-				_, err := b.Commit(t.Context(), nil, []Write{{Key: key, Value: []byte("1")}})
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				put(t, b, fmt.Sprintf("resumes/%02d-%04d", w, i), "1")
 			}
 		})
 	}
@@ -141,9 +124,7 @@ func resumes(t *testing.T, b Backend) {
 		}
 	}
 	for key, times := range seen {
-		if times != 1 {
-			t.Errorf("%s was seen %d times", key, times)
-		}
+		equal(t, "how often "+key+" was seen", times, 1)
 	}
 }
 
@@ -153,9 +134,7 @@ func nothingChanges(t *testing.T, b Backend) {
 	later := put(t, b, "elsewhere", "2")
 	events := followUntil(t, b, "quiet/", start,
 		func(_ []Event, at int64) bool { return at >= later })
-	if len(events) != 0 {
-		t.Errorf("%+v", events)
-	}
+	equal(t, "events", len(events), 0)
 }
 
 // Rows with a lease vanish when it is closed or not renewed, and not before.
@@ -186,9 +165,7 @@ func (s subject) leases(t *testing.T, b Backend) {
 			for first := l.Until(); !l.Until().After(first); { // until it was kept
 				time.Sleep(time.Millisecond)
 			}
-			if got := values(t, b, key); got[0] != "1" {
-				t.Error("it has vanished while its lease is kept")
-			}
+			equal(t, "while its lease is kept", values(t, b, key)[0], "1")
 			end(t, holder, l)
 			followUntil(t, b, key, start, func(events []Event, _ int64) bool {
 				return len(events) > 1 && events[len(events)-1].Deleted
@@ -216,9 +193,7 @@ func (s subject) snapshot(t *testing.T, b Backend) {
 	other := s.restored(t, b)
 	put(t, b, "snapshot/a", "3")
 	got := values(t, other, "snapshot/a", "snapshot/b")
-	if diff := cmp.Diff([]string{"2", "1"}, got); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "what is told", got, []string{"2", "1"})
 	put(t, other, "snapshot/a", "4")
 }
 
@@ -286,9 +261,7 @@ func (s subject) isFull(t *testing.T) {
 	if !errors.Is(err, ErrFull) {
 		t.Errorf("another write: %v", err)
 	}
-	if got := values(t, b, "small"); got[0] != "1" {
-		t.Error("a full store has taken a write")
-	}
+	equal(t, "what a full store has taken", values(t, b, "small")[0], "1")
 	for _, key := range keys {
 		write(t, b, Write{Key: key, Delete: true})
 	}

@@ -2,13 +2,10 @@ package store
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
@@ -24,9 +21,7 @@ func reads(t *testing.T, b Backend) {
 		"reads/a": {Key: "reads/a", Value: []byte("1"), Revision: first},
 		"reads/b": {Key: "reads/b", Value: []byte("2"), Revision: second},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "what is read", got, want)
 	write(t, b, Write{Key: "reads/b", Delete: true})
 	again := put(t, b, "reads/b", "3")
 	got, _, err = b.Read(t.Context(), "reads/b")
@@ -55,14 +50,7 @@ func manyKeys(t *testing.T, b Backend) {
 				return
 			default:
 			}
-			v := []byte(fmt.Sprint(i))
-			_, err := b.Commit(context.Background(), nil, []Write{
-				{Key: first, Value: v}, {Key: last, Value: v},
-			})
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			put(t, b, first, fmt.Sprint(i), last, fmt.Sprint(i))
 		}
 	}()
 	for range 50 {
@@ -84,11 +72,7 @@ func readsWritten(t *testing.T, b Backend) {
 			key := fmt.Sprintf("written/%d", w)
 			for i := range 50 {
 				want := fmt.Sprint(i)
-				revision, err := b.Commit(t.Context(), nil, []Write{{Key: key, Value: []byte(want)}})
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				revision := put(t, b, key, want)
 				got, at, err := b.Read(t.Context(), key)
 				if err != nil || string(got[key].Value) != want || at < revision {
 					t.Errorf("%s was written at %d; read at %d: %s, %v",
@@ -181,9 +165,7 @@ func commits(t *testing.T, b Backend) {
 			t.Errorf("%s: %v; want a conflict", name, err)
 		}
 	}
-	if diff := cmp.Diff([]string{"1", "-"}, values(t, b, "commits/a", "commits/b")); diff != "" {
-		t.Errorf("after conflicts: %s", diff)
-	}
+	equal(t, "after conflicts", values(t, b, "commits/a", "commits/b"), []string{"1", "-"})
 	second, err := b.Commit(ctx,
 		[]Condition{{Key: "commits/a", Revision: first}, {Key: "commits/none"},
 			{Key: "commits/none/", Empty: true}},
@@ -191,9 +173,7 @@ func commits(t *testing.T, b Backend) {
 	if err != nil || second <= first {
 		t.Errorf("revision %d after %d, %v", second, first, err)
 	}
-	if diff := cmp.Diff([]string{"-", ""}, values(t, b, "commits/a", "commits/b")); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "the values", values(t, b, "commits/a", "commits/b"), []string{"-", ""})
 	gone := []Condition{{Key: "commits/a"}, {Key: "commits/a", Empty: true}}
 	if _, err := b.Commit(ctx, gone, []Write{{Key: "commits/none", Delete: true}}); err != nil {
 		t.Errorf("the deletion of what is absent: %v", err)
@@ -221,9 +201,7 @@ func oneWinner(t *testing.T, b Backend) {
 	if len(won) != 1 {
 		t.Fatalf("%d writers won", len(won))
 	}
-	if diff := cmp.Diff([]string{<-won}, values(t, b, "race")); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "the value of the race", values(t, b, "race"), []string{<-won})
 }
 
 func largeTransactions(t *testing.T, b Backend) {
@@ -246,9 +224,7 @@ func largeTransactions(t *testing.T, b Backend) {
 	if _, err := b.Commit(ctx, nil, heavy); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("writes of 1600 KiB: %v", err)
 	}
-	if got := values(t, b, "large/0000"); got[0] != "-" {
-		t.Errorf("something was written: %s", got)
-	}
+	equal(t, "what was written", values(t, b, "large/0000")[0], "-")
 	if _, err := b.Commit(ctx, conditions[:MaxWrites], writes[:MaxWrites]); err != nil {
 		t.Errorf("%d writes: %v", MaxWrites, err)
 	}

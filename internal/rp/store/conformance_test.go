@@ -99,9 +99,7 @@ func defragmented(t *testing.T, b Backend) {
 	before := e.Members(t.Context())
 	err = errors.Join(err, e.Defragment(t.Context(), func(EtcdMember, bool) {}),
 		e.Disarm(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	for i, m := range e.Members(t.Context()) {
 		if m.Full || m.Size >= before[i].Size {
 			t.Errorf("after maintenance: %+v; before: %+v", m, before[i])
@@ -129,7 +127,6 @@ func (s subject) conforms(t *testing.T) {
 
 // put writes values, in pairs of key and value, and returns the revision.
 func put(t *testing.T, b Backend, pairs ...string) int64 {
-	t.Helper()
 	var writes []Write
 	for i := 0; i < len(pairs); i += 2 {
 		writes = append(writes, Write{Key: pairs[i], Value: []byte(pairs[i+1])})
@@ -138,17 +135,13 @@ func put(t *testing.T, b Backend, pairs ...string) int64 {
 }
 
 func write(t *testing.T, b Backend, writes ...Write) int64 {
-	t.Helper()
 	return must(b.Commit(t.Context(), nil, writes))
 }
 
 // values reads keys; absent ones are "-".
 func values(t *testing.T, b Backend, keys ...string) []string {
-	t.Helper()
 	got, _, err := b.Read(t.Context(), keys...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	var text []string
 	for _, key := range keys {
 		if kv, ok := got[key]; ok {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -111,9 +109,7 @@ func TestUnknownMembersRemain(t *testing.T) {
 				}
 				expected = want
 			}
-			if diff := cmp.Diff(expected, is); diff != "" {
-				t.Error(diff)
-			}
+			equal(t, "the rows", is, expected)
 		})
 	}
 }
@@ -127,9 +123,7 @@ func TestARowOfANewerProgram(t *testing.T) {
 	update(t, s, func(v *View) error {
 		row := s.Nodes.Row(v, "n")
 		row.Value.Revision, row.Value.Desired.NodeConfig.MaxPods = 6, 8
-		if err := s.Nodes.Put(v, "n", row.Value); err != nil {
-			return err
-		}
+		must(0, s.Nodes.Put(v, "n", row.Value))
 		return s.Nodes.Put(v, "n", row.Value) // a second time in one view
 	})
 	text := values(t, m, s.Nodes.Key("n"))[0]

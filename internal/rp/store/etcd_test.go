@@ -23,9 +23,7 @@ func TestBackupAndRestore(t *testing.T) {
 	put(t, e, "a", "1")
 	file := filepath.Join(t.TempDir(), "backup")
 	must(0, Backup(ctx, LocalEndpoint(dir), file))
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
+	equal(t, "the mode of a backup", must(os.Stat(file)).Mode().Perm(), 0o600)
 	if err := Backup(ctx, LocalEndpoint(dir), file); err == nil {
 		t.Error("a backup was written over another")
 	}
@@ -38,9 +36,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	other := t.TempDir()
 	must(0, Restore(file, other))
-	if got := values(t, embedded(t, other, Options{}), "a"); got[0] != "1" {
-		t.Errorf("after a restore: %s", got)
-	}
+	equal(t, "after a restore", values(t, embedded(t, other, Options{}), "a")[0], "1")
 	broken := filepath.Join(t.TempDir(), "broken")
 	text := must(os.ReadFile(file))
 	text[len(text)/2] ^= 1
@@ -78,9 +74,7 @@ func TestOpenAgain(t *testing.T) {
 	e := must(Open(t.Context(), dir, Options{}))
 	revision := put(t, e, "a", "1")
 	closed(t, e)
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
+	equal(t, "the mode of the directory", must(os.Stat(dir)).Mode().Perm(), 0o700)
 	got, at, err := embedded(t, dir, Options{}).Read(t.Context(), "a")
 	if err != nil || string(got["a"].Value) != "1" || at != revision {
 		t.Errorf("%+v at %d, %v", got, at, err)
@@ -131,9 +125,7 @@ func TestMembersAreLost(t *testing.T) {
 			gone++
 		}
 	}
-	if gone != 1 {
-		t.Errorf("%d members are gone", gone)
-	}
+	equal(t, "members that are gone", gone, 1)
 	m.StopMember(1)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -160,9 +152,7 @@ func TestDiskIsFull(t *testing.T) {
 	if !errors.Is(err, ErrFull) || !errors.Is(err, ErrNoRoom) {
 		t.Errorf("a write: %v", err)
 	}
-	if got := values(t, e, "a"); got[0] != "1" {
-		t.Errorf("it has written %s", got)
-	}
+	equal(t, "what it has written", values(t, e, "a")[0], "1")
 	if h, err := e.Health(ctx); err != nil || !h.Full || !h.NoRoom || h.Free != reserve-1 {
 		t.Errorf("%+v, %v", h, err)
 	}
@@ -170,9 +160,7 @@ func TestDiskIsFull(t *testing.T) {
 		t.Errorf("a deletion: %v", err)
 	}
 	l := leased(t, e, "c", time.Minute)
-	if got := values(t, e, "c"); len(got) != 1 {
-		t.Errorf("a replica's claim is not written: %q", got)
-	}
+	equal(t, "the values of a replica's claim", len(values(t, e, "c")), 1)
 	must(0, l.Close())
 	e.free = free
 	put(t, e, "a", "3")
@@ -186,7 +174,6 @@ func TestDiskIsFull(t *testing.T) {
 
 // leased writes a row with a lease.
 func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
-	t.Helper()
 	l := must(m.Lease(t.Context(), ttl))
 	write(t, m, Write{Key: key, Value: []byte("x"), Lease: l.ID()})
 	return l
@@ -233,7 +220,6 @@ func TestCompactor(t *testing.T) {
 
 // compactedBefore reads at a revision.
 func compactedBefore(t *testing.T, b Backend, revision int64) error {
-	t.Helper()
 	_, err := b.Scan(t.Context(), "a", "", 1, revision)
 	return err
 }

@@ -46,21 +46,15 @@ func TestAProcessFollowsTheStoreOnce(t *testing.T) {
 		}()
 		synctest.Wait()
 		update(t, s, func(v *View) error {
-			if err := s.Tokens.Set(v, "s/g/c00/token", "x"); err != nil {
-				return err
-			}
-			return s.Credentials.Set(v, "s/g/c07/one", Credential{})
+			return errors.Join(s.Tokens.Set(v, "s/g/c00/token", "x"),
+				s.Credentials.Set(v, "s/g/c07/one", Credential{}))
 		})
 		if err := <-waited; err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
-		if got := heard.Load(); got != 1 {
-			t.Errorf("%d were told of a credential of one cluster", got)
-		}
-		if got := b.follows.Load(); got != 1 {
-			t.Errorf("the store is followed %d times", got)
-		}
+		equal(t, "who was told of a credential of one cluster", heard.Load(), 1)
+		equal(t, "how often the store is followed", b.follows.Load(), 1)
 	})
 }
 
@@ -82,9 +76,7 @@ func TestASlowListenerReadsAgain(t *testing.T) {
 		}
 		close(slow)
 		synctest.Wait()
-		if got := fmt.Sprint(seen); got != fmt.Sprintf("map[p/a:0 p/b:%d]", 2*maxHeld) {
-			t.Error(got)
-		}
+		equal(t, "what was seen", fmt.Sprint(seen), fmt.Sprintf("map[p/a:0 p/b:%d]", 2*maxHeld))
 	})
 }
 
@@ -117,12 +109,8 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 		m.Become(old)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if _, there := x.Poll("s/g/c/b"); there {
-			t.Error("a node is found that is not there any more")
-		}
-		if row, err := x.Node("s/g/c/a"); err != nil || row.Value.Revision != 7 {
-			t.Errorf("%+v, %v", row, err)
-		}
+		equal(t, "a node that is not there any more is found", polled(x, "s/g/c/b"), false)
+		equal(t, "the revision of the node", must(x.Node("s/g/c/a")).Value.Revision, 7)
 	})
 }
 
@@ -139,9 +127,7 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 		}
 		l, _ := synced(t, m, "")
 		l.want(t, "[a=2 b=1 same=1 ready]")
-		if again := set(t, New(old), "a", "3"); again != at {
-			t.Fatalf("a is another one at revision %d, not %d", again, at)
-		}
+		equal(t, "the revision of another a", set(t, New(old), "a", "3"), at)
 		m.Become(old)
 		time.Sleep(time.Minute)
 		l.want(t, "[a=3 same=1 -b]")
@@ -173,9 +159,7 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 		}()
 		synctest.Wait()
 		m.Become(old)
-		if row := <-got; row.Value != "1" {
-			t.Errorf("it waits for a row that is there: %+v", row)
-		}
+		equal(t, "what waits for a row that is there", (<-got).Value, "1")
 		if ctx.Err() != nil {
 			t.Error("it has waited until its end")
 		}

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -24,19 +22,16 @@ func node(name string, revision int64) flexnode.Node {
 }
 
 func putNode(t *testing.T, s *Store, key string, n flexnode.Node) int64 {
-	t.Helper()
 	return update(t, s, func(v *View) error { return s.Nodes.Set(v, key, n) })
 }
 
 func putStatus(t *testing.T, s *Store, key, ready string) int64 {
-	t.Helper()
 	return update(t, s, func(v *View) error {
 		return s.Status.Set(v, key, flexnode.Status{Ready: &api.Condition{Status: ready}})
 	})
 }
 
 func dropNode(t *testing.T, s *Store, key string) int64 {
-	t.Helper()
 	return update(t, s, func(v *View) error {
 		s.Nodes.Delete(v, key)
 		s.Status.Delete(v, key)
@@ -46,10 +41,15 @@ func dropNode(t *testing.T, s *Store, key string) int64 {
 
 // following loads an index that follows until the test ends, and counts the breaks.
 func following(t *testing.T, s *Store) (*Index, *atomic.Int64) {
-	t.Helper()
 	x := NewIndex(s)
 	must(0, x.Load(t.Context()))
 	return x, keepUp(t, x)
+}
+
+// polled reports whether an index has a node.
+func polled(x *Index, key string) bool {
+	_, ok := x.Poll(key)
+	return ok
 }
 
 // keepUp makes an index follow until the test ends.
@@ -92,9 +92,7 @@ func TestIndexFollows(t *testing.T) {
 		if p, ok := x.Poll("s/g/idx/n3"); !ok || p != want {
 			t.Errorf("poll: %+v, %v", p, ok)
 		}
-		if _, ok := x.Poll("s/g/idx/before"); !ok {
-			t.Error("a row from before the start is not in the index")
-		}
+		equal(t, "a row from before the start is in the index", polled(x, "s/g/idx/before"), true)
 		first, more, err := x.Nodes("s/g/idx/", "s/g/idx/before", 3)
 		if err != nil || !more || len(first) != 3 || first[2].Key != "s/g/idx/n2" {
 			t.Errorf("first page: %+v, %v, %v", first, more, err)
@@ -103,17 +101,11 @@ func TestIndexFollows(t *testing.T) {
 		if err != nil || more || len(rest) != 2 || rest[1].Key != "s/g/idx/n4" {
 			t.Errorf("second page: %+v, %v, %v", rest, more, err)
 		}
-		if diff := cmp.Diff(node("4", 4), rest[1].Value); diff != "" {
-			t.Error(diff)
-		}
+		equal(t, "the row", rest[1].Value, node("4", 4))
 		dropNode(t, s, "s/g/idx/n3")
 		synctest.Wait()
-		if _, ok := x.Poll("s/g/idx/n3"); ok {
-			t.Error("a deleted node is still in the index")
-		}
-		if row, err := x.Node("s/g/idx/n3"); err != nil || row.Exists() {
-			t.Errorf("a deleted node: %+v, %v", row, err)
-		}
+		equal(t, "a deleted node is in the index", polled(x, "s/g/idx/n3"), false)
+		equal(t, "a deleted node is there", must(x.Node("s/g/idx/n3")).Exists(), false)
 	})
 }
 
@@ -127,9 +119,7 @@ func TestIndexOfStatus(t *testing.T) {
 			row.Value.Ready.Status != "True" {
 			t.Errorf("%+v, %v", row, err)
 		}
-		if _, ok := x.Poll("s/g/c/n"); ok {
-			t.Error("a status alone is polled")
-		}
+		equal(t, "a status alone is polled", polled(x, "s/g/c/n"), false)
 		if rows, _, _ := x.Nodes("", "", 10); len(rows) != 0 || len(x.Counts()) != 0 {
 			t.Errorf("a status alone is a node: %v, %v", rows, x.Counts())
 		}
@@ -146,17 +136,11 @@ func TestIndexOfStatus(t *testing.T) {
 		}
 		drop(t, s.Nodes, "s/g/c/n")
 		synctest.Wait()
-		if row, err := x.Status("s/g/c/n"); err != nil || row.Revision != at {
-			t.Errorf("the status went with its node: %+v, %v", row, err)
-		}
+		equal(t, "the status without its node", must(x.Status("s/g/c/n")).Revision, at)
 		dropNode(t, s, "s/g/c/n")
 		synctest.Wait()
-		if row, err := x.Status("s/g/c/n"); err != nil || row.Exists() {
-			t.Errorf("%+v, %v", row, err)
-		}
-		if n := x.snapshot.Load().nodes.Len(); n != 0 {
-			t.Errorf("%d are left", n)
-		}
+		equal(t, "the status of a deleted node is there", must(x.Status("s/g/c/n")).Exists(), false)
+		equal(t, "nodes that are left", x.snapshot.Load().nodes.Len(), 0)
 	})
 }
 
@@ -165,9 +149,7 @@ func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 		x, _ := following(t, s)
 		update(t, s, func(v *View) error {
 			for _, key := range []string{"s/g/a", "s/g/b", "s/h/c"} {
-				if err := s.Clusters.Set(v, key, flexnode.Cluster{ID: key}); err != nil {
-					return err
-				}
+				must(0, s.Clusters.Set(v, key, flexnode.Cluster{ID: key}))
 			}
 			return s.Subscriptions.Set(v, "s", flexnode.Subscription{State: "Warned"})
 		})
@@ -175,9 +157,8 @@ func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 		if c, err := x.Cluster("s/g/b"); err != nil || c.Value.ID != "s/g/b" || !c.Exists() {
 			t.Errorf("%+v, %v", c, err)
 		}
-		if c, err := x.Cluster("s/g/none"); err != nil || c.Exists() {
-			t.Errorf("%+v, %v", c, err)
-		}
+		equal(t, "a cluster that was never registered is there", must(x.Cluster("s/g/none")).Exists(),
+			false)
 		page, more, err := x.Clusters("s/g/", "", 1)
 		if err != nil || !more || len(page) != 1 || page[0].Key != "s/g/a" {
 			t.Errorf("%+v, %v, %v", page, more, err)
@@ -239,17 +220,13 @@ func breakIndex(t *testing.T, kept bool) {
 	if p, _ := x.Poll("s/g/c/a"); p.ETag != `"1234abcd-2"` {
 		t.Errorf("%+v", p)
 	}
-	if _, ok := x.Poll("s/g/c/gone"); ok {
-		t.Error("a node that was deleted meanwhile is still there")
-	}
+	equal(t, "a node that was deleted meanwhile is there", polled(x, "s/g/c/gone"), false)
 	if _, ok := x.Poll("s/g/c/same"); !ok || !told["s/g/c/gone"] || !told["s/g/c/a"] {
 		t.Errorf("%v, told %v", ok, told)
 	}
 	putNode(t, s, "s/g/c/after", node("z", 1))
 	synctest.Wait()
-	if _, ok := x.Poll("s/g/c/after"); !ok {
-		t.Error("it does not follow after the break")
-	}
+	equal(t, "it follows after the break", polled(x, "s/g/c/after"), true)
 }
 
 // cutOff makes each call of a connection fail, and ends its Follow.
@@ -276,15 +253,11 @@ func TestIndexTellsSubscribers(t *testing.T) {
 		})
 		set(t, s, "not", "indexed")
 		synctest.Wait()
-		if got := fmt.Sprint(told); got != "[nodes s/g/c/n status s/g/c/n clusters s/g/c]" {
-			t.Errorf("told %v", got)
-		}
+		equal(t, "what was told", fmt.Sprint(told), "[nodes s/g/c/n status s/g/c/n clusters s/g/c]")
 		cancel()
 		putStatus(t, s, "s/g/c/n", "False")
 		synctest.Wait()
-		if len(told) != 3 {
-			t.Errorf("told %v", told)
-		}
+		equal(t, "what was told", len(told), 3)
 	})
 }
 
@@ -296,9 +269,7 @@ func TestIndexWithADamagedRow(t *testing.T) {
 	putNode(t, s, "s/g/d/n", node("n", 1))
 	x := NewIndex(s)
 	must(0, x.Load(t.Context()))
-	if _, ok := x.Poll("s/g/d/n"); !ok {
-		t.Error("a good row is missing")
-	}
+	equal(t, "a good row is there", polled(x, "s/g/d/n"), true)
 	if _, err := x.Node("s/g/c/bad"); err == nil {
 		t.Error("a damaged node was read")
 	}
@@ -323,12 +294,8 @@ func TestIndexKnowsIdentities(t *testing.T) {
 			putNode(t, s, key, n)
 		}
 		synctest.Wait()
-		if got := fmt.Sprint(x.Identified("s/g/c", "one")); got != "[s/g/c/a s/g/c/b]" {
-			t.Error(got)
-		}
+		equal(t, "those of an identity", fmt.Sprint(x.Identified("s/g/c", "one")), "[s/g/c/a s/g/c/b]")
 		x.packer = packer{} // nothing can be unpacked
-		if got := x.Identified("s/g/c", "three"); len(got) > 0 {
-			t.Error(got)
-		}
+		equal(t, "those of nobody", len(x.Identified("s/g/c", "three")), 0)
 	})
 }

@@ -46,10 +46,8 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 						s.Subscriptions.Delete(v, "s")
 						return nil
 					}
-					if err := s.Subscriptions.Set(v, "s", flexnode.Subscription{}); err != nil {
-						return err
-					}
-					return s.Clusters.Set(v, flexnode.ClusterOf(key), flexnode.Cluster{ID: key})
+					return errors.Join(s.Subscriptions.Set(v, "s", flexnode.Subscription{}),
+						s.Clusters.Set(v, flexnode.ClusterOf(key), flexnode.Cluster{ID: key}))
 				})
 			default:
 				putNode(t, s, key, someNode(random))
@@ -110,9 +108,7 @@ func changes(t *testing.T, b Backend, prefix string, after int64) (got Batch) {
 func compare(t *testing.T, s *Store, x *Index) {
 	t.Helper()
 	nodes, _, err := s.Nodes.List(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	have, _, err := x.Nodes("", "", len(nodes)+1)
 	if err != nil || len(have) != len(nodes) {
 		t.Fatalf("%d nodes of %d, %v", len(have), len(nodes), err)
@@ -159,9 +155,7 @@ func compare(t *testing.T, s *Store, x *Index) {
 func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node]) {
 	t.Helper()
 	clusters, _, err := s.Clusters.List(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	have, _, err := x.Clusters("", "", 1000)
 	if diff := cmp.Diff(fmt.Sprint(clusters), fmt.Sprint(have)); err != nil || diff != "" {
 		t.Fatal(diff, err)
@@ -278,9 +272,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 		t.Errorf("%d rows in %d pages", read, pages)
 	}
 	small := Page{KVs: make([]KV, 1024)}
-	if n := nextPage(small); n != maxPage {
-		t.Errorf("after rows without content %d rows", n)
-	}
+	equal(t, "after rows without content", nextPage(small), maxPage)
 }
 
 // The bytes of nodes are counted by subscription, also after changes.

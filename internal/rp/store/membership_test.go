@@ -23,7 +23,6 @@ type replica struct {
 }
 
 func join(t *testing.T, m *storetest.Memory, name string) *replica {
-	t.Helper()
 	return joinTrying(t, m, name, nil)
 }
 
@@ -31,7 +30,6 @@ func join(t *testing.T, m *storetest.Memory, name string) *replica {
 func joinTrying(
 	t *testing.T, m *storetest.Memory, name string, try func(context.Context, string) error,
 ) *replica {
-	t.Helper()
 	its := m.Another()
 	s := New(its)
 	keepUp(t, NewIndex(s))
@@ -66,7 +64,6 @@ func chosen(name string) string {
 }
 
 func putCluster(t *testing.T, s *Store, key string) {
-	t.Helper()
 	update(t, s, func(v *View) error { return s.Clusters.Set(v, key, flexnode.Cluster{ID: key}) })
 }
 
@@ -97,9 +94,7 @@ func TestClustersAreSpread(t *testing.T) {
 		}
 		a := join(t, m, "a")
 		synctest.Wait()
-		if got := ownersOf(t, a); len(got) != 150 {
-			t.Errorf("one replica owns %d of 150", len(got))
-		}
+		equal(t, "what one replica owns of 150", len(ownersOf(t, a)), 150)
 		b, c := join(t, m, "b"), join(t, m, "c")
 		time.Sleep(OwnerMargin + time.Second)
 		before := ownersOf(t, a, b, c)
@@ -226,14 +221,10 @@ func TestMembershipBeginsAmongErrors(t *testing.T) {
 		its.Before(fails(errors.New("no leader"), "scan"))
 		background(t, membership.Run)
 		time.Sleep(time.Minute)
-		if len(membership.Owned()) != 0 {
-			t.Error("it owns what it has not read")
-		}
+		equal(t, "what it owns and has not read", len(membership.Owned()), 0)
 		its.Before(nil)
 		time.Sleep(2 * time.Second)
-		if len(membership.Owned()) != 1 {
-			t.Error("it owns nothing")
-		}
+		equal(t, "what it owns", len(membership.Owned()), 1)
 	})
 }
 
@@ -262,9 +253,7 @@ func TestClustersComeAndGo(t *testing.T) {
 		}
 		time.Sleep(OwnerMargin)
 		synctest.Wait()
-		if row, err := s.Owners.Get(t.Context(), "s/g/c"); err != nil || row.Exists() {
-			t.Errorf("its owner's row is still there: %+v, %v", row, err)
-		}
+		equal(t, "its owner's row is there", must(s.Owners.Get(t.Context(), "s/g/c")).Exists(), false)
 		putCluster(t, s, "s/g/c")
 		synctest.Wait()
 		if again, ok := a.Owns("s/g/c"); !ok || again == o || again.Fence() == o.Fence() {
@@ -371,7 +360,5 @@ func storm(t *testing.T, random *rand.Rand) {
 	}
 	all = append(all, join(t, m, "last")) // if all were killed
 	time.Sleep(time.Minute)
-	if got := ownersOf(t, all...); len(got) != 12 {
-		t.Errorf("%d of 12 are owned", len(got))
-	}
+	equal(t, "those of 12 that are owned", len(ownersOf(t, all...)), 12)
 }

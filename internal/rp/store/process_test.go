@@ -43,17 +43,13 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("ahead by %v and by %v", lead, right.Lead())
 		}
 		for role, want := range map[string]int{"front": 1, "all": 1, "controller": 0} {
-			if got := right.Live(role); got != want {
-				t.Errorf("%d processes of the role %s, want %d", got, role, want)
-			}
+			equal(t, "processes of the role "+role, right.Live(role), want)
 		}
 		stopRight()
 		lack()
 		time.Sleep(2 * clockInterval)
 		synctest.Wait()
-		if ahead.Lead() != 0 {
-			t.Errorf("alone, and ahead by %v", ahead.Lead())
-		}
+		equal(t, "how far it is ahead, alone", ahead.Lead(), 0)
 		stopAhead()
 		if rows, _, err := s.Processes.List(t.Context(), ""); err != nil || len(rows) != 0 {
 			t.Errorf("%d rows are left, %v", len(rows), err)

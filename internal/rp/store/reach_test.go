@@ -19,7 +19,6 @@ type routed struct {
 }
 
 func joinRouted(t *testing.T, m *storetest.Memory, name string, route bool) *routed {
-	t.Helper()
 	r := &routed{}
 	r.route.Store(route)
 	r.replica = joinTrying(t, m, name, func(context.Context, string) error {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -53,9 +51,7 @@ func checkFence(t *testing.T, b Backend) {
 	if !errors.Is(err, ErrNewer) {
 		t.Errorf("a commit: %v", err)
 	}
-	if row, err := older.PodCIDRs.Get(t.Context(), "a"); err != nil || row.Value != "x" {
-		t.Errorf("it has written %q, %v", row.Value, err)
-	}
+	equal(t, "what it has written", must(older.PodCIDRs.Get(t.Context(), "a")).Value, "x")
 	if err := newer.HoldSchema(t.Context()); !errors.Is(err, ErrNewer) {
 		t.Errorf("a start: %v", err)
 	}
@@ -84,9 +80,7 @@ func TestBeginSchema(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%v; want %q", err, tt.want)
 				}
-				if diff := cmp.Diff(tt.rows, dump(t, m)); diff != "" {
-					t.Errorf("a refused store was changed: %s", diff)
-				}
+				equal(t, "a refused store", dump(t, m), tt.rows)
 				return
 			}
 			got := dump(t, m)

@@ -14,7 +14,6 @@ import (
 
 // seer returns the liveness of a replica with an index that follows; it is not running.
 func seer(t *testing.T, m *storetest.Memory) (*Seen, *storetest.Memory) {
-	t.Helper()
 	its := m.Another()
 	s := New(its)
 	x := NewIndex(s)
@@ -30,13 +29,11 @@ func runs(t *testing.T, s *Seen) (stop func()) {
 }
 
 func flushed(t *testing.T, s *Seen) {
-	t.Helper()
 	must(0, s.Flush(t.Context()))
 	synctest.Wait()
 }
 
 func seenRows(t *testing.T, m *storetest.Memory) (keys []string, size int) {
-	t.Helper()
 	page := must(m.Scan(t.Context(), indexed+"seen/", "", 10000, 0))
 	for _, kv := range page.KVs {
 		keys = append(keys, strings.TrimPrefix(kv.Key, indexed+"seen/"))
@@ -47,7 +44,6 @@ func seenRows(t *testing.T, m *storetest.Memory) (keys []string, size int) {
 
 // putNodes writes so many nodes, by number.
 func putNodes(t *testing.T, m *storetest.Memory, n int) {
-	t.Helper()
 	for i := range n {
 		putNode(t, New(m), fmt.Sprint("s/g/c/", i), uidNode(fmt.Sprint("u", i)))
 	}
@@ -62,19 +58,13 @@ func TestSeenByEachReplica(t *testing.T) {
 		b, _ := seer(t, m)
 		putNode(t, s, "s/g/c/n", uidNode("u1"))
 		synctest.Wait()
-		if got := a.Last("s/g/c/n"); !got.IsZero() {
-			t.Errorf("it was seen at %v", got)
-		}
+		equal(t, "before it was seen", a.Last("s/g/c/n"), time.Time{})
 		first := time.Now().Truncate(time.Minute).UTC()
 		a.Note("s/g/c/n", first.Add(20*time.Second))
 		a.Note("s/g/c/none", first)
-		if got := a.Last("s/g/c/n"); !got.Equal(first) {
-			t.Errorf("it was seen at %v, not %v", got, first)
-		}
+		equal(t, "when it was seen", a.Last("s/g/c/n"), first)
 		flushed(t, a)
-		if got := b.Last("s/g/c/n"); !got.Equal(first) {
-			t.Errorf("b knows %v, not %v", got, first)
-		}
+		equal(t, "what b knows", b.Last("s/g/c/n"), first)
 		later := first.Add(time.Hour)
 		time.Sleep(time.Until(later))
 		b.Note("s/g/c/n", later)
@@ -82,17 +72,11 @@ func TestSeenByEachReplica(t *testing.T) {
 		a.Note("s/g/c/n", later.Add(-time.Minute)) // its clock is behind
 		flushed(t, a)
 		for i, s := range []*Seen{a, b} {
-			if got := s.Last("s/g/c/n"); !got.Equal(later) {
-				t.Errorf("%d knows %v, not %v", i, got, later)
-			}
+			equal(t, fmt.Sprint("what is known to ", i), s.Last("s/g/c/n"), later)
 		}
 		again, _ := seer(t, m) // after a restart
-		if got := again.Last("s/g/c/n"); !got.Equal(later) {
-			t.Errorf("after a restart it was seen at %v", got)
-		}
-		if got := again.Last("s/g/c/none"); !got.IsZero() {
-			t.Errorf("a node that is not there was seen at %v", got)
-		}
+		equal(t, "after a restart", again.Last("s/g/c/n"), later)
+		equal(t, "a node that is not there", again.Last("s/g/c/none"), time.Time{})
 	})
 }
 
@@ -111,9 +95,7 @@ func TestSeenOfASuccessor(t *testing.T) {
 		}
 		putNode(t, s, "s/g/c/n", uidNode("u2"))
 		synctest.Wait()
-		if got := a.Last("s/g/c/n"); !got.IsZero() {
-			t.Errorf("the successor was seen at %v", got)
-		}
+		equal(t, "when the successor was seen", a.Last("s/g/c/n"), time.Time{})
 	})
 }
 
@@ -156,9 +138,7 @@ func TestSeenCostsFewWrites(t *testing.T) {
 		time.Sleep(seenRound) // the rest
 		before = m.Commits()
 		time.Sleep(time.Hour)
-		if got := m.Commits() - before; got != 0 {
-			t.Errorf("%d commits although nothing was seen", got)
-		}
+		equal(t, "commits although nothing was seen", m.Commits()-before, 0)
 	})
 }
 
@@ -218,9 +198,7 @@ func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 		c, _ := seer(t, m)
 		for i, s := range []*Seen{a, b, c} {
 			for _, node := range []string{"s/g/c/n", "s/g/c/o"} {
-				if got := s.Last(node); !got.Equal(at) {
-					t.Errorf("%d knows %v of %s, not %v", i, got, node, at)
-				}
+				equal(t, fmt.Sprint("what ", i, " knows of ", node), s.Last(node), at)
 			}
 		}
 	})
@@ -238,9 +216,7 @@ func TestSeenRowsThatAreDamaged(t *testing.T) {
 	x := NewIndex(s)
 	seen := NewSeen(s, x)
 	must(0, x.Load(t.Context()))
-	if got := seen.Last("s/g/c/n"); !got.IsZero() {
-		t.Errorf("it was seen at %v", got)
-	}
+	equal(t, "when it was seen", seen.Last("s/g/c/n"), time.Time{})
 }
 
 // The share of a replica is its part of the nodes that any replica has lately heard of.
@@ -251,9 +227,7 @@ func TestShareOfAReplica(t *testing.T) {
 		putNodes(t, m, 10)
 		check := func(when string, s *Seen, replicas, want int) {
 			t.Helper()
-			if got := s.Share(replicas); got != want {
-				t.Errorf("%s, one of %d expects %d, want %d", when, replicas, got, want)
-			}
+			equal(t, fmt.Sprintf("%s, one of %d expects", when, replicas), s.Share(replicas), want)
 		}
 		check("before", a, 1, 0)
 		for i := range 9 {
@@ -284,9 +258,7 @@ func TestSeenOfAClockThatIsAhead(t *testing.T) {
 	}
 	key := fmt.Sprintf("%02d", hash>>58)
 	s.merge(key, row(now.Add(24*time.Hour)))
-	if last := s.Last("s/g/c/a"); !last.IsZero() {
-		t.Errorf("it is heard of at %s", last)
-	}
+	equal(t, "when it is heard of", s.Last("s/g/c/a"), time.Time{})
 	s.merge(key, row(now.Add(time.Minute)))
 	if s.Last("s/g/c/a").IsZero() {
 		t.Error("a minute is too much")

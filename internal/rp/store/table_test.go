@@ -25,9 +25,7 @@ func (l *told) see(r Row[string]) {
 func (l *told) want(t *testing.T, want string) {
 	t.Helper()
 	synctest.Wait()
-	if got := fmt.Sprint([]string(*l)); got != want {
-		t.Errorf("told %s, want %s", got, want)
-	}
+	equal(t, "what is told", fmt.Sprint([]string(*l)), want)
 	*l = nil
 }
 
@@ -76,9 +74,7 @@ func TestSyncGoesOnAfterABreak(t *testing.T) {
 		its.Before(nil)
 		time.Sleep(2 * followPause)
 		l.want(t, "[b=2 b=3 -a]")
-		if reads := m.Reads() - before; reads != 0 {
-			t.Errorf("it has read %d times", reads)
-		}
+		equal(t, "what it has read", m.Reads()-before, 0)
 	})
 }
 
@@ -146,9 +142,7 @@ func TestSyncTriesItsFirstReadingAgain(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if said != 3 {
-			t.Errorf("said %d times", said)
-		}
+		equal(t, "how often it is said", said, 3)
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -26,7 +28,6 @@ func newMemory() (*storetest.Memory, *Store) {
 
 // inMemory runs a test in a bubble of time, with a store in memory.
 func inMemory(t *testing.T, test func(*testing.T, *storetest.Memory, *Store)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m, s := newMemory()
 		test(t, m, s)
@@ -44,13 +45,11 @@ func fails(err error, ops ...string) func(storetest.Call) error {
 }
 
 func update(t *testing.T, s *Store, decide func(*View) error) int64 {
-	t.Helper()
 	return must(s.Update(t.Context(), "test", nil, decide))
 }
 
 // drop deletes a row.
 func drop[T any](t *testing.T, table Table[T], key string) int64 {
-	t.Helper()
 	return update(t, table.store, func(v *View) error {
 		table.Delete(v, key)
 		return nil
@@ -58,7 +57,6 @@ func drop[T any](t *testing.T, table Table[T], key string) int64 {
 }
 
 func set(t *testing.T, s *Store, key, value string) int64 {
-	t.Helper()
 	return update(t, s, func(v *View) error { return names(s).Set(v, key, value) })
 }
 
@@ -75,12 +73,8 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 			}
 			return names(s).Put(v, "a", row.Value+"+")
 		})
-		if fmt.Sprint(seen) != "[0 1 2 3]" {
-			t.Errorf("decide saw %v", seen)
-		}
-		if row, err := names(s).Get(t.Context(), "a"); err != nil || row.Value != "3+" {
-			t.Errorf("stored is %+v, %v", row, err)
-		}
+		equal(t, "what decide saw", fmt.Sprint(seen), "[0 1 2 3]")
+		equal(t, "what is stored", must(names(s).Get(t.Context(), "a")).Value, "3+")
 		if waited := time.Since(began); waited < 3*time.Millisecond ||
 			waited > 16*time.Millisecond {
 			t.Errorf("three conflicts took %v of pauses", waited) // 1-2, 1-4 and 1-8 ms
@@ -110,9 +104,7 @@ func TestUpdatesOfManyAllHappen(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if row, _ := names(s).Get(t.Context(), "n"); row.Value != "iiiiiiiiii" {
-			t.Errorf("ten changes made %q", row.Value)
-		}
+		equal(t, "what ten changes made", must(names(s).Get(t.Context(), "n")).Value, "iiiiiiiiii")
 	})
 }
 
@@ -200,9 +192,7 @@ func TestFence(t *testing.T) {
 	if !errors.Is(err, ErrFenced) || calls != 2 {
 		t.Errorf("%v after %d calls", err, calls)
 	}
-	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "x" {
-		t.Errorf("stored is %q", row.Value)
-	}
+	equal(t, "what is stored", must(names(s).Get(t.Context(), "a")).Value, "x")
 }
 
 // A change with an unknown outcome is not retried: its caller must find out.
@@ -220,9 +210,7 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 		calls != 1 {
 		t.Errorf("%v after %d calls", err, calls)
 	}
-	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "1" {
-		t.Errorf("it was written, but %+v is stored", row)
-	}
+	equal(t, "what was written", must(names(s).Get(t.Context(), "a")).Value, "1")
 	m.After(nil)
 	m.Before(fails(lost, "commit"))
 	if _, err := s.Update(t.Context(), "failed", nil, func(v *View) error {
@@ -230,9 +218,8 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 	}); !errors.Is(err, lost) {
 		t.Error(err)
 	}
-	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "1" {
-		t.Errorf("it was not written, but %+v is stored", row)
-	}
+	equal(t, "what is stored when nothing was written", must(names(s).Get(t.Context(), "a")).Value,
+		"1")
 }
 
 func TestSetAndDeleteDependOnNothing(t *testing.T) {
@@ -258,20 +245,13 @@ func TestAViewReadsWhatItWrites(t *testing.T) {
 	s := New(storetest.NewMemory())
 	set(t, s, "a", "1")
 	update(t, s, func(v *View) error {
-		if err := names(s).Put(v, "a", "2"); err != nil {
-			return err
-		}
+		must(0, names(s).Put(v, "a", "2"))
 		if row, err := names(s).In(v, "a"); err != nil || row.Value != "2" || !row.Exists() {
 			t.Errorf("after Put: %+v, %v", row, err)
 		}
 		names(s).Delete(v, "a")
-		if row, err := names(s).In(v, "a"); err != nil || row.Exists() {
-			t.Errorf("after Delete: %+v, %v", row, err)
-		}
-		if err := names(s).Put(v, "a", "3"); err != nil {
-			return err
-		}
-		return names(s).Put(v, "b", "4")
+		equal(t, "after Delete it is there", must(names(s).In(v, "a")).Exists(), false)
+		return errors.Join(names(s).Put(v, "a", "3"), names(s).Put(v, "b", "4"))
 	})
 	rows, _, err := names(s).List(t.Context(), "")
 	if err != nil || len(rows) != 2 || rows[0].Value != "3" || rows[1].Value != "4" {
@@ -296,9 +276,7 @@ func TestWhatWasReadIsACondition(t *testing.T) {
 		if err != refused {
 			t.Error(err)
 		}
-		if row, _ := names(s).Get(t.Context(), "node"); row.Exists() {
-			t.Error("the node was added")
-		}
+		equal(t, "the node was added", must(names(s).Get(t.Context(), "node")).Exists(), false)
 	})
 }
 
@@ -315,9 +293,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 		t.Errorf("it was read: %v, %v", get, list)
 	}
 	decide := func(v *View, key string) error {
-		if s.Nodes.Row(v, key).Exists() {
-			t.Errorf("%s is there", key)
-		}
+		equal(t, key+" is there", s.Nodes.Row(v, key).Exists(), false)
 		return names(s).Put(v, key, "written")
 	}
 	for err, want := range map[error]bool{nil: false, errors.New("decided"): false} {
@@ -333,9 +309,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 		t.Errorf("%d changes, %v", done, err)
 	}
 	for key, want := range map[string]bool{"a": true, "bad": false, "c": true} {
-		if row, err := names(s).Get(t.Context(), key); err != nil || row.Exists() != want {
-			t.Errorf("%s: %t, %v", key, row.Exists(), err)
-		}
+		equal(t, key+" is there", must(names(s).Get(t.Context(), key)).Exists(), want)
 	}
 }
 
@@ -433,6 +407,14 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 	if done, err := s.UpdateEach(t.Context(), keys, Each{One: one}); done != 0 ||
 		!errors.Is(err, storetest.ErrKilled) || strings.Count(err.Error(), "\n") > 0 {
 		t.Errorf("without a store: %d, %v", done, err)
+	}
+}
+
+// equal reports what is other than it should be.
+func equal[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 

@@ -59,8 +59,8 @@ func New(name string, objects ...runtime.Object) *Cluster {
 	return c
 }
 
-// Ask returns the version that the API server reports.
-func (c *Cluster) Ask(context.Context) (string, error) {
+// Serves returns the version that the API server reports.
+func (c *Cluster) Serves(context.Context) (string, error) {
 	if c.Down.Load() {
 		return "", ErrDown
 	}
@@ -69,11 +69,8 @@ func (c *Cluster) Ask(context.Context) (string, error) {
 
 // Secrets returns the bootstrap tokens in the cluster, by name.
 func (c *Cluster) Secrets() []corev1.Secret {
-	list, err := c.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"),
-		corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system")
-	if err != nil {
-		panic(err)
-	}
+	list := must(c.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"),
+		corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system"))
 	return slices.SortedFunc(slices.Values(list.(*corev1.SecretList).Items),
 		func(a, b corev1.Secret) int { return cmp.Compare(a.Name, b.Name) })
 }
@@ -81,15 +78,10 @@ func (c *Cluster) Secrets() []corev1.Secret {
 // Warm initializes caches that are made once, outside every bubble of synctest.
 func Warm() {
 	s, ctx := store.New(storetest.NewMemory()), context.Background()
-	_, err := s.Update(ctx, "", nil, func(v *store.View) error {
+	must(s.Update(ctx, "", nil, func(v *store.View) error {
 		return s.History.Put(v, "warm", flexnode.History{})
-	})
-	if err == nil {
-		_, err = s.History.Get(ctx, "warm")
-	}
-	if err != nil {
-		panic(err)
-	}
+	}))
+	must(s.History.Get(ctx, "warm"))
 	New("warm")
 }
 
