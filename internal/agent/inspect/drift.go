@@ -98,7 +98,7 @@ func DriftPlan(
 // Standing returns the bindings that a node is compared and repaired with. Where a foreign pod
 // network is or was, ours is neither wanted nor removed: what becomes of it is no drift.
 func Standing(h *Node, g *generation.Generation, b node.Bindings) (node.Bindings, state.Desired) {
-	if configs, err := h.Reader.CNIConfigs(g.Config.Paths.CNI.ConfDir); err == nil {
+	if configs, err := h.CNIConfigs(g.Config.Paths.CNI.ConfDir); err == nil {
 		if foreign := ForeignNetworks(configs); len(foreign) > 0 {
 			b.ForeignCNI = foreign
 		}
