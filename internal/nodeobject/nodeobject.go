@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Host is the Node object as a host of resources.
+// Host is the Node object as a host of resources. It is used by one goroutine at a time.
 type Host struct {
 	// Client returns the client to ask with; the Host does not close it.
 	Client func(ctx context.Context) (*kube.Client, error)
@@ -26,7 +25,6 @@ type Host struct {
 	Taints   []string
 	Capacity func(ctx context.Context) (corev1.ResourceList, error)
 
-	mu   sync.Mutex
 	seen *view
 }
 
@@ -37,14 +35,7 @@ type view struct {
 	why    string // why it could not be read
 }
 
-// Forget drops what was seen, so that the next Observe asks the API server again.
-func (h *Host) Forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.seen = nil
-}
-
-// Observe returns what is at key, from one GET of the Node until Set or Forget.
+// Observe returns what is at key, from one GET of the Node until Set.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
 	kind, name, err := parse(key)
 	if err != nil {
@@ -64,9 +55,10 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 		}
 		return h.registration(v), nil
 	case "label":
-		return label(v, name), nil
+		value, set := v.node.Labels[name]
+		return state.Label{Name: name, Value: value, Set: set}, nil
 	default:
-		return cordon(v), nil
+		return state.Cordon{On: v.node.Spec.Unschedulable}, nil
 	}
 }
 
@@ -82,8 +74,6 @@ func parse(key state.Key) (kind, name string, err error) {
 
 // view returns what is seen of the Node. The error is ctx's: all else is part of what is seen.
 func (h *Host) view(ctx context.Context) (view, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.seen == nil {
 		v := h.read(ctx)
 		if ctx.Err() != nil {
@@ -113,11 +103,7 @@ func answer(n kube.Node, err error) view {
 }
 
 // See takes an answer of kube.Client.Node for what Observe would have asked for.
-func (h *Host) See(n kube.Node, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.seen = new(answer(n, err))
-}
+func (h *Host) See(n kube.Node, err error) { h.seen = new(answer(n, err)) }
 
 // Set makes what is at the change's key as c.To says. Nothing of a Node is a file with content.
 func (h *Host) Set(ctx context.Context, c state.Change,
@@ -126,15 +112,27 @@ func (h *Host) Set(ctx context.Context, c state.Change,
 	if err != nil {
 		return fmt.Errorf("cannot change Node %s: %w", h.Node, err)
 	}
-	defer h.Forget()
+	defer func() { h.seen = nil }() // the next Observe asks the API server again
 	switch to := c.To.(type) {
 	case state.Registration:
 		return h.setRegistration(ctx, client, to)
 	case state.Label:
-		return h.setLabel(ctx, client, to)
+		labels := map[string]*string{to.Name: nil}
+		if to.Set {
+			labels[to.Name] = &to.Value
+		}
+		return done(to.Set, client.PatchLabels(ctx, h.Node, labels))
 	case state.Cordon:
-		return h.setCordon(ctx, client, to)
+		return done(to.On, client.Cordon(ctx, h.Node, to.On))
 	default:
 		return fmt.Errorf("internal error: %s is not part of a Node object", c.To.Key())
 	}
+}
+
+// done is the error of setting or unsetting: what a Node had is gone with it.
+func done(set bool, err error) error {
+	if !set && kube.NodeMissing(err) {
+		return nil
+	}
+	return err
 }
