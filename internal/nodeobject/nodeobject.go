@@ -7,10 +7,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -25,14 +28,13 @@ type Host struct {
 	Taints   []string
 	Capacity func(ctx context.Context) (corev1.ResourceList, error)
 
-	seen *view
+	seen *answer
 }
 
-// view is the Node as one GET has shown it.
-type view struct {
-	node   kube.Node
-	exists bool
-	why    string // why it could not be read
+// answer is the answer to one GET of the Node.
+type answer struct {
+	node kube.Node
+	err  error
 }
 
 // Observe returns what is at key, from one GET of the Node until Set.
@@ -41,24 +43,30 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	if err != nil {
 		return nil, err
 	}
-	v, err := h.view(ctx)
-	if err != nil {
-		return nil, err
+	if h.seen == nil {
+		n, err := h.read(ctx)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("cannot read Node %s: %w", h.Node, context.Cause(ctx))
+		}
+		h.See(n, err)
 	}
-	if v.why != "" {
-		return state.Unknown{Of: key, Why: v.why}, nil
+	n, missing := h.seen.node, kube.NodeMissing(h.seen.err)
+	if h.seen.err != nil && !missing {
+		return state.Unknown{Of: key, Why: h.seen.err.Error()}, nil
 	}
 	switch kind {
 	case "registration":
 		if name != h.Node {
 			return nil, fmt.Errorf("internal error: %s is asked of Node %s", key, h.Node)
 		}
-		return h.registration(v), nil
+		return state.Registration{
+			Node: h.Node, Exists: !missing, PodCIDRs: n.Spec.PodCIDRs, Labels: n.Labels,
+		}, nil
 	case "label":
-		value, set := v.node.Labels[name]
+		value, set := n.Labels[name]
 		return state.Label{Name: name, Value: value, Set: set}, nil
 	default:
-		return state.Cordon{On: v.node.Spec.Unschedulable}, nil
+		return state.Cordon{On: n.Spec.Unschedulable}, nil
 	}
 }
 
@@ -72,38 +80,16 @@ func parse(key state.Key) (kind, name string, err error) {
 	return kind, name, nil
 }
 
-// view returns what is seen of the Node. The error is ctx's: all else is part of what is seen.
-func (h *Host) view(ctx context.Context) (view, error) {
-	if h.seen == nil {
-		v := h.read(ctx)
-		if ctx.Err() != nil {
-			return view{}, fmt.Errorf("cannot read Node %s: %w", h.Node, context.Cause(ctx))
-		}
-		h.seen = &v
-	}
-	return *h.seen, nil
-}
-
-func (h *Host) read(ctx context.Context) view {
+func (h *Host) read(ctx context.Context) (n kube.Node, err error) {
 	client, err := h.Client(ctx)
-	if err != nil {
-		return view{why: err.Error()}
+	if err == nil {
+		n, err = client.Node(ctx, h.Node)
 	}
-	return answer(client.Node(ctx, h.Node))
-}
-
-func answer(n kube.Node, err error) view {
-	switch {
-	case kube.NodeMissing(err):
-		return view{}
-	case err != nil:
-		return view{why: err.Error()}
-	}
-	return view{node: n, exists: true}
+	return n, err
 }
 
 // See takes an answer of kube.Client.Node for what Observe would have asked for.
-func (h *Host) See(n kube.Node, err error) { h.seen = new(answer(n, err)) }
+func (h *Host) See(n kube.Node, err error) { h.seen = &answer{n, err} }
 
 // Set makes what is at the change's key as c.To says. Nothing of a Node is a file with content.
 func (h *Host) Set(ctx context.Context, c state.Change,
@@ -135,4 +121,30 @@ func done(set bool, err error) error {
 		return nil
 	}
 	return err
+}
+
+// setRegistration registers the Node with its capacity, or deletes it: for a Node without resources
+// kubelet fails its pods for good (OutOfpods).
+func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
+	to state.Registration) error {
+	if !to.Exists {
+		return client.DeleteNode(ctx, h.Node)
+	}
+	// One label that a node may not give itself would have the whole registration refused (the
+	// admission plugin NodeRestriction; KEP 279).
+	labels := maps.Clone(to.Labels)
+	maps.DeleteFunc(labels, func(key, _ string) bool { return !config.IsLabel(key) })
+	capacity, err := h.Capacity(ctx)
+	if err != nil {
+		return err
+	}
+	var taints []corev1.Taint
+	for _, text := range h.Taints {
+		taints = append(taints, kube.TaintOf(text))
+	}
+	return client.CreateNode(ctx, kube.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: h.Node, Labels: labels},
+		Spec:       corev1.NodeSpec{PodCIDRs: to.PodCIDRs, Taints: taints},
+		Status:     corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	})
 }
