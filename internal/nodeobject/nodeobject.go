@@ -39,10 +39,6 @@ type answer struct {
 
 // Observe returns what is at key, from one GET of the Node until Set.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
-	kind, name, err := parse(key)
-	if err != nil {
-		return nil, err
-	}
 	if h.seen == nil {
 		n, err := h.read(ctx)
 		if ctx.Err() != nil {
@@ -54,30 +50,19 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	if h.seen.err != nil && !missing {
 		return state.Unknown{Of: key, Why: h.seen.err.Error()}, nil
 	}
-	switch kind {
-	case "registration":
-		if name != h.Node {
-			return nil, fmt.Errorf("internal error: %s is asked of Node %s", key, h.Node)
-		}
+	kind, name, _ := strings.Cut(strings.TrimPrefix(string(key), "node:"), ":")
+	switch {
+	case kind == "registration" && name == h.Node:
 		return state.Registration{
-			Node: h.Node, Exists: !missing, PodCIDRs: n.Spec.PodCIDRs, Labels: n.Labels,
+			Node: name, Exists: !missing, PodCIDRs: n.Spec.PodCIDRs, Labels: n.Labels,
 		}, nil
-	case "label":
+	case kind == "label" && name != "":
 		value, set := n.Labels[name]
 		return state.Label{Name: name, Value: value, Set: set}, nil
-	default:
+	case kind == "cordon" && name == "":
 		return state.Cordon{On: n.Spec.Unschedulable}, nil
 	}
-}
-
-func parse(key state.Key) (kind, name string, err error) {
-	text, ok := strings.CutPrefix(string(key), "node:")
-	kind, name, _ = strings.Cut(text, ":")
-	named := kind == "registration" || kind == "label"
-	if !ok || !named && kind != "cordon" || named != (name != "") {
-		return "", "", fmt.Errorf("internal error: %s is not part of a Node object", key)
-	}
-	return kind, name, nil
+	return nil, fmt.Errorf("internal error: %s is not part of the Node object %s", key, h.Node)
 }
 
 func (h *Host) read(ctx context.Context) (n kube.Node, err error) {
