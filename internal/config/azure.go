@@ -87,9 +87,7 @@ func (a Azure) ShowsToken() bool {
 	return a.AuthMode() != AuthBootstrapToken && a.KubeletCredential == CredentialToken
 }
 
-// AuthMode is the method by which the node authenticates to the cluster; "" when that is not
-// exactly one, as in no valid Config. An identity beside a bootstrap token is for continuous
-// monitoring.
+// AuthMode is a method by which a node authenticates to its cluster.
 type AuthMode string
 
 // The methods.

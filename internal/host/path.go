@@ -250,9 +250,7 @@ func isEmpty(path string) (bool, error) {
 	}
 	defer f.Close()
 	names, err := f.Readdirnames(2)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
+	err = except(err, io.EOF)
 	names = slices.DeleteFunc(names, func(name string) bool { return name == lostAndFound })
 	return err == nil && len(names) == 0, err
 }
