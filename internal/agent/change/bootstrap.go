@@ -21,11 +21,10 @@ import (
 
 // Result sums up what a verb has done.
 type Result struct {
-	NodeName string        `json:"nodeName"`
-	Ready    bool          `json:"ready"`
-	Changes  int           `json:"changes"`
-	Took     time.Duration `json:"-"`
-	Seconds  float64       `json:"seconds"`
+	NodeName string  `json:"nodeName"`
+	Ready    bool    `json:"ready"`
+	Changes  int     `json:"changes"`
+	Seconds  float64 `json:"seconds"`
 	// Conditions are those of a node that has joined and whose pods lack something all the same.
 	Conditions []health.Condition `json:"conditions,omitempty"`
 	// Kept lists copies of what others had changed, Left what was left alone for that reason.
@@ -68,8 +67,7 @@ func Unserved(ctx context.Context, a *Agent) ([]health.Condition, error) {
 }
 
 func (r *Result) finish(began time.Time, changes int, err error) {
-	r.Ready, r.Changes, r.Took = err == nil, changes, time.Since(began)
-	r.Seconds = r.Took.Seconds()
+	r.Ready, r.Changes, r.Seconds = err == nil, changes, time.Since(began).Seconds()
 }
 
 // nothingToDo reports whether the machine is the node already, healthy and Ready.
@@ -90,17 +88,10 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 
 // readyNow asks once whether the Node is Ready, labelled, and has its pod subnets.
 func readyNow(ctx context.Context, h *Home) bool {
-	seen := inspect.SeeNode(ctx, h.Node)
-	if !seen.OK() || !kube.ReadySince(time.Time{})(seen.Value) ||
-		len(inspect.OtherSubnets(h.Node, seen)) > 0 {
-		return false
-	}
-	for key, value := range h.Saved.Applied.Config.Node.Labels {
-		if seen.Value.Labels[key] != value {
-			return false
-		}
-	}
-	return true
+	seen, c := inspect.SeeNode(ctx, h.Node), h.Saved.Applied.Config
+	return seen.OK() && kube.ReadySince(time.Time{})(seen.Value) &&
+		len(inspect.OtherSubnets(h.Node, seen)) == 0 &&
+		len(inspect.NodeDrift(ctx, h.Node, c, seen)) == 0
 }
 
 // movedTo is where the API server is by new bindings; nil if that is where it was proved.

@@ -233,10 +233,7 @@ func NodeDrift(
 	object := &nodeobject.Host{Node: c.Agent.NodeName}
 	object.See(seen.Value, seen.Err)
 	view := apply.View{Host: object, Ledger: journal.Ledger()}
-	plan, _, err := view.Plan(ctx, node.NodeObject(c, h.Saved.Bindings.Bindings), nil)
-	if err != nil {
-		return nil
-	}
+	plan, _, _ := view.Plan(ctx, node.NodeObject(c, h.Saved.Bindings.Bindings), nil) // it was seen
 	return plan
 }
 
