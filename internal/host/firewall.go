@@ -42,7 +42,8 @@ func (h *Host) backend(name string) (backend, error) {
 	case len(words) == 4 && words[0] == "nft":
 		return nftChain{h, words[1], words[2], words[3]}, nil
 	case len(words) == 2 && strings.HasSuffix(words[0], "-nft"):
-		return h.iptablesChain(words[0], words[1]), nil
+		family, _, _ := strings.Cut(words[0], "tables") // of a tool such as ip6tables-nft
+		return iptablesChain{nftChain{h, family, "filter", words[1]}, words[0]}, nil
 	}
 	return nil, fmt.Errorf("internal error: unknown firewall %s", name)
 }
@@ -69,8 +70,8 @@ func (r rule) comment() string {
 
 func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
 
-// ports are those of a rule, with the sign between the ends of a range that a program wants.
-func (r rule) ports(through string) string { return strings.ReplaceAll(r.what, "-", through) }
+// ports are those of a rule, with a colon between the ends of a range.
+func (r rule) ports() string { return strings.ReplaceAll(r.what, "-", ":") }
 
 // Firewalls finds the firewalls of this machine that stop packets of a node. It runs no program.
 func (h *Host) Firewalls() ([]Firewall, error) {
@@ -124,10 +125,8 @@ type nftChain struct {
 
 func (c nftChain) observe(r rule) (open, drops bool, err error) {
 	f, err := c.host.filter(c.family, c.table, c.name)
-	return f.has(r), f.Drops, err
+	return slices.ContainsFunc(f.Rules, r.isOurs), f.Drops, err
 }
-
-func (f Filter) has(r rule) bool { return slices.ContainsFunc(f.Rules, r.isOurs) }
 
 func (r rule) isOurs(is FilterRule) bool { return is.Accepts && is.Comment == r.comment() }
 
@@ -167,12 +166,6 @@ type iptablesChain struct {
 	tool string
 }
 
-// iptablesChain returns a chain of a tool such as ip6tables-nft.
-func (h *Host) iptablesChain(tool, name string) iptablesChain {
-	family, _, _ := strings.Cut(tool, "tables")
-	return iptablesChain{nftChain{h, family, "filter", name}, tool}
-}
-
 // iptablesOf reports whether an nf_tables chain is one of iptables, and by what it is changed.
 func iptablesOf(f Filter) (tool string, ok bool) {
 	return f.Family + "tables-nft", f.Family != "inet" && f.Table == "filter" &&
@@ -194,7 +187,7 @@ func (c iptablesChain) command(verb string, r rule) []string {
 func (r rule) iptables() []string {
 	switch {
 	case r.how == "tcp", r.how == "udp":
-		return []string{"-p", r.how, "-m", "multiport", "--dports", r.ports(":")}
+		return []string{"-p", r.how, "-m", "multiport", "--dports", r.ports()}
 	case r.how == "from":
 		return []string{"-i", r.what}
 	case r.how == "to":

@@ -107,12 +107,6 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	return fresh, nil
 }
 
-// Forget removes all tokens: the same configuration stands for another identity now.
-func (c Cache) Forget() error {
-	c.Key = ""
-	return c.Clean()
-}
-
 // Clean removes the tokens of all keys but its own and those given, and what a process that was
 // killed has left over. A directory that does not exist is clean.
 func (c Cache) Clean(keep ...string) error {

@@ -40,7 +40,11 @@ type answer struct {
 // Observe returns what is at key, from one GET of the Node until Set.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
 	if h.seen == nil {
-		n, err := h.read(ctx)
+		var n kube.Node
+		client, err := h.Client(ctx)
+		if err == nil {
+			n, err = client.Node(ctx, h.Node)
+		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("cannot read Node %s: %w", h.Node, context.Cause(ctx))
 		}
@@ -63,14 +67,6 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 		return state.Cordon{On: n.Spec.Unschedulable}, nil
 	}
 	return nil, fmt.Errorf("internal error: %s is not part of the Node object %s", key, h.Node)
-}
-
-func (h *Host) read(ctx context.Context) (n kube.Node, err error) {
-	client, err := h.Client(ctx)
-	if err == nil {
-		n, err = client.Node(ctx, h.Node)
-	}
-	return n, err
 }
 
 // See takes an answer of kube.Client.Node for what Observe would have asked for.

@@ -54,7 +54,7 @@ func at(s config.Setting, paths []string) bool {
 func (p Policy) forbidden(s config.Setting, joins bool) string {
 	for _, may := range p.permissions() {
 		first := joins && may.key == apiServer
-		if at(s, may.paths) && !may.granted() && !first {
+		if at(s, may.paths) && !*cmp.Or(may.given, &may.usual) && !first {
 			return fmt.Sprintf("the policy of this machine lets no provider set it (%s in %s)",
 				may.key, File)
 		}

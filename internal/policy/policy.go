@@ -126,13 +126,6 @@ type permission struct {
 	means string
 }
 
-func (p permission) granted() bool {
-	if p.given != nil {
-		return *p.given
-	}
-	return p.usual
-}
-
 // apiServer is the permission that does not concern a machine's first API server.
 const apiServer = "allow.apiServer"
 

@@ -93,7 +93,8 @@ func enrolArc(ctx context.Context, w *work) error {
 	}
 	cache, err := access.Cache(w.Node, c)
 	if err == nil {
-		err = cache.Forget() // its tokens are of the identity that the machine had before
+		cache.Key = "" // its tokens, too, are of the identity that the machine had before
+		err = cache.Clean()
 	}
 	return errors.Join(err, unowned(ctx, w))
 }

@@ -224,7 +224,7 @@ func Allowed(ctx context.Context, h *Node, c config.Config, at Cluster) error {
 	if c.Azure.BootstrapToken != nil || arc || access.Held(h, c) && !c.Azure.ShowsToken() {
 		return nil
 	}
-	token, err := access.JoinToken(ctx, h, c)
+	token, err := access.JoinToken(ctx, c)
 	if err != nil {
 		return err
 	}
