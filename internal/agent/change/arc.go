@@ -1,7 +1,6 @@
 package change
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +35,7 @@ func (w *work) introduce(ctx context.Context) error {
 	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs || access.Held(w.Node, c) {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
+	is := followed(w.Node.Env)
 	if is.UID == "" {
 		return nil
 	}
