@@ -22,7 +22,7 @@ import (
 const maxEvents = 20
 
 // Live holds the work and the counters of the running service. All methods may be called by many
-// goroutines; those of a nil one do nothing.
+// goroutines.
 type Live struct {
 	mu   sync.Mutex
 	work inspect.Work
@@ -44,9 +44,6 @@ func NewLive(version string) *Live {
 }
 
 func (l *Live) update(change func()) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change()

@@ -29,8 +29,7 @@ type Watcher struct {
 	Load  func() (change.Input, error) // reads the configuration as it is now
 	// Follows follows this machine's resource; nil when it is from none.
 	Follows *Following
-	// Live holds the work and the counters of the service; nil counts nothing.
-	Live *Live
+	Live    *Live // holds the work and the counters of the service
 
 	node bool // this machine has been seen as a node, or on its way to be one
 	// refused is why the configuration is not in force, nil when it is.
