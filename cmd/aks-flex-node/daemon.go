@@ -121,7 +121,7 @@ func runAgent(ctx context.Context, o *options) error {
 			Live: live,
 		},
 		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: service.Repairs(a), Log: a.Log,
-		Received: follows.Received(), Deleted: follows.Gone(),
+		Received: follows.Received(), Deleted: follows.Gone(), Told: live.Job,
 		Notify: func(message string) {
 			if _, err := sd.SdNotify(false, message); err != nil {
 				a.Log.Debug("cannot notify systemd", "error", err)
@@ -129,7 +129,6 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat, a.Proving = d.Beat, d.Proving
-	d.Told = live.Job
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(ctx)

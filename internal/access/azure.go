@@ -111,8 +111,7 @@ func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCr
 func ask[T any](
 	ctx context.Context, a *Azure, c config.Config,
 	question func(aks.Client, context.Context) (T, error),
-) (T, error) {
-	var none T
+) (none T, err error) {
 	credentials, err := a.managers(ctx, c)
 	if err != nil {
 		return none, err

@@ -55,7 +55,7 @@ func JoinClient(
 	if Held(m, c) {
 		return Client(ctx, m, c, at)
 	}
-	token, err := JoinToken(ctx, m, c)
+	token, err := JoinToken(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func JoinClient(
 }
 
 // JoinToken returns kubelet's token for its first certificate request, or for every request.
-func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) {
+func JoinToken(ctx context.Context, c config.Config) (string, error) {
 	if t := c.Azure.BootstrapToken; t != nil {
 		return t.Token.Reveal(), nil
 	}
@@ -75,7 +75,7 @@ func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) 
 // kubelet's token cache, if kubelet has one, so that a check does not request another token.
 func Shown(ctx context.Context, m Machine, c config.Config) (string, error) {
 	if !c.Azure.ShowsToken() || !Held(m, c) {
-		return JoinToken(ctx, m, c)
+		return JoinToken(ctx, c)
 	}
 	token, err := Cached(ctx, m, c)
 	return token.Value, err

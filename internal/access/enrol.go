@@ -64,7 +64,7 @@ func (a *Azure) Enrol(
 	conversation := a.arc(c, func(format string, args ...any) { doing(fmt.Sprintf(format, args...)) })
 	if !c.Azure.Onboards() && MachineID(ctx, a.Node, c) != "" &&
 		(a.admitted(ctx, c, at) || !arc.Assigns(c.Azure)) {
-		token, err := JoinToken(ctx, a.Node, c)
+		token, err := JoinToken(ctx, c)
 		e.Principal = identity.ClaimsOf(token).ObjectID
 		return e, errors.Join(err, conversation.Adopt(ctx, record))
 	}
@@ -116,7 +116,7 @@ func (a *Azure) WaitAuthorised(
 	pauses := wait.Backoff{Base: a.Node.Every(2 * time.Second), Max: 15 * time.Second}
 	restarted, told := false, arc.Assigns(c.Azure)
 	for began := time.Now(); ; {
-		token, err := JoinToken(ctx, a.Node, c)
+		token, err := JoinToken(ctx, c)
 		if err != nil {
 			return err
 		}

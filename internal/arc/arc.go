@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -240,11 +239,7 @@ func (a Arc) find(ctx context.Context, is Status) (principal string, found bool,
 	return principal, true, nil
 }
 
-func isMissing(err error) bool {
-	failed, ok := errors.AsType[*azcore.ResponseError](err)
-	return ok && failed.StatusCode == http.StatusNotFound &&
-		hasCode(err, "ResourceNotFound", "ResourceGroupNotFound")
-}
+func isMissing(err error) bool { return hasCode(err, "ResourceNotFound", "ResourceGroupNotFound") }
 
 func hasCode(err error, codes ...string) bool {
 	failed, ok := errors.AsType[*azcore.ResponseError](err)

@@ -87,9 +87,7 @@ func (a Azure) ShowsToken() bool {
 	return a.AuthMode() != AuthBootstrapToken && a.KubeletCredential == CredentialToken
 }
 
-// AuthMode is the method by which the node authenticates to the cluster; "" if there is not exactly
-// one, which no valid Config has. An identity beside a bootstrap token is for continuous
-// monitoring.
+// AuthMode is a method by which a node authenticates to the cluster.
 type AuthMode string
 
 // The methods.

@@ -10,7 +10,7 @@ import (
 type Budget struct {
 	Most   int
 	Within time.Duration
-	// Done holds the times of each thing's repairs. Save, if set, stores it for the next process.
+	// Done holds the times of each thing's repairs. Save stores it for the next process.
 	Done map[string][]time.Time
 	Save func(map[string][]time.Time)
 
@@ -32,7 +32,7 @@ func (b *Budget) Take(things []string) (allowed, refused []string) {
 		}
 	}
 	if len(allowed) > 0 {
-		b.save()
+		b.Save(b.Done)
 	}
 	return allowed, refused
 }
@@ -44,7 +44,7 @@ func (b *Budget) Return(things []string) {
 			b.Done[thing] = b.Done[thing][:n-1]
 		}
 	}
-	b.save()
+	b.Save(b.Done)
 }
 
 // Exhausted returns the things that are currently not repaired, sorted.
@@ -53,12 +53,6 @@ func (b *Budget) Exhausted() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(b.Done)), func(thing string) bool {
 		return len(b.Done[thing]) < b.Most
 	})
-}
-
-func (b *Budget) save() {
-	if b.Save != nil {
-		b.Save(b.Done)
-	}
 }
 
 func (b *Budget) forget() {

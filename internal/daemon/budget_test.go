@@ -189,7 +189,7 @@ func TestRepairFailsWithHints(t *testing.T) {
 // Repairs in the future, which were made before the clock was set back, exhaust nothing.
 func TestBudgetAfterTheClockWasSetBack(t *testing.T) {
 	later := time.Now().Add(48 * time.Hour)
-	b := &Budget{Most: 3, Within: time.Hour,
+	b := &Budget{Most: 3, Within: time.Hour, Save: func(map[string][]time.Time) {},
 		Done: map[string][]time.Time{"file": {later, later, later}}}
 	if things := b.Exhausted(); len(things) > 0 {
 		t.Errorf("exhausted: %v", things)

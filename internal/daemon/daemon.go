@@ -53,7 +53,7 @@ type Daemon struct {
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	// Told is called when a job of the worker begins and when it ends; may be nil.
+	// Told is called when a job of the worker begins and when it ends.
 	Told func(Job)
 	Log  *slog.Logger
 
@@ -144,9 +144,6 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	var feed <-chan time.Time
 	if d.Watchdog > 0 {
 		feed = time.Tick(d.Watchdog / feeds)
-	}
-	if d.Told == nil {
-		d.Told = func(Job) {}
 	}
 	d.Beat()
 	d.Notify("READY=1")

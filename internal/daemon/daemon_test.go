@@ -55,7 +55,8 @@ func newBench(t *testing.T) *bench {
 	b.daemon = &Daemon{
 		Node: b, Hints: b.hints, Notify: b.notify, Watchdog: 3 * time.Minute,
 		Received: b.received, Deleted: b.deleted,
-		Budget: &Budget{Most: 3, Within: time.Hour}, Log: slog.New(slog.DiscardHandler),
+		Budget: &Budget{Most: 3, Within: time.Hour, Save: func(map[string][]time.Time) {}},
+		Told:   func(Job) {}, Log: slog.New(slog.DiscardHandler),
 		Changed: func() bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()

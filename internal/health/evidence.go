@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,11 +117,7 @@ type Machine struct {
 
 // distro returns the distribution of the machine.
 func (e Evidence) distro() distro.Distro {
-	id := ""
-	if e.Machine != nil {
-		id = e.Machine.OSID
-	}
-	d, _ := distro.Find(id)
+	d, _ := distro.Find(cmp.Or(e.Machine, &Machine{}).OSID)
 	return d
 }
 

@@ -68,10 +68,7 @@ func nodeReady(e Evidence) Condition {
 }
 
 func networkNotReady(e Evidence) Condition {
-	var configs []string
-	if e.Machine != nil {
-		configs = e.Machine.CNIConfigs
-	}
+	configs := cmp.Or(e.Machine, &Machine{}).CNIConfigs
 	switch {
 	case len(configs) > 0:
 		return fails(OwnerMachine, "PodNetworkBroken", "the pod network is configured ("+
@@ -93,11 +90,7 @@ const leaseDuration = 40 * time.Second
 // leaseRenewed checks the lease, which proves that the cluster hears from the running kubelet.
 func leaseRenewed(e Evidence) Condition {
 	const advice cure = "read `journalctl -u kubelet`, and check the network"
-	started := time.Time{}
-	if e.Kubelet.OK() {
-		started = e.Kubelet.Value.Since
-	}
-	duration := leaseDuration
+	started, duration := e.Kubelet.Value.Since, leaseDuration
 	spec := e.Lease.Value.Spec
 	if spec.LeaseDurationSeconds != nil {
 		duration = time.Duration(*spec.LeaseDurationSeconds) * time.Second
@@ -239,10 +232,7 @@ func podsSynchronized(e Evidence) Condition {
 	if !e.Pods.OK() {
 		return e.Pods.missing()
 	}
-	var started time.Time
-	if e.Kubelet.OK() {
-		started = e.Kubelet.Value.Since
-	}
+	started := e.Kubelet.Value.Since // zero if unknown
 	var ignored, waiting []string
 	for _, pod := range e.Pods.Value {
 		begun := pod.Status.StartTime != nil || pod.DeletionTimestamp != nil ||

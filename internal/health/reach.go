@@ -274,9 +274,7 @@ func (e Evidence) endpoints() []Endpoint {
 }
 
 // broken fails if a server needed now cannot be reached because of a fault in one of the layers.
-func (e Evidence) broken(
-	in func(Endpoint, kube.Layer) bool, owner, reason string, advice cure,
-) Condition {
+func (e Evidence) broken(reason string, advice cure, in func(Endpoint, kube.Layer) bool) Condition {
 	var found, remedies []string
 	for _, p := range e.endpoints() {
 		fault, ok := errors.AsType[*kube.Fault](p.Err)
@@ -293,25 +291,26 @@ func (e Evidence) broken(
 	if len(found) == 0 {
 		return holds()
 	}
-	return fails(owner, reason, strings.Join(append(found, remedies...), "; "), advice)
+	return fails(OwnerNetwork, reason, strings.Join(append(found, remedies...), "; "), advice)
 }
 
 func namesResolved(e Evidence) Condition {
-	return e.broken(func(_ Endpoint, l kube.Layer) bool { return l == kube.LayerDNS }, OwnerNetwork,
-		"NotResolved", "ask the machine's resolver itself with `resolvectl query NAME`; a private "+
-			"cluster's name resolves only with its own DNS zone")
+	return e.broken("NotResolved", "ask the machine's resolver itself with `resolvectl query NAME`; "+
+		"a private cluster's name resolves only with its own DNS zone",
+		func(_ Endpoint, l kube.Layer) bool { return l == kube.LayerDNS })
 }
 
 func endpointsReachable(e Evidence) Condition {
-	return e.broken(func(p Endpoint, l kube.Layer) bool {
-		return !p.Cluster && (l == kube.LayerTCP || l == kube.LayerProxy)
-	}, OwnerNetwork, "NotConnected", "`aks-flex-node endpoints` lists all that this machine needs")
+	return e.broken("NotConnected", "`aks-flex-node endpoints` lists all that this machine needs",
+		func(p Endpoint, l kube.Layer) bool {
+			return !p.Cluster && (l == kube.LayerTCP || l == kube.LayerProxy)
+		})
 }
 
 func endpointsTrusted(e Evidence) Condition {
-	return e.broken(func(p Endpoint, l kube.Layer) bool { return !p.Cluster && l == kube.LayerTLS },
-		OwnerNetwork, "NotTrusted", "a proxy that inspects TLS shows a certificate of its own: exempt "+
-			"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)")
+	return e.broken("NotTrusted", "a proxy that inspects TLS shows a certificate of its own: exempt "+
+		"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)",
+		func(p Endpoint, l kube.Layer) bool { return !p.Cluster && l == kube.LayerTLS })
 }
 
 // pathMTU checks the path MTU: if larger packets are dropped, connections open and then hang.

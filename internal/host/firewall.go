@@ -42,7 +42,8 @@ func (h *Host) backend(name string) (backend, error) {
 	case len(words) == 4 && words[0] == "nft":
 		return nftChain{h, words[1], words[2], words[3]}, nil
 	case len(words) == 2 && strings.HasSuffix(words[0], "-nft"):
-		return h.iptablesChain(words[0], words[1]), nil
+		family, _, _ := strings.Cut(words[0], "tables") // the tool is ip6tables-nft, for example
+		return iptablesChain{nftChain{h, family, "filter", words[1]}, words[0]}, nil
 	}
 	return nil, fmt.Errorf("internal error: unknown firewall %s", name)
 }
@@ -69,8 +70,8 @@ func (r rule) comment() string {
 
 func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
 
-// ports returns the ports of a rule, with the given separator between the ends of a range.
-func (r rule) ports(through string) string { return strings.ReplaceAll(r.what, "-", through) }
+// ports returns the ports of a rule, with a colon between the ends of a range.
+func (r rule) ports() string { return strings.ReplaceAll(r.what, "-", ":") }
 
 // Firewalls finds the firewalls of this machine that stop packets of a node. It runs no program.
 func (h *Host) Firewalls() ([]Firewall, error) {
@@ -124,10 +125,8 @@ type nftChain struct {
 
 func (c nftChain) observe(r rule) (open, drops bool, err error) {
 	f, err := c.host.filter(c.family, c.table, c.name)
-	return f.has(r), f.Drops, err
+	return slices.ContainsFunc(f.Rules, r.isOurs), f.Drops, err
 }
-
-func (f Filter) has(r rule) bool { return slices.ContainsFunc(f.Rules, r.isOurs) }
 
 func (r rule) isOurs(is FilterRule) bool { return is.Accepts && is.Comment == r.comment() }
 
@@ -159,6 +158,43 @@ func (c nftChain) closing(r rule) ([][]string, error) {
 		}
 	}
 	return commands, err
+}
+
+// iptablesChain is a chain of the table filter, changed by iptables and kept in nf_tables.
+type iptablesChain struct {
+	nftChain
+	tool string
+}
+
+// iptablesOf reports whether a chain of nf_tables belongs to iptables, and returns its tool.
+func iptablesOf(f Filter) (tool string, ok bool) {
+	return f.Family + "tables-nft", f.Family != "inet" && f.Table == "filter" &&
+		f.Name == strings.ToUpper(f.Hook)
+}
+
+func (c iptablesChain) opening(r rule) [][]string { return [][]string{c.command("-I", r)} }
+
+// closing names the whole rule, so that no other is removed.
+func (c iptablesChain) closing(r rule) ([][]string, error) {
+	return [][]string{c.command("-D", r)}, nil
+}
+
+func (c iptablesChain) command(verb string, r rule) []string {
+	return slices.Concat([]string{c.tool, "-w", verb, c.name}, r.iptables(),
+		[]string{"-m", "comment", "--comment", r.comment(), "-j", "ACCEPT"})
+}
+
+func (r rule) iptables() []string {
+	switch {
+	case r.how == "tcp", r.how == "udp":
+		return []string{"-p", r.how, "-m", "multiport", "--dports", r.ports()}
+	case r.how == "from":
+		return []string{"-i", r.what}
+	case r.how == "to":
+		return []string{"-o", r.what}
+	default:
+		return []string{"-m", "conntrack", "--ctstate", "DNAT"}
+	}
 }
 
 func (h *Host) observeOpening(key state.Key) (state.Resource, error) {

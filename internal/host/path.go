@@ -37,10 +37,6 @@ func (h *Host) observePath(path string) (state.Resource, error) {
 	}
 }
 
-func permissions(info fs.FileInfo) fs.FileMode {
-	return info.Mode() & (fs.ModePerm | fs.ModeSticky | fs.ModeSetgid | fs.ModeSetuid)
-}
-
 // owner returns the owner of a file; below a test's root its user stands for root.
 func (h *Host) owner(info fs.FileInfo) (uid, gid int) {
 	st := info.Sys().(*syscall.Stat_t)
@@ -232,7 +228,8 @@ func (h *Host) observeDir(path, real string) (state.Dir, error) {
 	if err != nil {
 		return state.Dir{}, fmt.Errorf("cannot observe %s: %w", path, unwrapPath(err))
 	}
-	d := state.Dir{Path: path, Mode: permissions(info)}
+	const permissions = fs.ModePerm | fs.ModeSticky | fs.ModeSetgid | fs.ModeSetuid
+	d := state.Dir{Path: path, Mode: info.Mode() & permissions}
 	d.UID, d.GID = h.owner(info)
 	if d.Empty, err = isEmpty(real); err != nil {
 		return d, fmt.Errorf("cannot list %s: %w", path, unwrapPath(err))
@@ -250,9 +247,7 @@ func isEmpty(path string) (bool, error) {
 	}
 	defer f.Close()
 	names, err := f.Readdirnames(2)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
+	err = except(err, io.EOF)
 	names = slices.DeleteFunc(names, func(name string) bool { return name == lostAndFound })
 	return err == nil && len(names) == 0, err
 }

@@ -44,7 +44,7 @@ func (r rule) tuple() string {
 	}
 	way := map[string]string{"from": "in_" + r.what, "to": "out_" + r.what}[r.how]
 	if way == "" {
-		return "### tuple ### " + verb + r.how + " " + r.ports(":") + anywhere + "in"
+		return "### tuple ### " + verb + r.how + " " + r.ports() + anywhere + "in"
 	}
 	return "### tuple ### " + verb + "any any" + anywhere + way
 }
@@ -74,5 +74,5 @@ func (r rule) ufw(verb ...string) []string {
 	case "to":
 		return append(argv, "out", "on", r.what)
 	}
-	return append(argv, r.ports(":")+"/"+r.how)
+	return append(argv, r.ports()+"/"+r.how)
 }

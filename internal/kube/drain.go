@@ -132,7 +132,7 @@ func (o DrainOptions) sort(pods []corev1.Pod) (move []corev1.Pod, kept []Blocked
 	for _, pod := range pods {
 		switch {
 		case stays(pod):
-		case ended(pod):
+		case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 			move = append(move, pod)
 		case metav1.GetControllerOf(&pod) == nil && !o.Force:
 			kept = append(kept, Blocked{Pod: full(pod),
@@ -155,10 +155,6 @@ func stays(pod corev1.Pod) bool {
 	owner := metav1.GetControllerOf(&pod)
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror || owner != nil && owner.Kind == "DaemonSet"
-}
-
-func ended(pod corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // evictAll requests the eviction of pods, and returns those that remain. previous is the result of

@@ -32,15 +32,6 @@ type Target struct {
 	Options
 }
 
-// name returns the server's name, and what to check if it cannot be reached.
-func (t Target) name() (name, remedy string) {
-	if t.Name == "" {
-		return "the API server", "check node.kubelet.serverURL, the network and the firewall between " +
-			"this machine and the cluster"
-	}
-	return t.Name, "check the network and the firewall between this machine and that server"
-}
-
 const probeTimeout = 10 * time.Second // bounds each layer of a probe
 
 // Probe tries each layer on the way to the API server - name, connection, proxy, TLS, HTTP,
@@ -115,7 +106,11 @@ func (t Target) via(server *url.URL) (*url.URL, error) {
 }
 
 func (t Target) connectServer(ctx context.Context, _, address string) (net.Conn, error) {
-	name, remedy := t.name()
+	name, remedy := t.Name, "check the network and the firewall between this machine and that server"
+	if name == "" {
+		name, remedy = "the API server", "check node.kubelet.serverURL, the network and the firewall "+
+			"between this machine and the cluster"
+	}
 	return t.connect(ctx, address, LayerTCP, name, remedy)
 }
 

@@ -7,16 +7,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Host is the Node object as a host of resources.
+// Host is the Node object as a host of resources. It is not safe for concurrent use.
 type Host struct {
 	// Client returns the API client to use; the Host does not close it.
 	Client func(ctx context.Context) (*kube.Client, error)
@@ -26,98 +28,49 @@ type Host struct {
 	Taints   []string
 	Capacity func(ctx context.Context) (corev1.ResourceList, error)
 
-	mu   sync.Mutex
-	seen *view
+	seen *answer
 }
 
-// view is the result of one GET of the Node.
-type view struct {
-	node   kube.Node
-	exists bool
-	why    string // the error of reading it
+// answer is the result of one GET of the Node.
+type answer struct {
+	node kube.Node
+	err  error
 }
 
-// Forget drops the cached Node, so that the next Observe reads it again.
-func (h *Host) Forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.seen = nil
-}
-
-// Observe returns the resource at key, from one GET of the Node until Set or Forget.
+// Observe returns the resource at key, from one GET of the Node until Set.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
-	kind, name, err := parse(key)
-	if err != nil {
-		return nil, err
-	}
-	v, err := h.view(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if v.why != "" {
-		return state.Unknown{Of: key, Why: v.why}, nil
-	}
-	switch kind {
-	case "registration":
-		if name != h.Node {
-			return nil, fmt.Errorf("internal error: %s is asked of Node %s", key, h.Node)
-		}
-		return h.registration(v), nil
-	case "label":
-		return label(v, name), nil
-	default:
-		return cordon(v), nil
-	}
-}
-
-func parse(key state.Key) (kind, name string, err error) {
-	text, ok := strings.CutPrefix(string(key), "node:")
-	kind, name, _ = strings.Cut(text, ":")
-	named := kind == "registration" || kind == "label"
-	if !ok || !named && kind != "cordon" || named != (name != "") {
-		return "", "", fmt.Errorf("internal error: %s is not part of a Node object", key)
-	}
-	return kind, name, nil
-}
-
-// view returns the Node. It returns only ctx's error: other errors are part of the view.
-func (h *Host) view(ctx context.Context) (view, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.seen == nil {
-		v := h.read(ctx)
-		if ctx.Err() != nil {
-			return view{}, fmt.Errorf("cannot read Node %s: %w", h.Node, context.Cause(ctx))
+		var n kube.Node
+		client, err := h.Client(ctx)
+		if err == nil {
+			n, err = client.Node(ctx, h.Node)
 		}
-		h.seen = &v
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("cannot read Node %s: %w", h.Node, context.Cause(ctx))
+		}
+		h.See(n, err)
 	}
-	return *h.seen, nil
-}
-
-func (h *Host) read(ctx context.Context) view {
-	client, err := h.Client(ctx)
-	if err != nil {
-		return view{why: err.Error()}
+	n, missing := h.seen.node, kube.NodeMissing(h.seen.err)
+	if h.seen.err != nil && !missing {
+		return state.Unknown{Of: key, Why: h.seen.err.Error()}, nil
 	}
-	return answer(client.Node(ctx, h.Node))
-}
-
-func answer(n kube.Node, err error) view {
+	kind, name, _ := strings.Cut(strings.TrimPrefix(string(key), "node:"), ":")
 	switch {
-	case kube.NodeMissing(err):
-		return view{}
-	case err != nil:
-		return view{why: err.Error()}
+	case kind == "registration" && name == h.Node:
+		return state.Registration{
+			Node: name, Exists: !missing, PodCIDRs: n.Spec.PodCIDRs, Labels: n.Labels,
+		}, nil
+	case kind == "label" && name != "":
+		value, set := n.Labels[name]
+		return state.Label{Name: name, Value: value, Set: set}, nil
+	case kind == "cordon" && name == "":
+		return state.Cordon{On: n.Spec.Unschedulable}, nil
 	}
-	return view{node: n, exists: true}
+	return nil, fmt.Errorf("internal error: %s is not part of the Node object %s", key, h.Node)
 }
 
 // See provides Observe with an answer of kube.Client.Node.
-func (h *Host) See(n kube.Node, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.seen = new(answer(n, err))
-}
+func (h *Host) See(n kube.Node, err error) { h.seen = &answer{n, err} }
 
 // Set changes a thing of the Node to c.To. A Node has no files with content.
 func (h *Host) Set(ctx context.Context, c state.Change,
@@ -126,15 +79,54 @@ func (h *Host) Set(ctx context.Context, c state.Change,
 	if err != nil {
 		return fmt.Errorf("cannot change Node %s: %w", h.Node, err)
 	}
-	defer h.Forget()
+	defer func() { h.seen = nil }() // the next Observe reads the Node again
 	switch to := c.To.(type) {
 	case state.Registration:
 		return h.setRegistration(ctx, client, to)
 	case state.Label:
-		return h.setLabel(ctx, client, to)
+		labels := map[string]*string{to.Name: nil}
+		if to.Set {
+			labels[to.Name] = &to.Value
+		}
+		return done(to.Set, client.PatchLabels(ctx, h.Node, labels))
 	case state.Cordon:
-		return h.setCordon(ctx, client, to)
+		return done(to.On, client.Cordon(ctx, h.Node, to.On))
 	default:
 		return fmt.Errorf("internal error: %s is not part of a Node object", c.To.Key())
 	}
+}
+
+// done returns the error of a change. To unset something of a missing Node is no error: it is gone
+// with the Node.
+func done(set bool, err error) error {
+	if !set && kube.NodeMissing(err) {
+		return nil
+	}
+	return err
+}
+
+// setRegistration registers the Node with its capacity, or deletes it: on a Node without resources
+// kubelet fails its pods for good (OutOfpods).
+func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
+	to state.Registration) error {
+	if !to.Exists {
+		return client.DeleteNode(ctx, h.Node)
+	}
+	// A single label that a node may not set on itself would make the API server refuse the whole
+	// registration (the admission plugin NodeRestriction; KEP 279).
+	labels := maps.Clone(to.Labels)
+	maps.DeleteFunc(labels, func(key, _ string) bool { return !config.IsLabel(key) })
+	capacity, err := h.Capacity(ctx)
+	if err != nil {
+		return err
+	}
+	var taints []corev1.Taint
+	for _, text := range h.Taints {
+		taints = append(taints, kube.TaintOf(text))
+	}
+	return client.CreateNode(ctx, kube.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: h.Node, Labels: labels},
+		Spec:       corev1.NodeSpec{PodCIDRs: to.PodCIDRs, Taints: taints},
+		Status:     corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	})
 }

@@ -62,9 +62,7 @@ func (p *Steps) Changed(e apply.Event) {
 
 // Advance ends the step, reports those with nothing to do, and begins next.
 func (p *Steps) Advance(next state.Step) {
-	if p.current != "" && !p.ended {
-		p.Done("")
-	}
+	p.End()
 	p.ended = false
 	passed := p.current == ""
 	for _, step := range state.Steps() {
@@ -128,7 +126,7 @@ func (p *Steps) Done(text string) {
 	p.Show(Event{Kind: StepDone, Step: p.current, Text: text, Took: time.Since(p.began)})
 }
 
-// End ends the last step, unless it has failed.
+// End ends the current step, unless it has ended or failed.
 func (p *Steps) End() {
 	if p.current != "" && !p.ended {
 		p.Done("")

@@ -72,9 +72,11 @@ func (w *world) daemonReconciles() error {
 }
 
 func (w *world) watcher(a *change.Agent) *service.Watcher {
-	return &service.Watcher{Agent: a, Load: func() (change.Input, error) {
-		return change.Input{Config: w.config, Origin: "file"}, nil
-	}}
+	return &service.Watcher{Agent: a, Live: service.NewLive("story"),
+		Load: func() (change.Input, error) {
+			return change.Input{Config: w.config, Origin: "file"}, nil
+		},
+	}
 }
 
 // status returns the agent's status of the node.

@@ -116,7 +116,7 @@ func (w *world) delivered(ctx context.Context, a *change.Agent) (change.Input, e
 // watches returns the daemon's worker on a machine that follows.
 func (w *world) watches(ctx context.Context, a *change.Agent) *service.Watcher {
 	load := func() (change.Input, error) { return w.delivered(ctx, a) }
-	return &service.Watcher{Agent: a, Load: load}
+	return &service.Watcher{Agent: a, Load: load, Live: service.NewLive("story")}
 }
 
 // joinsByURL acts as the one command, and then as its service.
@@ -137,10 +137,11 @@ func (w *world) takesOffer() error {
 		if err != nil {
 			return err
 		}
-		if err := service.Follow(ctx, a, in, nil).Receive(ctx, w.offer.Bundle); err != nil {
+		d := w.watches(ctx, a)
+		if err := service.Follow(ctx, a, in, d.Live).Receive(ctx, w.offer.Bundle); err != nil {
 			return err
 		}
-		ended := w.watches(ctx, a).Reconcile(ctx)
+		ended := d.Reconcile(ctx)
 		if w.refused && ended.Kind == transition.Refused {
 			return nil
 		}
@@ -156,7 +157,7 @@ func (w *world) seesDeletion() error {
 			return err
 		}
 		d := w.watches(ctx, a)
-		d.Follows = service.Follow(ctx, a, in, nil)
+		d.Follows = service.Follow(ctx, a, in, d.Live)
 		return d.Leave(ctx).Err
 	})
 }

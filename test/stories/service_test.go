@@ -251,7 +251,8 @@ func (s *serviceStory) start() {
 			seen, bundle, pause = s.version, s.bundle(), s.pauseFile()
 			return changed
 		},
-		Hints: hints, Watchdog: 3 * time.Minute, Budget: service.Repairs(a), Log: a.Log,
+		Hints: hints, Watchdog: 3 * time.Minute, Budget: service.Repairs(a), Told: live.Job,
+		Log:    a.Log,
 		Notify: func(message string) { s.set(func() { s.messages = append(s.messages, message) }) },
 	}
 	a.Beat, a.Proving = d.Beat, d.Proving

@@ -1,7 +1,6 @@
 package change
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +35,7 @@ func (w *work) introduce(ctx context.Context) error {
 	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs || access.Held(w.Node, c) {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
+	is := followed(w.Node.Env)
 	if is.UID == "" {
 		return nil
 	}
@@ -93,7 +92,8 @@ func enrolArc(ctx context.Context, w *work) error {
 	}
 	cache, err := access.Cache(w.Node, c)
 	if err == nil {
-		err = cache.Forget() // its tokens are of the machine's former identity
+		cache.Key = "" // the token of its own key is of the machine's former identity, too
+		err = cache.Clean()
 	}
 	return errors.Join(err, unowned(ctx, w))
 }

@@ -21,11 +21,10 @@ import (
 
 // Result summarises a verb's run.
 type Result struct {
-	NodeName string        `json:"nodeName"`
-	Ready    bool          `json:"ready"`
-	Changes  int           `json:"changes"`
-	Took     time.Duration `json:"-"`
-	Seconds  float64       `json:"seconds"`
+	NodeName string  `json:"nodeName"`
+	Ready    bool    `json:"ready"`
+	Changes  int     `json:"changes"`
+	Seconds  float64 `json:"seconds"`
 	// Conditions are failed conditions of a joined node that affect its pods.
 	Conditions []health.Condition `json:"conditions,omitempty"`
 	// Kept lists copies of things that others had changed, Left the things left to them.
@@ -68,8 +67,7 @@ func Unserved(ctx context.Context, a *Agent) ([]health.Condition, error) {
 }
 
 func (r *Result) finish(began time.Time, changes int, err error) {
-	r.Ready, r.Changes, r.Took = err == nil, changes, time.Since(began)
-	r.Seconds = r.Took.Seconds()
+	r.Ready, r.Changes, r.Seconds = err == nil, changes, time.Since(began).Seconds()
 }
 
 // nothingToDo reports whether the machine already is the node, healthy and Ready.
@@ -88,19 +86,12 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	return err == nil && health.Healthy(health.Evaluate(health.GateLocal, e)) && readyNow(ctx, h), err
 }
 
-// readyNow checks once whether the Node is Ready, labelled, and has its pod subnets.
+// readyNow checks once whether the Node is Ready, has its pod subnets, and has not drifted.
 func readyNow(ctx context.Context, h *Home) bool {
-	seen := inspect.SeeNode(ctx, h.Node)
-	if !seen.OK() || !kube.ReadySince(time.Time{})(seen.Value) ||
-		len(inspect.OtherSubnets(h.Node, seen)) > 0 {
-		return false
-	}
-	for key, value := range h.Saved.Applied.Config.Node.Labels {
-		if seen.Value.Labels[key] != value {
-			return false
-		}
-	}
-	return true
+	seen, c := inspect.SeeNode(ctx, h.Node), h.Saved.Applied.Config
+	return seen.OK() && kube.ReadySince(time.Time{})(seen.Value) &&
+		len(inspect.OtherSubnets(h.Node, seen)) == 0 &&
+		len(inspect.NodeDrift(ctx, h.Node, c, seen)) == 0
 }
 
 // movedTo returns the API server in the bindings; nil if it is the proved one.

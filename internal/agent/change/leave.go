@@ -260,7 +260,7 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 func (l *leaving) withProvider(
 	ctx context.Context, ask func(context.Context, follow.Question) error,
 ) error {
-	is := cmp.Or(l.Records().BundleResource(), inspect.AppliedResource(l.Node.Env))
+	is := followed(l.Node.Env)
 	if is.ID == "" {
 		return follow.ErrNotFollowed
 	}

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +24,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// nodeEngine returns the engine of the Node object, which has a ledger of its own, and a function
-// that closes it. Without a credential it observes nothing of the Node, which is no error.
+// nodeEngine returns the engine of the Node object, and a function that closes it. The engine has a
+// ledger of its own, which starts with the Node that kubelet has registered as configured. Without
+// a credential it observes nothing of the Node, which is no error.
 func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine, func(), error) {
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
+	if err == nil && !journal.Exists() {
+		err = adoptNode(ctx, h, journal)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,12 +68,9 @@ func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	return list
 }
 
-// adoptNode begins the ledger of the Node, which kubelet has registered as configured.
-func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Config) error {
-	if journal.Exists() {
-		return nil
-	}
-	want := node.NodeObject(c, h.Saved.Bindings.Bindings)
+func adoptNode(ctx context.Context, h *Home, journal *apply.Journal) error {
+	registered := cmp.Or(h.Saved.Applied, h.Saved.Live).Config
+	want := node.NodeObject(registered, h.Saved.Bindings.Bindings)
 	seen := make(state.Observed)
 	for _, item := range want {
 		seen[item.Resource.Key()] = item.Resource
@@ -84,13 +86,6 @@ func nodeObject(ctx context.Context, w *work) error {
 		return err
 	}
 	defer done()
-	before := w.config
-	if w.Saved.Applied != nil {
-		before = w.Saved.Applied.Config
-	}
-	if err := adoptNode(ctx, w.Home, engine.Journal, before); err != nil {
-		return err
-	}
 	plan, err := nodePlan(ctx, w, engine)
 	if err != nil || len(plan) == 0 {
 		return err
@@ -140,9 +135,6 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	defer done()
-	if err := adoptNode(ctx, w.Home, engine.Journal, w.Saved.Applied.Config); err != nil {
-		return err
-	}
 	is, err := engine.Host.Observe(ctx, state.Cordon{}.Key())
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	if err := findAgain(ctx, h, t); err != nil || t.unchanged && access.Held(h.Node, c) {
 		return err
 	}
-	if err := Identifiable(ctx, h, t); err != nil {
+	if err := Identifiable(ctx, t); err != nil {
 		return err
 	}
 	if t.At, err = t.Locator.Locate(ctx, c); err != nil {
@@ -115,7 +115,7 @@ func unowned(ctx context.Context, w *work) error {
 }
 
 // Identifiable checks that Azure knows the identity, and that the cluster accepts such a node.
-func Identifiable(ctx context.Context, h *Home, t *Target) error {
+func Identifiable(ctx context.Context, t *Target) error {
 	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
 }
 

@@ -27,13 +27,18 @@ func MachineKeys(a *Agent) follow.Keys {
 	}
 }
 
+// followed returns the resource of the received configuration, else of the applied one.
+func followed(a *inspect.Env) config.Resource {
+	return cmp.Or(a.Records().BundleResource(), inspect.AppliedResource(a))
+}
+
 // ResourceOf returns the resource of a configuration, even of an unusable one; zero for none.
 func ResourceOf(a *Agent, in Input) config.Resource {
 	switch {
 	case in.Resource != nil:
 		return *in.Resource
 	case in.Origin == "url":
-		return cmp.Or(a.Records().BundleResource(), inspect.AppliedResource(&a.Env))
+		return followed(&a.Env)
 	}
 	return config.Resource{}
 }
@@ -89,9 +94,8 @@ func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	if t.Asks == "" {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
 	now, former := follow.MannerOf(w.Saved.ConfigOf(w.Saved.Applied)), FormerManner(w.Home)
-	err := follow.Begin(ctx, question(w.Home, is, now, former), t.Asks)
+	err := follow.Begin(ctx, question(w.Home, followed(w.Node.Env), now, former), t.Asks)
 	if err == nil {
 		t.Asks = ""
 	}

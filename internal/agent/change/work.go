@@ -1,7 +1,6 @@
 package change
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -245,8 +244,7 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 	if next.SameWay(follow.MannerOf(before)) || next.SameWay(FormerManner(w.Home)) {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
-	return follow.Prove(ctx, question(w.Home, is, next))
+	return follow.Prove(ctx, question(w.Home, followed(w.Node.Env), next))
 }
 
 // apply changes the machine. After an interrupted process it also continues the downloads.

@@ -107,7 +107,7 @@ func ownArc(ctx context.Context, h *Node) (bool, error) {
 	if _, ours := h.ledger.Ledger().Entry(key); ours {
 		return true, nil
 	}
-	is, err := h.Reader.Observe(ctx, key)
+	is, err := h.Observe(ctx, key)
 	if err != nil {
 		return false, err
 	}
@@ -224,7 +224,7 @@ func Allowed(ctx context.Context, h *Node, c config.Config, at Cluster) error {
 	if c.Azure.BootstrapToken != nil || arc || access.Held(h, c) && !c.Azure.ShowsToken() {
 		return nil
 	}
-	token, err := access.JoinToken(ctx, h, c)
+	token, err := access.JoinToken(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -50,14 +49,10 @@ const askFor = 2 * time.Second // bounds the time of the service's answer
 
 // Working asks the running service for its work; nil if none runs.
 func Working(ctx context.Context, a *Env) *Work {
-	socket := a.Path(SocketFile)
-	if _, err := os.Stat(socket); err != nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		return (&net.Dialer{}).DialContext(ctx, "unix", a.Path(SocketFile))
 	}
 	transport := &http.Transport{DialContext: dial}
 	defer transport.CloseIdleConnections()

@@ -21,8 +21,7 @@ import (
 
 const maxEvents = 20
 
-// Live holds the current work and the counters of the service. It is safe for concurrent use; the
-// methods of a nil Live do nothing.
+// Live holds the current work and the counters of the service. It is safe for concurrent use.
 type Live struct {
 	mu   sync.Mutex
 	work inspect.Work
@@ -44,9 +43,6 @@ func NewLive(version string) *Live {
 }
 
 func (l *Live) update(change func()) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change()

@@ -231,7 +231,7 @@ func (l *Live) Close() {
 
 // publishMetrics serves the metrics and writes them to a file, as configured.
 func publishMetrics(ctx context.Context, l *Live, h *change.Home) error {
-	if l == nil || h.Saved.Applied == nil {
+	if h.Saved.Applied == nil {
 		return nil
 	}
 	is := h.Saved.Applied.Config.Agent.Metrics

@@ -51,10 +51,7 @@ func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	if digest, err := a.Records().BundleDigest(); err == nil && digest != "" {
 		r.Config.Failed = failedOf(s.Rejected, digest, received.ConfigVersion)
 	}
-	for i, d := range s.Drift {
-		if i == reportItems {
-			break
-		}
+	for _, d := range s.Drift[:min(len(s.Drift), reportItems)] {
 		r.Drift.Items = append(r.Drift.Items, agentapi.DriftItem{
 			Name:    health.Clip(string(d.Key), reportText),
 			Message: health.Clip("expected "+d.Expected+", found "+d.Found, reportText),

@@ -29,8 +29,7 @@ type Watcher struct {
 	Load  func() (change.Input, error) // reads the current configuration
 	// Follows follows this machine's resource; nil if it has none.
 	Follows *Following
-	// Live holds the current work and the counters of the service; may be nil.
-	Live *Live
+	Live    *Live // holds the current work and the counters of the service
 
 	node bool // this machine was a node, or about to become one
 	// refused is the reason why the configuration is not in force, nil if it is.
