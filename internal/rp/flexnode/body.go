@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
@@ -54,59 +56,38 @@ func DecodeOptional(body []byte, into any) error {
 func badBody(err error) error {
 	return arm.Errorf(400, "InvalidRequestContent",
 		"The request content was invalid and could not be deserialized: '%s'.",
-		shorten(strings.TrimPrefix(err.Error(), "json: ")))
-}
-
-// shape holds what checkShape knows of the objects and lists that are open.
-type shape struct {
-	names  []map[string]bool // of an object; nil for a list
-	isName bool              // the next string is a name
+		shorten(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "jsontext: "), "json: ")))
 }
 
 // checkShape refuses what encoding/json takes: endless nesting, and a name given twice.
 func checkShape(body []byte) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	var s shape
-	for token, err := d.Token(); !errors.Is(err, io.EOF); token, err = d.Token() {
-		if err == nil {
-			err = s.next(token)
+	d := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+	var names []map[string]bool // of the objects and lists that are open, in lower case
+	for {
+		token, err := d.ReadToken()
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (s *shape) next(token json.Token) error {
-	if delim, ok := token.(json.Delim); ok {
-		switch delim {
-		case '{':
-			s.names = append(s.names, map[string]bool{})
-		case '[':
-			s.names = append(s.names, nil)
-		default:
-			s.names = s.names[:len(s.names)-1]
-		}
-		if len(s.names) > maxDepth {
+		depth := d.StackDepth()
+		if depth > maxDepth {
 			return fmt.Errorf("it is nested deeper than %d", maxDepth)
 		}
-		s.isName = s.inObject()
-		return nil
-	}
-	if name, ok := token.(string); ok && s.isName {
-		known, key := s.names[len(s.names)-1], strings.ToLower(name)
-		if known[key] {
-			return fmt.Errorf("the name %q is given twice", name)
+		switch kind, n := d.StackIndex(depth); {
+		case token.Kind() == '{', token.Kind() == '[':
+			names = append(names[:depth-1], map[string]bool{})
+		case kind == '{' && n%2 == 1:
+			name, known := strings.ToLower(token.String()), names[depth-1]
+			if known[name] {
+				return fmt.Errorf("the name %q is given twice", token.String())
+			}
+			known[name] = true
 		}
-		known[key], s.isName = true, false
-		return nil
 	}
-	s.isName = s.inObject()
-	return nil
 }
-
-func (s *shape) inObject() bool { return len(s.names) > 0 && s.names[len(s.names)-1] != nil }
 
 // ReadPut reads the body of a PUT, which may be what a GET has shown: what the owner wants, and the
 // client secret apart from it. The error is of type *arm.Error or Problems.
