@@ -2,9 +2,8 @@ package credential
 
 import (
 	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
-	"errors"
+	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -19,20 +18,11 @@ func enrolmentOf(key string) string { return key[strings.LastIndexByte(key, '/')
 // enrolmentSecret returns the secret by which a machine registers its key as the node with a uid.
 // It is stored nowhere: it is made of its id and a key of the ring.
 func (s *Service) enrolmentSecret(uid, id string) (string, error) {
-	keys, err := s.Keys.Derive(enrolling)
+	macs, err := s.Keys.MACs(enrolling, uid+"/"+id)
 	if err != nil {
 		return "", err
 	}
-	if len(keys) == 0 {
-		return "", errors.New("internal error: no key to make enrolment secrets with")
-	}
-	return id + "." + base64.RawURLEncoding.EncodeToString(enrolmentMAC(keys[0], uid, id)), nil
-}
-
-func enrolmentMAC(key []byte, uid, id string) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(uid + "/" + id))
-	return h.Sum(nil)
+	return id + "." + base64.RawURLEncoding.EncodeToString(macs[0]), nil
 }
 
 // Enrolment returns the id of an enrolment secret of the node with a uid. One that was never made
@@ -43,11 +33,8 @@ func (s *Service) Enrolment(uid, secret string) (id string, genuine bool, err er
 	if err != nil || id == "" {
 		return "", false, nil
 	}
-	keys, err := s.Keys.Derive(enrolling)
-	for _, key := range keys {
-		genuine = hmac.Equal(enrolmentMAC(key, uid, id), mac) || genuine
-	}
-	return id, genuine, err
+	macs, err := s.Keys.MACs(enrolling, uid+"/"+id)
+	return id, slices.ContainsFunc(macs, func(made []byte) bool { return hmac.Equal(made, mac) }), err
 }
 
 // disenrol has the enrolment secret of a credential register no machine any more.

@@ -2,10 +2,9 @@ package credential
 
 import (
 	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,31 +34,26 @@ func (u signed) text() string {
 // urlSigning is the purpose that the keys for URLs are derived for.
 const urlSigning = "configuration URLs"
 
-// values are the parameters, signed with a key.
-func (u signed) values(key []byte) string {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(u.text()))
+// values are the parameters, with the MAC of the text.
+func (u signed) values(mac []byte) string {
 	return url.Values{
 		"sv": {signedVersion}, "se": {u.expires.UTC().Format(signedTime)},
 		"sr": {"b"}, "sp": {"r"}, "spr": {"https"},
-		"sig": {base64.StdEncoding.EncodeToString(h.Sum(nil))},
+		"sig": {base64.StdEncoding.EncodeToString(mac)},
 	}.Encode()
 }
 
 // query signs with the first key of the ring.
 func (u signed) query(keys seal.Ring) (string, error) {
-	derived, err := keys.Derive(urlSigning)
-	if err == nil && len(derived) == 0 {
-		err = errors.New("internal error: no key to sign URLs with")
-	}
+	macs, err := keys.MACs(urlSigning, u.text())
 	if err != nil {
 		return "", err
 	}
-	return u.values(derived[0]), nil
+	return u.values(macs[0]), nil
 }
 
 // genuine returns the expiry of a URL if a key of the ring has signed it and its parameters are as
-// they were made. It takes the same time whatever else is wrong.
+// they were made.
 func genuine(from *url.URL, keys seal.Ring) (expires time.Time, is bool) {
 	query, err := url.ParseQuery(from.RawQuery)
 	if err != nil {
@@ -68,10 +62,9 @@ func genuine(from *url.URL, keys seal.Ring) (expires time.Time, is bool) {
 	if expires, err = time.Parse(signedTime, query.Get("se")); err != nil {
 		return expires, false
 	}
-	derived, err := keys.Derive(urlSigning)
-	for _, key := range derived {
-		made := signed{from.Path, expires}.values(key)
-		is = hmac.Equal([]byte(made), []byte(query.Encode())) || is
-	}
-	return expires, is && err == nil
+	u := signed{from.Path, expires}
+	macs, err := keys.MACs(urlSigning, u.text())
+	return expires, err == nil && slices.ContainsFunc(macs, func(mac []byte) bool {
+		return hmac.Equal([]byte(u.values(mac)), []byte(query.Encode()))
+	})
 }
