@@ -52,15 +52,11 @@ func needsToken(n flexnode.Node) bool { return !n.Desired.KubernetesAuth.UseAzur
 
 // plan writes that there is to be a credential. Nothing has been done for it yet.
 func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, error) {
-	epoch, err := s.Store.Epoch(v)
-	if err != nil {
-		return "", err
-	}
 	cluster, now := flexnode.ClusterOf(nodeKey), s.now()
 	key := cluster + "/" + uuid.NewString()
 	c := store.Credential{
 		Node: nodeKey, UID: n.UID, Cluster: cluster, Config: n.Assigned, State: store.Pending,
-		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: epoch,
+		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: s.Store.Epoch(v),
 	}
 	if needsToken(n) {
 		if err := s.drawToken(v, key, &c); err != nil {

@@ -11,8 +11,8 @@ const guesses = 8
 
 // reserveSubnet reserves a pod subnet for a node, in the change that writes the node.
 func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (string, error) {
-	if err := a.knowSubnets(v, c); err != nil {
-		return "", err
+	if epoch := a.Store.Epoch(v); c.SubnetsEpoch < epoch {
+		return "", subnetsNotKnown{epoch}
 	}
 	p, taken := c.Properties, map[string]bool(nil)
 	for n := 0; ; n++ {
@@ -55,13 +55,4 @@ func (subnetsNotKnown) ARM() *arm.Error {
 	return arm.Errorf(503, "PodSubnetsNotKnown",
 		"The provider does not know yet which pod subnets the cluster's Nodes have. Try again: it "+
 			"takes about a second once the cluster is reached, as its property 'reachable' tells.")
-}
-
-// knowSubnets is subnetsNotKnown, or nil.
-func (a *API) knowSubnets(v *store.View, c flexnode.Cluster) error {
-	epoch, err := a.Store.Epoch(v)
-	if err != nil || c.SubnetsEpoch >= epoch {
-		return err
-	}
-	return subnetsNotKnown{epoch}
 }
