@@ -178,8 +178,9 @@ func signRows[T any](
 	ctx context.Context, x signer, table store.Table[T], accept bool,
 	decide func(*store.View, store.Row[T], resign) (next T, changed bool, err error),
 ) (rows int, err error) {
-	var errs []error
-	err = table.EachKey(ctx, "", func(key string) error {
+	keys, err := table.Keys(ctx, "")
+	errs := []error{err}
+	for _, key := range keys {
 		changed, wrong := false, []error(nil)
 		sign := func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed {
 			var signed *flexnode.Signed
@@ -204,7 +205,9 @@ func signRows[T any](
 			rows++
 		}
 		errs = append(append(errs, err), wrong...)
-		return ctx.Err()
-	})
-	return rows, errors.Join(append(errs, err)...)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return rows, errors.Join(errs...)
 }

@@ -161,23 +161,18 @@ func (s *Store) pages(ctx context.Context, prefix string, see func([]KV) error) 
 	}
 }
 
-// EachKey calls see with the keys below a prefix, which are read in pages and without values.
-func (t Table[T]) EachKey(ctx context.Context, prefix string, see func(key string) error) error {
+// Keys returns the keys below a prefix, which are read in pages and without values.
+func (t Table[T]) Keys(ctx context.Context, prefix string) (all []string, err error) {
 	for after, more := "", true; more; {
 		var keys []string
-		var err error
-		keys, more, err = t.store.Keys(ctx, t.prefix+prefix, after, maxPage)
-		if err != nil {
-			return fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
+		if keys, more, err = t.store.Keys(ctx, t.prefix+prefix, after, maxPage); err != nil {
+			return nil, fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
 		}
-		for _, key := range keys {
-			if err := see(strings.TrimPrefix(key, t.prefix)); err != nil {
-				return err
-			}
-			after = key
+		for _, after = range keys {
+			all = append(all, strings.TrimPrefix(after, t.prefix))
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // How many rows one request reads. For each request etcd goes through the keys of all rows that are
