@@ -114,8 +114,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t := response.TLS; t != nil && len(t.VerifiedChains) > 0 {
 		chain := t.VerifiedChains[0]
 		sum := sha256.Sum256(chain[len(chain)-1].RawSubjectPublicKeyInfo)
-		root := hex.EncodeToString(sum[:])
-		w.root.Store(&root)
+		w.root.Store(new(hex.EncodeToString(sum[:])))
 	}
 	if why := unfit(response); why != "" {
 		response.Body.Close()

@@ -126,10 +126,9 @@ func (s *Service) Denied(
 // Issued writes that the machine that has consumed a credential has its certificate; after Grace
 // its token goes.
 func (s *Service) Issued(ctx context.Context, key, csr string, fence store.Condition) error {
-	now := s.now()
 	return worker{s, nil, fence}.edit(ctx, "certificate issued", key, func(c *store.Credential) bool {
 		changes := c.State == store.Consumed && c.Issued == nil && c.CSR == csr
-		c.Issued = &now
+		c.Issued = new(s.now())
 		return changes
 	})
 }
@@ -188,7 +187,6 @@ func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
 	if c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
 		return "", nil
 	}
-	now := s.now()
-	c.Issued = &now
+	c.Issued = new(s.now())
 	return n.Credential, s.move(v, n.Credential, c, store.Consumed)
 }

@@ -65,8 +65,7 @@ func (e Evidence) joinOf() *api.Join {
 }
 
 func (c JoinCredential) join(registered bool) *api.Join {
-	expires := c.Expires.UTC()
-	j := &api.Join{Expires: &expires}
+	j := &api.Join{Expires: new(c.Expires.UTC())}
 	switch end := c.End(); {
 	case c.Used && c.Issued && registered:
 		return &api.Join{State: api.JoinJoined}

@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -79,7 +78,7 @@ func (m *ManagerRoles) grants(ctx context.Context, principal, scope string) ([]p
 	// The SDK sends the filter as it is given.
 	filter := url.PathEscape(assignedTo(principal))
 	pager := m.factory.NewRoleAssignmentsClient().NewListForScopePager(scope,
-		&armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: to.Ptr(filter)})
+		&armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: new(filter)})
 	var granted []permission
 	for pager.More() {
 		page, err := pager.NextPage(ctx)
@@ -178,7 +177,7 @@ func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]
 	for _, filter := range []string{assignedTo(principal), ""} {
 		var options armauthorization.DenyAssignmentsClientListForScopeOptions
 		if filter != "" {
-			options.Filter = to.Ptr(filter) // which the SDK escapes here
+			options.Filter = new(filter) // which the SDK escapes here
 		}
 		pager := m.factory.NewDenyAssignmentsClient().NewListForScopePager(scope, &options)
 		for pager.More() {
@@ -195,7 +194,7 @@ func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]
 				for _, one := range a.Properties.Permissions {
 					denied = append(denied, permission{
 						scope:   deref(a.Properties.Scope),
-						exact:   *cmp.Or(a.Properties.DoNotApplyToChildScopes, to.Ptr(false)),
+						exact:   *cmp.Or(a.Properties.DoNotApplyToChildScopes, new(false)),
 						actions: values(one.Actions), notActions: values(one.NotActions),
 					})
 				}

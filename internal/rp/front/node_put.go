@@ -372,8 +372,8 @@ func (p *put) answer(url *api.ConfigURL) (any, error) {
 		return nil, err
 	}
 	if url != nil {
-		expires := url.ConfigURLExpires
-		shown.Properties.ConfigURL, shown.Properties.ConfigURLExpires = url.ConfigURL, &expires
+		shown.Properties.ConfigURL = url.ConfigURL
+		shown.Properties.ConfigURLExpires = new(url.ConfigURLExpires)
 	}
 	state := shown.Properties.ProvisioningState
 	if state == api.Creating || state == api.Updating {

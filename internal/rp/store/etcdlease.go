@@ -54,10 +54,7 @@ func (l *etcdLease) Done() <-chan struct{} { return l.done }
 // Until implements Lease.
 func (l *etcdLease) Until() time.Time { return *l.until.Load() }
 
-func (l *etcdLease) extend(asked time.Time) {
-	until := asked.Add(l.ttl)
-	l.until.Store(&until)
-}
+func (l *etcdLease) extend(asked time.Time) { l.until.Store(new(asked.Add(l.ttl))) }
 
 // keep asks for more time three times in a ttl, and more often while that fails, until the lease is
 // closed, has ended, or may have ended because etcd does not answer.
