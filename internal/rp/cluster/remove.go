@@ -139,9 +139,7 @@ func (w *worker) removeNode(v *store.View, name string) error {
 		return nil
 	}
 	wipe := row.Value.Deletion.Wipe
-	if err := w.Credentials.RemoveNode(v, node.Key, wipe, time.Now().UTC()); err != nil {
-		return err
-	}
+	v.Fail(w.Credentials.RemoveNode(v, node.Key, wipe, time.Now().UTC()))
 	return w.operation(v, row.Value, func(o *flexnode.Operation) {
 		o.Done++
 		o.Total = max(o.Total, o.Done)

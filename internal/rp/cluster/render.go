@@ -105,15 +105,11 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		if r.made == nil {
 			continue
 		}
-		if err := w.Credentials.Sign(v, next.UID, r.made, r.from); err != nil {
-			return err
-		}
+		v.Fail(w.Credentials.Sign(v, next.UID, r.made, r.from))
 		kept = kept.With(*r.made, next.Assigned, next.Revision, status.Value.Applied())
 	}
 	if first != nil || revision != nil {
-		if err := w.Store.History.Put(v, key, kept); err != nil {
-			return err
-		}
+		v.Fail(w.Store.History.Put(v, key, kept))
 	}
 	if reflect.DeepEqual(next, node.Value) {
 		return nil

@@ -33,10 +33,7 @@ func (s *Service) issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 		return nil
 	}
 	err := s.Release(v, n)
-	if err == nil {
-		n.Ended = nil
-		n.Credential, err = s.plan(v, nodeKey, *n)
-	}
+	n.Ended, n.Credential = nil, s.plan(v, nodeKey, *n)
 	return err
 }
 
@@ -50,8 +47,9 @@ func (s *Service) keeps(v *store.View, n flexnode.Node) bool {
 // needsToken reports whether a machine joins with a bootstrap token.
 func needsToken(n flexnode.Node) bool { return !n.Desired.KubernetesAuth.UseAzureAuth }
 
-// plan writes that there is to be a credential. Nothing has been done for it yet.
-func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, error) {
+// plan writes that there is to be a credential, and returns its key. Nothing has been done for it
+// yet.
+func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) string {
 	cluster, now := flexnode.ClusterOf(nodeKey), s.now()
 	key := cluster + "/" + uuid.NewString()
 	c := store.Credential{
@@ -59,11 +57,10 @@ func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, 
 		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: s.Store.Epoch(v),
 	}
 	if needsToken(n) {
-		if err := s.drawToken(v, key, &c); err != nil {
-			return "", err
-		}
+		v.Fail(s.drawToken(v, key, &c))
 	}
-	return key, s.Store.Credentials.Put(v, key, c)
+	v.Fail(s.Store.Credentials.Put(v, key, c))
+	return key
 }
 
 // drawToken gives a credential a token whose id none of the cluster's has.

@@ -59,9 +59,7 @@ func (w worker) redraw(ctx context.Context, x subject) error {
 		if !x.row.Exists() || c.State != store.Pending || c.TokenID != was {
 			return nil
 		}
-		if err := w.drawToken(v, x.key, &c); err != nil {
-			return err
-		}
+		v.Fail(w.drawToken(v, x.key, &c))
 		w.Store.Tokens.Delete(v, c.Cluster+"/"+was)
 		return w.Store.Credentials.Put(v, x.key, c)
 	})
@@ -83,9 +81,7 @@ func (w worker) enable(ctx context.Context, made subject) error {
 			return err
 		}
 		c.State, c.Since, c.Problem = store.Live, w.now(), ""
-		if err := w.Store.Credentials.Put(v, x.key, c); err != nil {
-			return err
-		}
+		v.Fail(w.Store.Credentials.Put(v, x.key, c))
 		n := x.node.Value
 		if n.State != api.Creating && n.State != api.Updating {
 			return nil

@@ -202,9 +202,7 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	}
 	n := row.Value
 	for _, credential := range append(slices.Clone(n.Joining), n.Credential) {
-		if err := s.Revoke(v, credential, true); err != nil {
-			return err
-		}
+		v.Fail(s.Revoke(v, credential, true))
 	}
 	s.freeSubnet(v, key, n)
 	s.Store.Nodes.Delete(v, key)

@@ -43,9 +43,7 @@ func (s *Service) Compare(v *store.View, nodeKey, given string) flexnode.Secret 
 	if err != nil && version != 0 && given != "" {
 		return flexnode.Secret{Version: version}
 	}
-	if err != nil {
-		v.Fail(err)
-	}
+	v.Fail(err)
 	return flexnode.Secret{
 		Version: version, Known: version != 0, Same: version != 0 && given == text,
 	}

@@ -44,9 +44,7 @@ func (s *Service) Consume(
 			case c.State == store.Live:
 				consumed = true
 				c.KeyHash, c.CSR = a.KeyHash, a.Name
-				if err := s.noteUsed(v, x); err != nil {
-					return err
-				}
+				v.Fail(s.noteUsed(v, x))
 				return s.move(v, key, c, store.Consumed)
 			case c.State == store.Pending: // it was used before it was handed out
 				return s.move(v, key, c, store.Revoking)
@@ -151,10 +149,7 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 			return nil
 		}
 		now := row.Value
-		var err error
-		if consumed, err = s.consumeSeen(v, now); err != nil {
-			return err
-		}
+		consumed = s.consumeSeen(v, now)
 		now.Former, now.Used = "", now.Used || consumed != ""
 		if now.Former == row.Value.Former && now.Used == row.Value.Used {
 			return nil
@@ -179,14 +174,15 @@ func (s *Service) MayBeFetched(c store.Credential) bool {
 // consumeSeen consumes the credential without a token of a node that was seen, and returns its key.
 // One that has not been fetched yet is for a machine that is still to come, as far as that is
 // known.
-func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
+func (s *Service) consumeSeen(v *store.View, n flexnode.Node) string {
 	if n.Credential == "" || needsToken(n) {
-		return "", nil
+		return ""
 	}
 	c := s.Store.Credentials.Row(v, n.Credential).Value
 	if c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
-		return "", nil
+		return ""
 	}
 	c.Issued = new(s.now())
-	return n.Credential, s.move(v, n.Credential, c, store.Consumed)
+	v.Fail(s.move(v, n.Credential, c, store.Consumed))
+	return n.Credential
 }

@@ -68,9 +68,7 @@ func (a *API) abort(r *request) (any, error) {
 			o.Value.State, o.Value.Ended, o.Value.Code = api.Canceled, a.Now().UTC(), "Aborted"
 			o.Value.Message = fmt.Sprintf("The deletion was aborted. %d of %d flexNodeConfigs were "+
 				"deleted before.", o.Value.Done, o.Value.Total)
-			if err := a.Store.Operations.Put(v, o.Key, o.Value); err != nil {
-				return err
-			}
+			v.Fail(a.Store.Operations.Put(v, o.Key, o.Value))
 		}
 		row.Value.Deletion = nil
 		return a.Store.Clusters.Put(v, row.Key, row.Value)
@@ -137,12 +135,9 @@ func (a *API) beginDeletion(
 	v *store.View, row store.Row[flexnode.Cluster], operation string, wipe bool, by string,
 ) error {
 	now := a.Now().UTC()
-	err := a.Store.Operations.Set(v, operation, flexnode.Operation{
+	v.Fail(a.Store.Operations.Set(v, operation, flexnode.Operation{
 		Target: row.Value.ID, Kind: deleteClusterKind, State: inProgress, Started: now, By: by,
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now, By: by}
 	return a.Store.Clusters.Put(v, row.Key, row.Value)
 }

@@ -51,9 +51,7 @@ func (k kept) offered(desired bool) (*flexnode.Revision, error) {
 // change.
 func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revision {
 	revision, err := h.Find(version)
-	if err != nil {
-		v.Fail(err)
-	}
+	v.Fail(err)
 	return revision
 }
 

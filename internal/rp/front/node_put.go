@@ -213,9 +213,7 @@ func (p *put) replaced(
 		return d, problems
 	}
 	if d.Revision != nil {
-		if err := p.api.keepDefaults(v); err != nil {
-			return d, err
-		}
+		v.Fail(p.api.keepDefaults(v))
 	}
 	return d, p.claim(old, d.Node)
 }
@@ -240,9 +238,7 @@ func (p *put) claim(old store.Row[flexnode.Node], next flexnode.Node) error {
 func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	a, key := p.api, p.r.nodeKey()
 	status, err := a.Index.Status(key)
-	if err != nil {
-		v.Fail(err)
-	}
+	v.Fail(err)
 	p.applied = status.Value.Applied()
 	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
@@ -286,9 +282,7 @@ func (p *put) free(v *store.View) error {
 // former is the tombstone of the last node of that name, nil if there was none.
 func (p *put) former(v *store.View) *flexnode.Tombstone {
 	stone, ok, err := p.api.Store.Tombstones.Row(v, p.r.nodeKey()).Value.Of("")
-	if err != nil {
-		v.Fail(err)
-	}
+	v.Fail(err)
 	if !ok {
 		return nil
 	}
@@ -299,9 +293,7 @@ func (p *put) former(v *store.View) *flexnode.Tombstone {
 func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision) error {
 	s, c, key := p.api.Store, p.api.Credentials, p.r.nodeKey()
 	if d.StoreSecret {
-		if err := c.KeepSecret(v, key, p.secret, d.Node.SecretVersion); err != nil {
-			return err
-		}
+		v.Fail(c.KeepSecret(v, key, p.secret, d.Node.SecretVersion))
 	}
 	if d.DropSecret {
 		c.DropSecret(v, key)
@@ -311,28 +303,17 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 		if p.created {
 			p.node.State = api.Creating
 		}
-		if err := c.Issue(v, key, &p.node); err != nil {
-			return err
-		}
+		v.Fail(c.Issue(v, key, &p.node))
 	case d.Changed:
-		if err := c.Release(v, &p.node); err != nil {
-			return err
-		}
+		v.Fail(c.Release(v, &p.node))
 	}
 	if d.Revision != nil {
 		if d.Offered != nil {
-			if err := c.Sign(v, p.node.UID, d.Offered, p.offered); err != nil {
-				return err
-			}
+			v.Fail(c.Sign(v, p.node.UID, d.Offered, p.offered))
 			history = history.With(*d.Offered, p.applied)
 		}
-		if err := c.Sign(v, p.node.UID, d.Revision, p.repeats); err != nil {
-			return err
-		}
-		next := history.With(*d.Revision, p.node.Assigned, p.applied)
-		if err := s.History.Put(v, key, next); err != nil {
-			return err
-		}
+		v.Fail(c.Sign(v, p.node.UID, d.Revision, p.repeats))
+		v.Fail(s.History.Put(v, key, history.With(*d.Revision, p.node.Assigned, p.applied)))
 	}
 	if !d.Write && !p.ask.URL {
 		return nil

@@ -21,9 +21,9 @@ func (a *API) regenerateToken(r *request) (any, error) {
 			return false, nil
 		}
 		n.MachineKey, n.Principal = "", ""
-		row, err := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
-		if err != nil || row.Since.IsZero() && !a.joined(v, r.nodeKey(), *n) {
-			return false, err
+		row := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
+		if row.Since.IsZero() && !a.joined(v, r.nodeKey(), *n) {
+			return false, nil
 		}
 		row.Leaving = n.UID
 		return false, a.Store.Certificates.Put(v, r.nodeKey(), row)
@@ -70,9 +70,7 @@ func (a *API) issue(
 				return err
 			}
 		}
-		if err := a.Credentials.Issue(v, key, &next); err != nil {
-			return err
-		}
+		v.Fail(a.Credentials.Issue(v, key, &next))
 		return a.Store.Nodes.Put(v, key, next)
 	})
 	if err != nil {

@@ -66,8 +66,9 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	return v.commit()
 }
 
-// Fail has the change fail, whatever is decided: for what cannot be read, so that those who decide
-// need not ask after each row. The first error counts.
+// Fail has the change fail with an error, whatever is decided, and does nothing without one: for
+// what cannot be read or written, so that those who decide need not ask after each row. The first
+// error counts.
 func (v *View) Fail(err error) {
 	if v.failed == nil {
 		v.failed = err
