@@ -79,24 +79,16 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		return nil
 	}
 	history := w.Store.History.Row(v, key)
-	last, err := history.Value.Find(node.Value.Revision)
-	if err != nil {
-		return err
-	}
-	offered, err := history.Value.Find(node.Value.Assigned)
-	if err != nil {
-		return err
-	}
+	last := store.RevisionIn(v, history.Value, node.Value.Revision)
+	offered := store.RevisionIn(v, history.Value, node.Value.Assigned)
 	var was *flexnode.Layer
 	if offered != nil {
-		if was, err = flexnode.ReadLayer(w.Store.Layers.Row(v, offered.Facts).Value); err != nil {
-			return err
-		}
+		var err error
+		was, err = flexnode.ReadLayer(w.Store.Layers.Row(v, offered.Facts).Value)
+		v.Fail(err)
 	}
 	status, err := w.Index.Status(key)
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	kept, now := history.Value, time.Now().UTC()
 	before, first := flexnode.RefreshOffered(node.Value, offered, was, parent, now, w.Renderer)
 	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer,

@@ -193,11 +193,8 @@ func (s *Service) bundle(
 func (s *Service) revision(
 	v *store.View, nodeKey string, n flexnode.Node,
 ) (flexnode.Revision, string, error) {
-	history := s.Store.History.Row(v, nodeKey)
-	r, err := history.Value.Find(n.Assigned)
-	if err != nil {
-		return flexnode.Revision{}, "", err
-	}
+	history := s.Store.History.Row(v, nodeKey).Value
+	r := store.RevisionIn(v, history, n.Assigned)
 	if r != nil && r.SecretVersion == 0 {
 		return *r, "", nil
 	}
@@ -206,9 +203,7 @@ func (s *Service) revision(
 		return flexnode.Revision{}, "", err
 	}
 	if r == nil || r.SecretVersion != version {
-		if r, err = history.Value.Find(n.Revision); err != nil {
-			return flexnode.Revision{}, "", err
-		}
+		r = store.RevisionIn(v, history, n.Revision)
 	}
 	if r == nil || r.SecretVersion != 0 && r.SecretVersion != version {
 		return flexnode.Revision{}, "", fmt.Errorf(

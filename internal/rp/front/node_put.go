@@ -133,7 +133,7 @@ func (p *put) decide(v *store.View, of outcome) error {
 	p.created, p.node, p.r.before = !old.Exists(), d.Node, flexnode.ShownVersion(old.Value.Revision)
 	// What the owner wants answers his request, whenever agents are offered it.
 	if p.revision = d.Revision; p.revision == nil {
-		p.revision = revisionIn(v, history, d.Node.Revision)
+		p.revision = store.RevisionIn(v, history, d.Node.Revision)
 	}
 	return p.write(v, history, d)
 }
@@ -191,8 +191,8 @@ func (p *put) replaced(
 	var last *flexnode.Revision
 	var stone *flexnode.Tombstone
 	if old.Exists() {
-		before, last = &old.Value, revisionIn(v, kept, old.Value.Revision)
-		p.offered = revisionIn(v, kept, old.Value.Assigned)
+		before, last = &old.Value, store.RevisionIn(v, kept, old.Value.Revision)
+		p.offered = store.RevisionIn(v, kept, old.Value.Assigned)
 		ask.Offered = p.offered
 	} else {
 		if err := p.free(v); err != nil {

@@ -42,6 +42,14 @@ func (s *Store) KeepLayer(v *View, layer *flexnode.Layer) error {
 	return s.Layers.Put(v, layer.ID, layer.Text)
 }
 
+// RevisionIn is a revision of a history; nil if it is not kept. One that cannot be read fails the
+// change.
+func RevisionIn(v *View, h flexnode.History, version int64) *flexnode.Revision {
+	revision, err := h.Find(version)
+	v.Fail(err)
+	return revision
+}
+
 // Kept returns the configuration of a version in a history, without secrets; nil if it is not kept.
 func (s *Store) Kept(
 	ctx context.Context, h flexnode.History, version int64,
