@@ -36,9 +36,7 @@ const HandoutPath = "/configs/"
 // Put implements Delivery.
 func (h *Handout) Put(v *store.View, key string, text []byte, _ int64, expires time.Time) error {
 	box, err := h.Keys.Seal(bundleSeal+key, text)
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	return h.Store.Bundles.Set(v, key, store.Sealed{Box: box, Expires: expires})
 }
 

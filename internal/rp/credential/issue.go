@@ -57,24 +57,22 @@ func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) string {
 		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: s.Store.Epoch(v),
 	}
 	if needsToken(n) {
-		v.Fail(s.drawToken(v, key, &c))
+		s.drawToken(v, key, &c)
 	}
 	v.Fail(s.Store.Credentials.Put(v, key, c))
 	return key
 }
 
 // drawToken gives a credential a token whose id none of the cluster's has.
-func (s *Service) drawToken(v *store.View, key string, c *store.Credential) error {
+func (s *Service) drawToken(v *store.View, key string, c *store.Credential) {
 	id, secret := newToken()
 	for s.Store.Tokens.Row(v, c.Cluster+"/"+id).Exists() {
 		id, secret = newToken()
 	}
 	box, err := s.Keys.Seal(tokenSeal+key, []byte(secret))
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	c.TokenID, c.Secret = id, &box
-	return s.Store.Tokens.Put(v, c.Cluster+"/"+id, key)
+	v.Fail(s.Store.Tokens.Put(v, c.Cluster+"/"+id, key))
 }
 
 // newToken makes the id and the secret of a bootstrap token, in the characters that they may have

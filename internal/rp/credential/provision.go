@@ -59,7 +59,7 @@ func (w worker) redraw(ctx context.Context, x subject) error {
 		if !x.row.Exists() || c.State != store.Pending || c.TokenID != was {
 			return nil
 		}
-		v.Fail(w.drawToken(v, x.key, &c))
+		w.drawToken(v, x.key, &c)
 		w.Store.Tokens.Delete(v, c.Cluster+"/"+was)
 		return w.Store.Credentials.Put(v, x.key, c)
 	})
@@ -149,11 +149,8 @@ func (s *Service) deliver(v *store.View, key string, c *store.Credential, n flex
 		return err
 	}
 	token, err := s.token(key, *c)
-	if err != nil {
-		return err
-	}
-	enrolment, err := s.enrolmentSecret(n.UID, enrolmentOf(key))
-	if err != nil {
+	enrolment, err2 := s.enrolmentSecret(n.UID, enrolmentOf(key))
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	text, err := s.bundle(v, n, r, enrolment, flexnode.Grants{ClientSecret: secret, Token: token})

@@ -12,9 +12,7 @@ import (
 // KeepSecret stores the client secret of a node within a change, as a version of it.
 func (s *Service) KeepSecret(v *store.View, nodeKey, secret string, version int64) error {
 	box, err := s.Keys.Seal(secretSeal+nodeKey, []byte(secret))
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	return s.Store.Secrets.Set(v, nodeKey, store.Sealed{Box: box, Version: version})
 }
 
@@ -76,9 +74,7 @@ func (s *Service) LeaveArc(
 	}
 	if withSecret && secret != "" {
 		box, err := s.Keys.Seal(arcLeftSeal+key, []byte(secret))
-		if err != nil {
-			return err
-		}
+		v.Fail(err)
 		left.Secret = &box
 	}
 	return s.Store.ArcLeft.Put(v, key, left)

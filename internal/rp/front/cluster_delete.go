@@ -109,19 +109,13 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 		if err := r.preconditions(flexnode.ShownCluster(row.Value).ETag); err != nil {
 			return err
 		}
-		if nodes == "" {
-			none, err := a.Store.Nodes.None(v, r.clusterKey()+"/")
-			if err != nil {
-				return err
-			}
-			if !none {
-				found := a.count(r)
-				return arm.Errorf(409, "ClusterHasNodes", "The cluster has %d flexNodeConfigs, %d of "+
-					"which have joined. Delete them first, or say what becomes of their machines: "+
-					"nodes=%s has them run on unmanaged, nodes=%s has their agents give them back. "+
-					"dryRun=true only counts.", max(1, found.Nodes), // the index may be behind
-					found.Joined, releaseNodes, wipeNodes)
-			}
+		if nodes == "" && !a.Store.Nodes.None(v, r.clusterKey()+"/") {
+			found := a.count(r)
+			return arm.Errorf(409, "ClusterHasNodes", "The cluster has %d flexNodeConfigs, %d of which "+
+				"have joined. Delete them first, or say what becomes of their machines: nodes=%s has "+
+				"them run on unmanaged, nodes=%s has their agents give them back. dryRun=true only "+
+				"counts.", max(1, found.Nodes), // the index may be behind
+				found.Joined, releaseNodes, wipeNodes)
 		}
 		operation = r.subscriptionKey() + "/" + id
 		r.before = row.Value.Version

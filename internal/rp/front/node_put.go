@@ -173,10 +173,9 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 
 // cluster reads a cluster within a view: large, so the index's if that is what is stored.
 func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
-	if known, err := a.Index.Cluster(key); err == nil {
-		if same, _ := a.Store.Clusters.IsAt(v, key, known.Revision); same {
-			return known
-		}
+	known, err := a.Index.Cluster(key)
+	if err == nil && a.Store.Clusters.IsAt(v, key, known.Revision) {
+		return known
 	}
 	return a.Store.Clusters.Row(v, key)
 }

@@ -304,11 +304,8 @@ func (r *Rollout) write(
 		},
 		One: func(v *store.View, key string) error {
 			v.Fence(r.Fence)
-			same, err := r.Store.Rollouts.IsAt(v, r.Cluster, r.round)
+			same := r.Store.Rollouts.IsAt(v, r.Cluster, r.round)
 			row := r.Store.Nodes.Row(v, key)
-			if err != nil {
-				return err
-			}
 			c, n := seen[key], row.Value
 			mu.Lock()
 			defer mu.Unlock()
@@ -375,9 +372,8 @@ func (r *Rollout) keep(
 	}
 	_, err := r.Store.Update(ctx, "rollout noted", nil, func(v *store.View) error {
 		v.Fence(r.Fence)
-		same, err := r.Store.Rollouts.IsAt(v, r.Cluster, before.Revision)
-		if err != nil || !same && before.Exists() {
-			return err // another allowance was written: the next round has it
+		if !r.Store.Rollouts.IsAt(v, r.Cluster, before.Revision) && before.Exists() {
+			return nil // another allowance was written: the next round has it
 		}
 		return r.Store.Rollouts.Put(v, r.Cluster, next)
 	})

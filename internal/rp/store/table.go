@@ -58,20 +58,22 @@ func (t Table[T]) Row(v *View, key string) Row[T] {
 }
 
 // IsAt reports whether a row is at a revision: what is known of that revision holds. The change
-// depends on it.
-func (t Table[T]) IsAt(v *View, key string, revision int64) (bool, error) {
+// depends on it, and fails if the row cannot be read.
+func (t Table[T]) IsAt(v *View, key string, revision int64) bool {
 	kv, err := v.get(t.prefix + key)
-	return err == nil && revision > 0 && kv.Revision == revision, err
+	v.Fail(err)
+	return err == nil && revision > 0 && kv.Revision == revision
 }
 
-// None reports whether there are no rows below a prefix, within a view: the change depends on that.
-func (t Table[T]) None(v *View, prefix string) (bool, error) {
+// None reports whether there are no rows below a prefix, within a view: the change depends on that,
+// and fails if they cannot be read.
+func (t Table[T]) None(v *View, prefix string) bool {
 	keys, _, err := t.store.Keys(v.ctx, t.prefix+prefix, "", 1)
 	if err != nil {
-		return false, fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
+		v.Fail(fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err))
 	}
 	v.Fence(Condition{Key: t.prefix + prefix, Empty: true})
-	return len(keys) == 0, nil
+	return len(keys) == 0
 }
 
 // Put writes a row within a view. What a newer program has added to the row remains.
