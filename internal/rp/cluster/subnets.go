@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -39,11 +40,8 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 		return time.Now().Add(nodesPause), nil
 	}
 	epoch, err := w.Store.ReadEpoch(ctx)
-	if err != nil {
-		return noTime, err
-	}
-	rows, _, err := w.Store.PodCIDRs.List(ctx, w.key+"/")
-	if err != nil {
+	rows, _, err2 := w.Store.PodCIDRs.List(ctx, w.key+"/")
+	if err := errors.Join(err, err2); err != nil {
 		return noTime, err
 	}
 	moves := w.subnetMoves(w.subnetsOfNodes(s, cluster.Value), rows, cluster.Value)

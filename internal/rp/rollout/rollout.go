@@ -408,11 +408,8 @@ func (r *Rollout) compare(
 		return k, err
 	}
 	to, err := r.Store.Kept(ctx, history.Value, n.Revision)
-	if err != nil {
-		return k, err
-	}
-	from, err := r.Store.Kept(ctx, history.Value, applied)
-	if err != nil {
+	from, err2 := r.Store.Kept(ctx, history.Value, applied)
+	if err := errors.Join(err, err2); err != nil {
 		return k, err
 	}
 	k.kept, k.change = from != nil, flexnode.ChangeOf(from, to)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -66,11 +67,8 @@ func (s *Store) Config(
 	ctx context.Context, r flexnode.Revision, g flexnode.Grants,
 ) (map[string]any, error) {
 	defaults, err := s.Layer(ctx, r.Defaults)
-	if err != nil {
-		return nil, err
-	}
-	facts, err := s.Layer(ctx, r.Facts)
-	if err != nil {
+	facts, err2 := s.Layer(ctx, r.Facts)
+	if err := errors.Join(err, err2); err != nil {
 		return nil, err
 	}
 	return flexnode.Config(r, defaults, facts, g)
