@@ -73,27 +73,14 @@ func (s *Service) noteUsed(v *store.View, x subject) error {
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
-// Use says how the credential of a node can be used.
-type Use int
-
-// None has one to be made, Usable is Live or will be, Used is that of a node of which a machine has
-// used one.
-const (
-	None Use = iota
-	Usable
-	Used
-)
-
-// UseOf tells it of a node within a view. A node of which anything was ever said has a machine.
-func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) Use {
+// UseOf reports within a view whether the credential of a node is Live or will be, and if not,
+// whether a machine has used one. A node of which anything was ever said has a machine.
+func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) (usable, used bool) {
 	c := s.credential(v, n.Credential)
-	switch {
-	case (c.State == store.Live || c.State == store.Pending) && s.now().Before(c.Expires):
-		return Usable
-	case n.Used || c.State == store.Consumed || s.Store.Status.Row(v, nodeKey).Exists():
-		return Used
+	if (c.State == store.Live || c.State == store.Pending) && s.now().Before(c.Expires) {
+		return true, false
 	}
-	return None
+	return false, n.Used || c.State == store.Consumed || s.Store.Status.Row(v, nodeKey).Exists()
 }
 
 // removeSoon removes a configuration that was used at once; if it cannot, Step goes on with it.

@@ -6,7 +6,6 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
-	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -83,12 +82,12 @@ func (a *API) issue(
 // template can call functions whose names begin with list, and no others.
 func (a *API) listConfigURL(r *request) (any, error) {
 	return a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
-		use := a.Credentials.UseOf(v, r.nodeKey(), *n)
-		if use == credential.Used {
+		usable, used := a.Credentials.UseOf(v, r.nodeKey(), *n)
+		if used {
 			return false, arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
 				"machine has used one of this node already. POST regenerateToken makes another.")
 		}
-		return use == credential.Usable, nil
+		return usable, nil
 	})
 }
 
