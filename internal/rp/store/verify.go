@@ -14,8 +14,8 @@ import (
 
 // SnapshotFile holds what is known of a snapshot without opening it.
 type SnapshotFile struct {
-	Bytes  int64
-	SHA256 string // of all of the file
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256,omitempty"` // of all of the file
 }
 
 // etcdPage is a divisor of the size of a database; the checksum follows.
@@ -78,12 +78,12 @@ func UseSnapshot(ctx context.Context, path string, use func(*Store) error) error
 
 // Contents are the rows of a store, by table.
 type Contents struct {
-	Schema   int
-	Revision int64
-	Epoch    int64
-	Rows     map[string]int
-	// Unknown are rows of tables that this program does not have.
-	Unknown int
+	Schema   int            `json:"schema,omitempty"`
+	Revision int64          `json:"revision,omitempty"`
+	Epoch    int64          `json:"epoch,omitempty"`
+	Rows     map[string]int `json:"rows,omitempty"`
+	// Unknown are rows of tables that this program does not have, but a newer release.
+	Unknown int `json:"unknownRows,omitempty"`
 }
 
 // ReadAll reads every row of a store. bad receives the error of each that cannot be read.
