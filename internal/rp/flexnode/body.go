@@ -119,3 +119,64 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))
 	return desired, secret, problems.err()
 }
+
+// Problem is one thing that is wrong with a request: a JSON path and what to do.
+type Problem struct{ Target, Message string }
+
+// Problems are all the things that are wrong with a request.
+type Problems []Problem
+
+// Error lists the problems, one per line.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, one := range p {
+		lines[i] = one.Target + ": " + one.Message
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ARM is a 400 with each problem and its place (RPC, error details); nil without any.
+func (p Problems) ARM() *arm.Error {
+	if len(p) == 0 {
+		return nil
+	}
+	const code = "InvalidParameter"
+	if len(p) == 1 {
+		return &arm.Error{Status: 400, Code: code, Target: p[0].Target, Message: p[0].Message}
+	}
+	e := arm.Errorf(400, "MultipleErrorsOccurred",
+		"The request has %d problems; see the details.", len(p))
+	for _, one := range p {
+		e.Details = append(e.Details,
+			arm.Error{Code: code, Target: one.Target, Message: one.Message})
+	}
+	return e
+}
+
+// err is the problems as an error; nil for none.
+func (p Problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
+func (p *Problems) add(target, format string, args ...any) {
+	*p = append(*p, Problem{target, fmt.Sprintf(format, args...)})
+}
+
+// unless adds what is wrong where something is not as it must be.
+func (p *Problems) unless(good bool, target, format string, args ...any) {
+	if !good {
+		p.add(target, format, args...)
+	}
+}
+
+// shorten keeps what a caller has sent from filling an answer or a log.
+func shorten(s string) string {
+	const most = 100
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}
