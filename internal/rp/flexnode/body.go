@@ -173,8 +173,10 @@ func (p *Problems) unless(good bool, target, format string, args ...any) {
 }
 
 // shorten keeps what a caller has sent from filling an answer or a log.
-func shorten(s string) string {
-	const most = 100
+func shorten(s string) string { return Cut(s, 100) }
+
+// Cut keeps at most so many bytes of a text.
+func Cut(s string, most int) string {
 	if len(s) > most {
 		s = s[:most] + "..."
 	}

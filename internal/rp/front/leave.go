@@ -125,7 +125,7 @@ const maxProblem = 500
 // forgotten with its secret, and what is left is listed until the tombstone goes. The machine of a
 // node that is still there has been given back by hand.
 func (a *API) leftArc(r *request, said api.ArcLeft) (any, error) {
-	problem := cut(said.Problem, maxProblem)
+	problem := flexnode.Cut(said.Problem, maxProblem)
 	var left store.ArcLeft
 	var gone bool
 	err := a.change(r, "left Azure Arc", func(v *store.View) error {

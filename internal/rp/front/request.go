@@ -223,15 +223,7 @@ func (r *request) flag(name string) bool {
 }
 
 // shorten keeps what a caller sent from filling an answer or a log.
-func shorten(s string) string { return cut(s, 100) }
-
-// cut keeps at most so many bytes of a text.
-func cut(s string, most int) string {
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return strings.ToValidUTF8(s, "?")
-}
+func shorten(s string) string { return flexnode.Cut(s, 100) }
 
 // maxBody bounds a request body without a bound of its route. ARM's limit is 4 MB.
 const maxBody = 256 << 10
