@@ -151,9 +151,7 @@ type Decision struct {
 	// NeedsSubnet asks to reserve a pod subnet and call Decide again; nothing else holds then.
 	NeedsSubnet bool
 
-	// wanted holds the owner's settings, own the node's own layer, as it was checked.
-	wanted []byte
-	own    json.RawMessage
+	own json.RawMessage // the node's own layer, as it was checked
 }
 
 // Decide is a PUT: what the node is then. old is nil for one that is made, last is the revision
@@ -174,7 +172,6 @@ func Decide(
 	if len(problems) > 0 {
 		return Decision{}, problems
 	}
-	d.wanted = encode(p.Desired)
 	d.Changed = old == nil || d.StoreSecret || d.DropSecret ||
 		!equal(paused(old.Desired, p.Desired), p.Desired)
 	retry := old != nil && last == nil && (parent.FactsLayer != nil || old.State == api.Failed)
@@ -235,7 +232,7 @@ func (n *Node) reoffer(r Revision, at time.Time, renderer string) *Revision {
 // next is the node that a PUT makes, without version and revision.
 func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problems {
 	problems := Validate(p.Desired)
-	problems.unless(len(d.wanted) <= maxDesired, "properties",
+	problems.unless(len(encode(p.Desired)) <= maxDesired, "properties",
 		"The properties are larger than %d bytes.", maxDesired)
 	problems = append(problems, checkName(p.ID, parent)...)
 	n := &d.Node
