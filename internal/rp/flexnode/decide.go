@@ -240,15 +240,10 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 		want: p.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
 		overridden: parent.overridden(),
 	}
-	if old != nil {
-		secret := n.SecretVersion
-		*n = *old
-		n.SecretVersion = secret
-		if old.Revision != 0 {
-			c.asked, c.chosen = old.Desired.Versions, old.Chosen.Versions
-		}
-	} else {
+	if old == nil {
 		n.UID = p.NewUID
+	} else if old.Revision != 0 {
+		c.asked, c.chosen = old.Desired.Versions, old.Chosen.Versions
 	}
 	n.ID, n.Desired = p.ID, p.Desired
 	var skewed Problems
@@ -338,7 +333,7 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	var d Decision
 	var was *api.ServicePrincipalAuth
 	if old != nil {
-		d.Node.SecretVersion = old.SecretVersion
+		d.Node = *old
 		was, _ = principalOf(old.Desired.AzureAuth)
 	}
 	sp, at := principalOf(p.Desired.AzureAuth)
@@ -349,12 +344,9 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	case p.SecretGiven && secret.Known && secret.Same:
 		d.Node.SecretVersion = secret.Version
 	case p.SecretGiven:
+		n := &d.Node // a new one has no versions
 		d.StoreSecret = true
-		above := secret.Version
-		if old != nil {
-			above = max(above, old.SecretVersion, old.Revision, old.Floor)
-		}
-		d.Node.SecretVersion = NextVersion(above, p.At)
+		n.SecretVersion = NextVersion(max(secret.Version, n.SecretVersion, n.Revision, n.Floor), p.At)
 	case secret.Known && was != nil && strings.EqualFold(was.ClientID, sp.ClientID):
 	default:
 		return d, Problems{{at + ".clientSecret",
