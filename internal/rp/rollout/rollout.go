@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,10 +119,7 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	r.notBefore = r.Now().Add(5 * decided.Sub(began))
-	if at := r.Now().Add(next); at.After(r.notBefore) {
-		return at, nil
-	}
-	return r.notBefore, nil
+	return slices.MaxFunc([]time.Time{r.notBefore, r.Now().Add(next)}, time.Time.Compare), nil
 }
 
 // isBehind reports whether the index may lack a node that this replica, or an owner of the cluster
