@@ -214,29 +214,22 @@ func printKeys(ctx context.Context, out io.Writer, st *store.Store, ring seal.Ri
 	return err
 }
 
-// withStore runs work beside a running provider: it reaches an embedded store through the socket in
-// its directory.
+// withStore runs work on the rows of a running provider's store, with the keys.
 func withStore(
-	ctx context.Context, path string, work func(*store.Store, seal.Ring) error) error {
-	s, err := service.Load(path)
-	if err != nil {
-		return err
-	}
-	ring, err := seal.Load(s.KeysFile)
-	if err != nil {
-		return err
-	}
-	backend, err := store.Dial(s.Endpoints())
-	if err != nil {
-		return err
-	}
-	defer backend.Close()
-	st := store.New(backend)
-	if err := st.HoldSchema(ctx); err != nil {
-		return err
-	}
-	if !st.HasSchema() {
-		return errors.New("the store has no rows of this release: start `flexnode-rp serve` first")
-	}
-	return work(st, ring)
+	ctx context.Context, settings string, work func(*store.Store, seal.Ring) error,
+) error {
+	return withEtcd(settings, func(s service.Settings, e *store.Etcd) error {
+		ring, err := seal.Load(s.KeysFile)
+		if err != nil {
+			return err
+		}
+		st := store.New(e)
+		if err := st.HoldSchema(ctx); err != nil {
+			return err
+		}
+		if !st.HasSchema() {
+			return errors.New("the store has no rows of this release: start `flexnode-rp serve` first")
+		}
+		return work(st, ring)
+	})
 }

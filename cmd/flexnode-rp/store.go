@@ -39,7 +39,7 @@ Machines poll and join on meanwhile as far as that needs no write.`,
 		parent.AddCommand(&cobra.Command{
 			Use: use, Short: short, Long: long, Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				return withEtcd(*settings, func(e *store.Etcd) error {
+				return withEtcd(*settings, func(_ service.Settings, e *store.Etcd) error {
 					return work(cmd.Context(), cmd.OutOrStdout(), e)
 				})
 			},
@@ -83,7 +83,7 @@ where bootstrap tokens expire. Compact and defragment afterwards.`,
 		if !*release || strings.Count(key, "/") != 2 {
 			return errors.New("give SUBSCRIPTION/GROUP/NAME and --release: machines run on, unmanaged")
 		}
-		return withEtcd(*settings, func(e *store.Etcd) error {
+		return withEtcd(*settings, func(_ service.Settings, e *store.Etcd) error {
 			deleted, err := store.New(e).ReleaseCluster(cmd.Context(), key)
 			switch {
 			case err != nil:
@@ -98,8 +98,9 @@ where bootstrap tokens expire. Compact and defragment afterwards.`,
 	return cmd
 }
 
-// withEtcd runs work beside a running provider.
-func withEtcd(settings string, work func(*store.Etcd) error) error {
+// withEtcd runs work beside a running provider: it reaches an embedded store through the socket in
+// its directory.
+func withEtcd(settings string, work func(service.Settings, *store.Etcd) error) error {
 	s, err := service.Load(settings)
 	if err != nil {
 		return err
@@ -108,7 +109,7 @@ func withEtcd(settings string, work func(*store.Etcd) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(work(e), e.Close())
+	return errors.Join(work(s, e), e.Close())
 }
 
 func storeStatus(ctx context.Context, out io.Writer, e *store.Etcd) error {

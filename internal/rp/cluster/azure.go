@@ -97,10 +97,9 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 	if err != nil {
 		return Access{}, fmt.Errorf("cannot ask Resource Manager for the cluster: %w", err)
 	}
-	format := armcontainerservice.FormatExec
-	options := armcontainerservice.ManagedClustersClientListClusterUserCredentialsOptions{
-		Format: &format}
-	got, err := client.ListClusterUserCredentials(ctx, id.ResourceGroup, id.Name(), &options)
+	got, err := client.ListClusterUserCredentials(ctx, id.ResourceGroup, id.Name(),
+		&armcontainerservice.ManagedClustersClientListClusterUserCredentialsOptions{
+			Format: new(armcontainerservice.FormatExec)})
 	var access Access
 	if err == nil {
 		access, err = m.user(got.Kubeconfigs)

@@ -97,16 +97,12 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 	if err != nil || !operation.Exists() || operation.Value.Total > 0 {
 		return err
 	}
-	total := 0
-	err = w.Store.Nodes.EachKey(ctx, w.key+"/", func(string) error {
-		total++
-		return nil
-	})
-	if err != nil || total == 0 {
+	nodes, err := w.Store.Nodes.Keys(ctx, w.key+"/")
+	if err != nil || len(nodes) == 0 {
 		return err
 	}
 	return w.update(ctx, "nodes counted", nil, func(v *store.View) error {
-		return w.operation(v, c, func(o *flexnode.Operation) { o.Total = o.Done + total })
+		return w.operation(v, c, func(o *flexnode.Operation) { o.Total = o.Done + len(nodes) })
 	})
 }
 
@@ -143,9 +139,7 @@ func (w *worker) removeNode(v *store.View, name string) error {
 		return nil
 	}
 	wipe := row.Value.Deletion.Wipe
-	if err := w.Credentials.RemoveNode(v, node.Key, wipe, time.Now().UTC()); err != nil {
-		return err
-	}
+	v.Fail(w.Credentials.RemoveNode(v, node.Key, wipe, time.Now().UTC()))
 	return w.operation(v, row.Value, func(o *flexnode.Operation) {
 		o.Done++
 		o.Total = max(o.Total, o.Done)

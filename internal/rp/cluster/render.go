@@ -80,24 +80,16 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		return nil
 	}
 	history := w.Store.History.Row(v, key)
-	last, err := history.Value.Find(node.Value.Revision)
-	if err != nil {
-		return err
-	}
-	offered, err := history.Value.Find(node.Value.Assigned)
-	if err != nil {
-		return err
-	}
+	last := store.RevisionIn(v, history.Value, node.Value.Revision)
+	offered := store.RevisionIn(v, history.Value, node.Value.Assigned)
 	var was *flexnode.Layer
 	if offered != nil {
-		if was, err = flexnode.ReadLayer(w.Store.Layers.Row(v, offered.Facts).Value); err != nil {
-			return err
-		}
+		var err error
+		was, err = flexnode.ReadLayer(w.Store.Layers.Row(v, offered.Facts).Value)
+		v.Fail(err)
 	}
 	status, err := w.Index.Status(key)
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	kept, now := history.Value, time.Now().UTC()
 	before, first := flexnode.RefreshOffered(node.Value, offered, was, parent, now, w.Renderer)
 	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer,
@@ -106,15 +98,11 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		if r.made == nil {
 			continue
 		}
-		if err := w.Credentials.Sign(v, next.UID, r.made, r.from); err != nil {
-			return err
-		}
+		v.Fail(w.Credentials.Sign(v, next.UID, r.made, r.from))
 		kept = kept.With(*r.made, next.Assigned, next.Revision, status.Value.Applied())
 	}
 	if first != nil || revision != nil {
-		if err := w.Store.History.Put(v, key, kept); err != nil {
-			return err
-		}
+		v.Fail(w.Store.History.Put(v, key, kept))
 	}
 	if reflect.DeepEqual(next, node.Value) {
 		return nil

@@ -74,10 +74,7 @@ func (n *seenNode) GetObjectMeta() metav1.Object {
 func (n *seenNode) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object.
-func (n *seenNode) DeepCopyObject() runtime.Object {
-	c := *n
-	return &c
-}
+func (n *seenNode) DeepCopyObject() runtime.Object { return new(*n) }
 
 // The limits of a seenNode. Kubernetes allows one pod subnet of each family. No kubelet's Node has
 // as many addresses or taints, or as long a text.

@@ -152,9 +152,8 @@ const (
 // begin runs sessions on a connection, one after the other; end stops that and waits.
 func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var working sync.WaitGroup
+	working.Go(func() {
 		pause := harmPause
 		for ctx.Err() == nil {
 			began := time.Now()
@@ -170,10 +169,10 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 			store.Pause(ctx, pause)
 			pause = min(2*pause, harmLast)
 		}
-	}()
+	})
 	return func() {
 		cancel()
-		<-done
+		working.Wait()
 	}
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -39,11 +40,8 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 		return time.Now().Add(nodesPause), nil
 	}
 	epoch, err := w.Store.ReadEpoch(ctx)
-	if err != nil {
-		return noTime, err
-	}
-	rows, _, err := w.Store.PodCIDRs.List(ctx, w.key+"/")
-	if err != nil {
+	rows, _, err2 := w.Store.PodCIDRs.List(ctx, w.key+"/")
+	if err := errors.Join(err, err2); err != nil {
 		return noTime, err
 	}
 	moves := w.subnetMoves(w.subnetsOfNodes(s, cluster.Value), rows, cluster.Value)
@@ -57,26 +55,29 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 type subnetMove struct{ from, to string }
 
 // subnetMoves returns the rows of pod subnets to change, by key. of has the nodes whose Nodes have
-// each subnet.
+// each subnet. It logs a warning for Nodes that have the pod subnet of another node.
 func (w *worker) subnetMoves(
 	of map[string][]string, rows []store.Row[string], c flexnode.Cluster,
 ) map[string]subnetMove {
-	moves := map[string]subnetMove{}
-	for _, row := range rows {
-		nodes := of[row.Key]
-		delete(of, row.Key)
-		keeps := slices.Contains(nodes, row.Value) || w.isChosen(row.Value, row.Key, c)
-		next := row.Value
-		if !keeps {
-			next = w.oneOf(nodes, row.Key, c)
-			moves[row.Key] = subnetMove{row.Value, next}
-		}
-		w.warnOfOthers(nodes, next, row.Key)
+	moves, owners := map[string]subnetMove{}, map[string]string{}
+	for slot := range of {
+		owners[slot] = ""
 	}
-	for slot, nodes := range of {
-		next := w.oneOf(nodes, slot, c)
-		moves[slot] = subnetMove{"", next}
-		w.warnOfOthers(nodes, next, slot)
+	for _, row := range rows {
+		owners[row.Key] = row.Value
+	}
+	for slot, was := range owners {
+		nodes, owner := of[slot], was
+		if !slices.Contains(nodes, was) && !w.isChosen(was, slot, c) {
+			owner = w.oneOf(nodes, slot, c)
+			moves[slot] = subnetMove{was, owner}
+		}
+		for _, node := range nodes {
+			if node != owner {
+				w.log.Warn("a Node has the pod subnet of another node", "node", node, "of", owner,
+					"subnet", slot)
+			}
+		}
 	}
 	return moves
 }
@@ -89,16 +90,6 @@ func (w *worker) oneOf(nodes []string, slot string, c flexnode.Cluster) string {
 	}
 	chosen := slices.IndexFunc(nodes, func(node string) bool { return w.isChosen(node, slot, c) })
 	return nodes[max(0, chosen)]
-}
-
-// warnOfOthers logs a warning for Nodes that have the pod subnet of another node.
-func (w *worker) warnOfOthers(nodes []string, owner, slot string) {
-	for _, node := range nodes {
-		if node != owner {
-			w.log.Warn("a Node has the pod subnet of another node", "node", node, "of", owner,
-				"subnet", slot)
-		}
-	}
 }
 
 // subnetsOfNodes returns the nodes whose Nodes have each pod subnet, in order, by key of its row.

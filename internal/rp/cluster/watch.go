@@ -227,7 +227,7 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 	wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			s.nodesKnown.Store(true)
-			w.noteAllReady()
+			w.Index.EachNode(w.key+"/", func(key string, _ bool) { w.noteReady(key) })
 			w.tasks.Add(task{kind: taskSubnets})
 		}
 	})

@@ -43,7 +43,6 @@ type worker struct {
 	outstanding sync.Map
 	// revocations holds the rows of certificates that need work, by key.
 	revocations sync.Map
-	readiness   readiness
 	rollout     rollout.Rollout // of taskRollout
 
 	mu      sync.Mutex
@@ -73,7 +72,7 @@ type task struct {
 const (
 	taskCluster    = "cluster"    // handle a change of the registration
 	taskNode       = "node"       // handle a change of a node
-	taskReadiness  = "readiness"  // write the Ready conditions of Nodes
+	taskReadiness  = "readiness"  // write the Ready condition of a Node
 	taskRender     = "render"     // render nodes with new facts
 	taskRollout    = "rollout"    // admit nodes to changes
 	taskCredential = "credential" // do the next step of a credential
@@ -243,7 +242,7 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 	case taskNode:
 		return time.Time{}, w.nodeChanged(t.key)
 	case taskReadiness:
-		return w.compareReadiness(ctx)
+		return time.Time{}, w.compareReady(ctx, t.key)
 	case taskRender:
 		return w.render(ctx)
 	case taskRollout:

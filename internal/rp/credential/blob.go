@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
@@ -88,11 +87,11 @@ func (b *Blobs) upload(
 	}
 	_, err = b.client(key).UploadBuffer(ctx, text, &blockblob.UploadBufferOptions{
 		HTTPHeaders: &blob.HTTPHeaders{
-			BlobContentType: to.Ptr("application/json"), BlobCacheControl: to.Ptr("no-store"),
+			BlobContentType: new("application/json"), BlobCacheControl: new("no-store"),
 		},
 		Metadata: map[string]*string{
-			blobVersion: to.Ptr(strconv.FormatInt(version, 10)),
-			blobExpires: to.Ptr(expires.UTC().Format(time.RFC3339)),
+			blobVersion: new(strconv.FormatInt(version, 10)),
+			blobExpires: new(expires.UTC().Format(time.RFC3339)),
 		},
 		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &on},
 	})
@@ -109,7 +108,7 @@ func (b *Blobs) present(
 ) (on blob.ModifiedAccessConditions, newer bool, err error) {
 	got, err := b.client(key).GetProperties(ctx, nil)
 	if bloberror.HasCode(err, bloberror.BlobNotFound) {
-		on.IfNoneMatch = to.Ptr(azcore.ETagAny)
+		on.IfNoneMatch = new(azcore.ETagAny)
 		return on, false, nil
 	}
 	if err != nil {

@@ -3,11 +3,17 @@ package credential
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -36,9 +42,7 @@ const HandoutPath = "/configs/"
 // Put implements Delivery.
 func (h *Handout) Put(v *store.View, key string, text []byte, _ int64, expires time.Time) error {
 	box, err := h.Keys.Seal(bundleSeal+key, text)
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	return h.Store.Bundles.Set(v, key, store.Sealed{Box: box, Expires: expires})
 }
 
@@ -166,4 +170,113 @@ func (h *Handout) handOut(v *store.View, key string, sent bool) (found handedOut
 	}
 	c.Delivered++
 	return found, h.Store.Credentials.Put(v, key, c)
+}
+
+// signed is a URL in the form of a service SAS for one blob, read only: sv, se, sr=b, sp=r, sig
+// (Azure Storage, "Create a service SAS").
+type signed struct {
+	path    string
+	expires time.Time
+}
+
+// signedVersion is the version of the storage service that defines this string-to-sign.
+const signedVersion = "2020-12-06"
+
+const signedTime = "2006-01-02T15:04:05Z"
+
+// text returns the text to sign: the 16 fields of a service SAS, with unused ones empty.
+func (u signed) text() string {
+	return strings.Join([]string{
+		"r", "", u.expires.UTC().Format(signedTime), "/blob" + u.path, "", "", "https",
+		signedVersion, "b", "", "", "", "", "", "", "",
+	}, "\n")
+}
+
+// urlSigning is the purpose for which keys for URLs are derived.
+const urlSigning = "configuration URLs"
+
+// values returns the parameters, with the MAC of the text.
+func (u signed) values(mac []byte) string {
+	return url.Values{
+		"sv": {signedVersion}, "se": {u.expires.UTC().Format(signedTime)},
+		"sr": {"b"}, "sp": {"r"}, "spr": {"https"},
+		"sig": {base64.StdEncoding.EncodeToString(mac)},
+	}.Encode()
+}
+
+// query signs with the first key of the ring.
+func (u signed) query(keys seal.Ring) (string, error) {
+	macs, err := keys.MACs(urlSigning, u.text())
+	if err != nil {
+		return "", err
+	}
+	return u.values(macs[0]), nil
+}
+
+// genuine returns the expiry of a URL if a key of the ring has signed it and its parameters are
+// unchanged.
+func genuine(from *url.URL, keys seal.Ring) (expires time.Time, is bool) {
+	query, err := url.ParseQuery(from.RawQuery)
+	if err != nil {
+		return expires, false
+	}
+	if expires, err = time.Parse(signedTime, query.Get("se")); err != nil {
+		return expires, false
+	}
+	u := signed{from.Path, expires}
+	macs, err := keys.MACs(urlSigning, u.text())
+	return expires, err == nil && slices.ContainsFunc(macs, func(mac []byte) bool {
+		return hmac.Equal([]byte(u.values(mac)), []byte(query.Encode()))
+	})
+}
+
+// Delivery holds configurations for their machines, by key of their credential.
+type Delivery interface {
+	// Put delivers a configuration until a time, with the change of the view or, if that cannot be,
+	// before it. version is its configVersion: an older one never replaces a newer one. It may be
+	// called again for the same change.
+	Put(v *store.View, key string, text []byte, version int64, expires time.Time) error
+	// URL returns the URL where a machine gets it without any other credential.
+	URL(key string, expires time.Time) (string, error)
+	// Remove makes the URL useless for ever; it is a no-op for a missing one.
+	Remove(ctx context.Context, key string) error
+	// Sweep removes configurations without a credential. It leaves alone the keys of credentials for
+	// which keep returns true.
+	Sweep(ctx context.Context, keep func(key string) bool) error
+}
+
+// The owners of boxes: the beginning of the context that seal.Ring gets; the key follows.
+const (
+	tokenSeal   = "credentials/"
+	secretSeal  = "secrets/"
+	arcLeftSeal = "arcleft/"
+	bundleSeal  = "bundles/"
+)
+
+// URL returns the URL of a credential, with the configVersion that it hands out; nil unless it is
+// Live. key may be "".
+func (s *Service) URL(ctx context.Context, key string) (*api.ConfigURL, error) {
+	if key == "" {
+		return nil, nil
+	}
+	row, err := s.Store.Credentials.Get(ctx, key)
+	c := row.Value
+	if err != nil || !row.Exists() || c.State != store.Live || !s.Now().Before(c.Expires) {
+		return nil, err
+	}
+	url, err := s.Delivery.URL(key, c.Expires)
+	if err != nil {
+		return nil, err
+	}
+	return &api.ConfigURL{
+		ConfigVersion: strconv.FormatInt(c.Config, 10), ConfigURL: url, ConfigURLExpires: c.Expires,
+	}, nil
+}
+
+// Await waits until a credential is no longer Pending, or ctx ends, and returns its row as last
+// read.
+func (s *Service) Await(ctx context.Context, key string) (store.Row[store.Credential], error) {
+	return s.Store.Credentials.Wait(ctx, key, func(row store.Row[store.Credential]) bool {
+		return row.Value.State != store.Pending
+	})
 }

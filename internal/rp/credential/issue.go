@@ -33,10 +33,7 @@ func (s *Service) issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 		return nil
 	}
 	err := s.Release(v, n)
-	if err == nil {
-		n.Ended = nil
-		n.Credential, err = s.plan(v, nodeKey, *n)
-	}
+	n.Ended, n.Credential = nil, s.plan(v, nodeKey, *n)
 	return err
 }
 
@@ -50,38 +47,31 @@ func (s *Service) keeps(v *store.View, n flexnode.Node) bool {
 // needsToken reports whether a machine joins with a bootstrap token.
 func needsToken(n flexnode.Node) bool { return !n.Desired.KubernetesAuth.UseAzureAuth }
 
-// plan writes a pending credential. Nothing has been done for it yet.
-func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, error) {
-	epoch, err := s.Store.Epoch(v)
-	if err != nil {
-		return "", err
-	}
+// plan writes a pending credential, and returns its key. Nothing has been done for it yet.
+func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) string {
 	cluster, now := flexnode.ClusterOf(nodeKey), s.now()
 	key := cluster + "/" + uuid.NewString()
 	c := store.Credential{
 		Node: nodeKey, UID: n.UID, Cluster: cluster, Config: n.Assigned, State: store.Pending,
-		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: epoch,
+		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: s.Store.Epoch(v),
 	}
 	if needsToken(n) {
-		if err := s.drawToken(v, key, &c); err != nil {
-			return "", err
-		}
+		s.drawToken(v, key, &c)
 	}
-	return key, s.Store.Credentials.Put(v, key, c)
+	v.Fail(s.Store.Credentials.Put(v, key, c))
+	return key
 }
 
 // drawToken gives a credential a token with an id that is unique in the cluster.
-func (s *Service) drawToken(v *store.View, key string, c *store.Credential) error {
+func (s *Service) drawToken(v *store.View, key string, c *store.Credential) {
 	id, secret := newToken()
 	for s.Store.Tokens.Row(v, c.Cluster+"/"+id).Exists() {
 		id, secret = newToken()
 	}
 	box, err := s.Keys.Seal(tokenSeal+key, []byte(secret))
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	c.TokenID, c.Secret = id, &box
-	return s.Store.Tokens.Put(v, c.Cluster+"/"+id, key)
+	v.Fail(s.Store.Tokens.Put(v, c.Cluster+"/"+id, key))
 }
 
 // newToken returns the id and the secret of a bootstrap token, in their allowed characters

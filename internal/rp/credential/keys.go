@@ -81,8 +81,7 @@ func eachBox(ctx context.Context, st *store.Store, see func(box) error) error {
 // own gives a row a copy of its box, since rows are shared.
 func own(box **seal.Box) *seal.Box {
 	if *box != nil {
-		copied := **box
-		*box = &copied
+		*box = new(**box)
 	}
 	return *box
 }

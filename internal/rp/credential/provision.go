@@ -59,9 +59,7 @@ func (w worker) redraw(ctx context.Context, x subject) error {
 		if !x.row.Exists() || c.State != store.Pending || c.TokenID != was {
 			return nil
 		}
-		if err := w.drawToken(v, x.key, &c); err != nil {
-			return err
-		}
+		w.drawToken(v, x.key, &c)
 		w.Store.Tokens.Delete(v, c.Cluster+"/"+was)
 		return w.Store.Credentials.Put(v, x.key, c)
 	})
@@ -83,9 +81,7 @@ func (w worker) enable(ctx context.Context, made subject) error {
 			return err
 		}
 		c.State, c.Since, c.Problem = store.Live, w.now(), ""
-		if err := w.Store.Credentials.Put(v, x.key, c); err != nil {
-			return err
-		}
+		v.Fail(w.Store.Credentials.Put(v, x.key, c))
 		n := x.node.Value
 		if n.State != api.Creating && n.State != api.Updating {
 			return nil
@@ -153,11 +149,8 @@ func (s *Service) deliver(v *store.View, key string, c *store.Credential, n flex
 		return err
 	}
 	token, err := s.token(key, *c)
-	if err != nil {
-		return err
-	}
-	enrolment, err := s.enrolmentSecret(n.UID, enrolmentOf(key))
-	if err != nil {
+	enrolment, err2 := s.enrolmentSecret(n.UID, enrolmentOf(key))
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	text, err := s.bundle(v, n, r, enrolment, flexnode.Grants{ClientSecret: secret, Token: token})
@@ -196,11 +189,8 @@ func (s *Service) bundle(
 func (s *Service) revision(
 	v *store.View, nodeKey string, n flexnode.Node,
 ) (flexnode.Revision, string, error) {
-	history := s.Store.History.Row(v, nodeKey)
-	r, err := history.Value.Find(n.Assigned)
-	if err != nil {
-		return flexnode.Revision{}, "", err
-	}
+	history := s.Store.History.Row(v, nodeKey).Value
+	r := store.RevisionIn(v, history, n.Assigned)
 	if r != nil && r.SecretVersion == 0 {
 		return *r, "", nil
 	}
@@ -209,9 +199,7 @@ func (s *Service) revision(
 		return flexnode.Revision{}, "", err
 	}
 	if r == nil || r.SecretVersion != version {
-		if r, err = history.Value.Find(n.Revision); err != nil {
-			return flexnode.Revision{}, "", err
-		}
+		r = store.RevisionIn(v, history, n.Revision)
 	}
 	if r == nil || r.SecretVersion != 0 && r.SecretVersion != version {
 		return flexnode.Revision{}, "", fmt.Errorf(

@@ -93,17 +93,13 @@ func (s *Service) fresh(
 			return ErrNoNode
 		}
 		if revoke {
-			if revoked, err = s.revokePrevious(v, &n); err != nil {
-				return err
-			}
+			revoked = s.revokePrevious(v, &n)
 		}
 		if needsToken(n) && !ask.Joined {
 			if key = n.Credential; !revoke && s.reusable(v, n) {
 				return nil
 			}
-			if err := s.issue(v, node.Key, &n); err != nil {
-				return err
-			}
+			v.Fail(s.issue(v, node.Key, &n))
 			key = n.Credential
 		}
 		return s.Store.Nodes.Put(v, node.Key, n)
@@ -113,7 +109,7 @@ func (s *Service) fresh(
 
 // revokePrevious revokes a node's credentials that others may have, its own and those that machines
 // still join with, and drops its former identities. A Pending credential was not handed out.
-func (s *Service) revokePrevious(v *store.View, n *flexnode.Node) (revoked []string, err error) {
+func (s *Service) revokePrevious(v *store.View, n *flexnode.Node) (revoked []string) {
 	handedOut := n.Joining
 	if n.Credential != "" {
 		handedOut = append(slices.Clone(handedOut), n.Credential)
@@ -124,16 +120,14 @@ func (s *Service) revokePrevious(v *store.View, n *flexnode.Node) (revoked []str
 		if state := row.Value.State; state != store.Live && state != store.Consumed {
 			continue
 		}
-		if err := s.move(v, key, row.Value, store.Revoking); err != nil {
-			return nil, err
-		}
+		v.Fail(s.move(v, key, row.Value, store.Revoking))
 		revoked = append(revoked, key)
 		disenrol(n, key)
 		if n.Credential == key {
 			n.Credential = ""
 		}
 	}
-	return revoked, nil
+	return revoked
 }
 
 // refreshed returns the configuration of a node with its present secrets, and whether a client

@@ -149,25 +149,23 @@ func ended(n flexnode.Node) string {
 // those of other replicas' clusters, and those that are known to be Live.
 func (s *Service) Sweep(ctx context.Context, keep func(key string) bool) error {
 	gone := map[string]bool{}
-	var errs []error
-	err := s.Store.Credentials.EachKey(ctx, "", func(key string) error {
-		if keep(key) {
-			return nil
-		}
+	keys, err := s.Store.Credentials.Keys(ctx, "")
+	errs := []error{err}
+	for _, key := range slices.DeleteFunc(keys, keep) {
 		cluster := ClusterOf(key)
 		if _, known := gone[cluster]; !known {
 			there, err := s.Store.Clusters.Get(ctx, cluster)
 			if err != nil {
-				return err
+				errs = append(errs, err)
+				break
 			}
 			gone[cluster] = !there.Exists()
 		}
 		if gone[cluster] {
 			errs = append(errs, s.removeGone(ctx, key))
 		}
-		return ctx.Err()
-	})
-	return errors.Join(append(errs, err, s.Delivery.Sweep(ctx, keep))...)
+	}
+	return errors.Join(append(errs, s.Delivery.Sweep(ctx, keep))...)
 }
 
 // ClusterOf returns the key of a credential's cluster.
@@ -205,9 +203,7 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	}
 	n := row.Value
 	for _, credential := range append(slices.Clone(n.Joining), n.Credential) {
-		if err := s.Revoke(v, credential, true); err != nil {
-			return err
-		}
+		v.Fail(s.Revoke(v, credential, true))
 	}
 	s.freeSubnet(v, key, n)
 	s.Store.Nodes.Delete(v, key)

@@ -1,7 +1,11 @@
 package credential
 
 import (
+	"crypto/hmac"
+	"encoding/base64"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -12,9 +16,7 @@ import (
 // KeepSecret stores a version of the client secret of a node within a change.
 func (s *Service) KeepSecret(v *store.View, nodeKey, secret string, version int64) error {
 	box, err := s.Keys.Seal(secretSeal+nodeKey, []byte(secret))
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	return s.Store.Secrets.Set(v, nodeKey, store.Sealed{Box: box, Version: version})
 }
 
@@ -43,9 +45,7 @@ func (s *Service) Compare(v *store.View, nodeKey, given string) flexnode.Secret 
 	if err != nil && version != 0 && given != "" {
 		return flexnode.Secret{Version: version}
 	}
-	if err != nil {
-		v.Fail(err)
-	}
+	v.Fail(err)
 	return flexnode.Secret{
 		Version: version, Known: version != 0, Same: version != 0 && given == text,
 	}
@@ -77,9 +77,7 @@ func (s *Service) LeaveArc(
 	}
 	if withSecret && secret != "" {
 		box, err := s.Keys.Seal(arcLeftSeal+key, []byte(secret))
-		if err != nil {
-			return err
-		}
+		v.Fail(err)
 		left.Secret = &box
 	}
 	return s.Store.ArcLeft.Put(v, key, left)
@@ -95,4 +93,39 @@ func (s *Service) ArcSecret(row store.Row[store.ArcLeft]) (string, error) {
 		return "", fmt.Errorf("cannot read the onboarding secret of %s: %w", row.Key, err)
 	}
 	return string(text), nil
+}
+
+// enrolling is the purpose for which keys for enrolment secrets are derived.
+const enrolling = "enrolment secrets"
+
+// enrolmentOf returns the id of the enrolment secret of a credential, by its key.
+func enrolmentOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
+
+// enrolmentSecret returns the secret with which a machine registers its key as the node with a uid.
+// It is not stored: it is derived from its id and a key of the ring.
+func (s *Service) enrolmentSecret(uid, id string) (string, error) {
+	macs, err := s.Keys.MACs(enrolling, uid+"/"+id)
+	if err != nil {
+		return "", err
+	}
+	return id + "." + base64.RawURLEncoding.EncodeToString(macs[0]), nil
+}
+
+// Enrolment returns the id of an enrolment secret of the node with a uid, and whether it was made
+// for that node. flexnode.Node.Register decides whether it still registers a key.
+func (s *Service) Enrolment(uid, secret string) (id string, genuine bool, err error) {
+	id, text, _ := strings.Cut(secret, ".")
+	mac, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || id == "" {
+		return "", false, nil
+	}
+	macs, err := s.Keys.MACs(enrolling, uid+"/"+id)
+	return id, slices.ContainsFunc(macs, func(made []byte) bool { return hmac.Equal(made, mac) }), err
+}
+
+// disenrol invalidates the enrolment secret of a credential.
+func disenrol(n *flexnode.Node, key string) {
+	if n.Enrolment == enrolmentOf(key) {
+		n.Enrolment = ""
+	}
 }

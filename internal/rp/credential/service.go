@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -122,12 +123,7 @@ func Due(c store.Credential, wanted bool, now time.Time) (state string, next tim
 	return c.State, time.Time{}
 }
 
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
+func earliest(of ...time.Time) time.Time { return slices.MinFunc(of, time.Time.Compare) }
 
 // Application holds the parts of a request for a node's certificate, by a holder of a bootstrap
 // token, that a decision needs.

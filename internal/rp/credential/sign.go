@@ -23,20 +23,24 @@ type signer struct {
 	epoch int64
 }
 
+// signer returns a signer for the store's present epoch, within a change.
+func (s *Service) signer(v *store.View) signer {
+	return signer{s.Store, s.Keys, s.now(), s.Store.Epoch(v)}
+}
+
 // Sign signs a new revision of the node with a uid within a change. If it takes settings from a
 // stored revision, nil for none, that must verify: otherwise the provider would sign content that
 // another program has written to its store.
 func (s *Service) Sign(v *store.View, uid string, r, from *flexnode.Revision) error {
-	epoch, err := s.Store.Epoch(v)
-	x := signer{s.Store, s.Keys, s.now(), epoch}
-	if err == nil && from != nil {
-		var said signing.Statement
-		if said, err = x.revision(v.Context(), uid, *from); err == nil {
+	x := s.signer(v)
+	if from != nil {
+		said, err := x.revision(v.Context(), uid, *from)
+		if err == nil {
 			err = x.verify(from.Signed, said)
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("cannot sign configuration %d of the node %s: %w", r.Version, uid, err)
+		if err != nil {
+			return fmt.Errorf("cannot sign configuration %d of the node %s: %w", r.Version, uid, err)
+		}
 	}
 	said, err := x.revision(v.Context(), uid, *r)
 	if err == nil {
@@ -46,13 +50,8 @@ func (s *Service) Sign(v *store.View, uid string, r, from *flexnode.Revision) er
 }
 
 // bury adds a tombstone within a change, and signs it.
-func (s *Service) bury(v *store.View, key string, stone flexnode.Tombstone) error {
-	epoch, err := s.Store.Epoch(v)
-	if err != nil {
-		return err
-	}
-	x := signer{s.Store, s.Keys, s.now(), epoch}
-	if stone.Signed, err = x.sign(tombstone(stone)); err != nil {
+func (s *Service) bury(v *store.View, key string, stone flexnode.Tombstone) (err error) {
+	if stone.Signed, err = s.signer(v).sign(tombstone(stone)); err != nil {
 		return err
 	}
 	return s.Store.AddTombstone(v, key, stone)
@@ -134,11 +133,11 @@ func SignAgain(
 	x := signer{store: st, keys: keys, now: now.UTC().Truncate(time.Second)}
 	var mark []byte
 	done := false
-	_, err = st.Update(ctx, "", nil, func(v *store.View) (err error) {
-		x.epoch, err = st.Epoch(v)
+	_, err = st.Update(ctx, "", nil, func(v *store.View) error {
+		x.epoch = st.Epoch(v)
 		mark = fmt.Appendf(nil, "%q", fmt.Sprintf("%s in epoch %d", keys.Keys[0].ID, x.epoch))
 		done = bytes.Equal(st.Meta.Row(v, signedRow).Value, mark)
-		return err
+		return nil
 	})
 	if err != nil || done && !accept {
 		return 0, err
@@ -179,8 +178,9 @@ func signRows[T any](
 	ctx context.Context, x signer, table store.Table[T], accept bool,
 	decide func(*store.View, store.Row[T], resign) (next T, changed bool, err error),
 ) (rows int, err error) {
-	var errs []error
-	err = table.EachKey(ctx, "", func(key string) error {
+	keys, err := table.Keys(ctx, "")
+	errs := []error{err}
+	for _, key := range keys {
 		changed, wrong := false, []error(nil)
 		sign := func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed {
 			var signed *flexnode.Signed
@@ -205,7 +205,9 @@ func signRows[T any](
 			rows++
 		}
 		errs = append(append(errs, err), wrong...)
-		return ctx.Err()
-	})
-	return rows, errors.Join(append(errs, err)...)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return rows, errors.Join(errs...)
 }

@@ -137,9 +137,7 @@ func (w worker) expire(ctx context.Context, key string) error {
 			return nil
 		}
 		if c.State == store.Pending {
-			if err := w.endNode(v, x); err != nil {
-				return err
-			}
+			v.Fail(w.endNode(v, x))
 		}
 		return w.move(v, key, c, state)
 	})

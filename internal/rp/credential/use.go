@@ -44,9 +44,7 @@ func (s *Service) Consume(
 			case c.State == store.Live:
 				consumed = true
 				c.KeyHash, c.CSR = a.KeyHash, a.Name
-				if err := s.noteUsed(v, x); err != nil {
-					return err
-				}
+				v.Fail(s.noteUsed(v, x))
 				return s.move(v, key, c, store.Consumed)
 			case c.State == store.Pending: // it was used before it was handed out
 				return s.move(v, key, c, store.Revoking)
@@ -75,27 +73,14 @@ func (s *Service) noteUsed(v *store.View, x subject) error {
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
-// Use is the state of a node's credential for a caller that wants its URL.
-type Use int
-
-// None: a credential must be made. Usable: it is Live or will be. Used: a machine has used one of
-// the node's credentials.
-const (
-	None Use = iota
-	Usable
-	Used
-)
-
-// UseOf returns the Use of a node within a view. A node with any status has a machine.
-func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) Use {
+// UseOf reports within a view whether the credential of a node is Live or will be, and if not,
+// whether a machine has used one of its credentials. A node with any status has a machine.
+func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) (usable, used bool) {
 	c := s.credential(v, n.Credential)
-	switch {
-	case (c.State == store.Live || c.State == store.Pending) && s.now().Before(c.Expires):
-		return Usable
-	case n.Used || c.State == store.Consumed || s.Store.Status.Row(v, nodeKey).Exists():
-		return Used
+	if (c.State == store.Live || c.State == store.Pending) && s.now().Before(c.Expires) {
+		return true, false
 	}
-	return None
+	return false, n.Used || c.State == store.Consumed || s.Store.Status.Row(v, nodeKey).Exists()
 }
 
 // removeSoon removes a used configuration at once; if that fails, Step retries.
@@ -126,10 +111,9 @@ func (s *Service) Denied(
 // Issued records that the machine that consumed a credential has its certificate; after Grace its
 // token is deleted.
 func (s *Service) Issued(ctx context.Context, key, csr string, fence store.Condition) error {
-	now := s.now()
 	return worker{s, nil, fence}.edit(ctx, "certificate issued", key, func(c *store.Credential) bool {
 		changes := c.State == store.Consumed && c.Issued == nil && c.CSR == csr
-		c.Issued = &now
+		c.Issued = new(s.now())
 		return changes
 	})
 }
@@ -151,10 +135,7 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 			return nil
 		}
 		now := row.Value
-		var err error
-		if consumed, err = s.consumeSeen(v, now); err != nil {
-			return err
-		}
+		consumed = s.consumeSeen(v, now)
 		now.Former, now.Used = "", now.Used || consumed != ""
 		if now.Former == row.Value.Former && now.Used == row.Value.Used {
 			return nil
@@ -178,15 +159,15 @@ func (s *Service) MayBeFetched(c store.Credential) bool {
 
 // consumeSeen consumes the credential without a token of a node that was seen, and returns its key.
 // One that is known not to have been fetched is left for a machine that is still to come.
-func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
+func (s *Service) consumeSeen(v *store.View, n flexnode.Node) string {
 	if n.Credential == "" || needsToken(n) {
-		return "", nil
+		return ""
 	}
 	c := s.Store.Credentials.Row(v, n.Credential).Value
 	if c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
-		return "", nil
+		return ""
 	}
-	now := s.now()
-	c.Issued = &now
-	return n.Credential, s.move(v, n.Credential, c, store.Consumed)
+	c.Issued = new(s.now())
+	v.Fail(s.move(v, n.Credential, c, store.Consumed))
+	return n.Credential
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
@@ -54,59 +56,38 @@ func DecodeOptional(body []byte, into any) error {
 func badBody(err error) error {
 	return arm.Errorf(400, "InvalidRequestContent",
 		"The request content was invalid and could not be deserialized: '%s'.",
-		shorten(strings.TrimPrefix(err.Error(), "json: ")))
-}
-
-// shape tracks the objects and lists that checkShape is inside of.
-type shape struct {
-	names  []map[string]bool // of an object; nil for a list
-	isName bool              // the next string is a name
+		shorten(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "jsontext: "), "json: ")))
 }
 
 // checkShape rejects two things that encoding/json accepts: endless nesting and duplicate names.
 func checkShape(body []byte) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	var s shape
-	for token, err := d.Token(); !errors.Is(err, io.EOF); token, err = d.Token() {
-		if err == nil {
-			err = s.next(token)
+	d := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+	var names []map[string]bool // in lower case, of each object or list around the token
+	for {
+		token, err := d.ReadToken()
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (s *shape) next(token json.Token) error {
-	if delim, ok := token.(json.Delim); ok {
-		switch delim {
-		case '{':
-			s.names = append(s.names, map[string]bool{})
-		case '[':
-			s.names = append(s.names, nil)
-		default:
-			s.names = s.names[:len(s.names)-1]
-		}
-		if len(s.names) > maxDepth {
+		depth := d.StackDepth()
+		if depth > maxDepth {
 			return fmt.Errorf("it is nested deeper than %d", maxDepth)
 		}
-		s.isName = s.inObject()
-		return nil
-	}
-	if name, ok := token.(string); ok && s.isName {
-		known, key := s.names[len(s.names)-1], strings.ToLower(name)
-		if known[key] {
-			return fmt.Errorf("the name %q is given twice", name)
+		switch kind, n := d.StackIndex(depth); {
+		case token.Kind() == '{', token.Kind() == '[':
+			names = append(names[:depth-1], map[string]bool{})
+		case kind == '{' && n%2 == 1:
+			name, known := strings.ToLower(token.String()), names[depth-1]
+			if known[name] {
+				return fmt.Errorf("the name %q is given twice", token.String())
+			}
+			known[name] = true
 		}
-		known[key], s.isName = true, false
-		return nil
 	}
-	s.isName = s.inObject()
-	return nil
 }
-
-func (s *shape) inObject() bool { return len(s.names) > 0 && s.names[len(s.names)-1] != nil }
 
 // ReadPut reads the body of a PUT, which may be the answer of a GET. It returns the settings of the
 // owner without the client secret, and that secret. The error is of type *arm.Error or Problems.
@@ -137,4 +118,67 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	problems.unless(slices.ContainsFunc(states, is), "properties.provisioningState",
 		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))
 	return desired, secret, problems.err()
+}
+
+// Problem is one problem of a request: its JSON path, and what to do.
+type Problem struct{ Target, Message string }
+
+// Problems lists all problems of a request.
+type Problems []Problem
+
+// Error lists the problems, one per line.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, one := range p {
+		lines[i] = one.Target + ": " + one.Message
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ARM returns a 400 with each problem and its path (RPC, error details); nil without any.
+func (p Problems) ARM() *arm.Error {
+	if len(p) == 0 {
+		return nil
+	}
+	const code = "InvalidParameter"
+	if len(p) == 1 {
+		return &arm.Error{Status: 400, Code: code, Target: p[0].Target, Message: p[0].Message}
+	}
+	e := arm.Errorf(400, "MultipleErrorsOccurred",
+		"The request has %d problems; see the details.", len(p))
+	for _, one := range p {
+		e.Details = append(e.Details,
+			arm.Error{Code: code, Target: one.Target, Message: one.Message})
+	}
+	return e
+}
+
+// err returns the problems as an error; nil for none.
+func (p Problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
+func (p *Problems) add(target, format string, args ...any) {
+	*p = append(*p, Problem{target, fmt.Sprintf(format, args...)})
+}
+
+// unless adds a problem if good is false.
+func (p *Problems) unless(good bool, target, format string, args ...any) {
+	if !good {
+		p.add(target, format, args...)
+	}
+}
+
+// shorten limits a text from a caller, so that it cannot fill a response or a log.
+func shorten(s string) string { return Cut(s, 100) }
+
+// Cut shortens a text to at most so many bytes and an ellipsis, and makes it valid UTF-8.
+func Cut(s string, most int) string {
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
 }

@@ -236,9 +236,4 @@ func (c Certificates) Restored(now time.Time) Certificates {
 	return c
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(of ...time.Time) time.Time { return slices.MaxFunc(of, time.Time.Compare) }

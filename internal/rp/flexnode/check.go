@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -156,12 +155,9 @@ func CheckDefaults(defaults map[string]any) []string {
 // IsGUID reports whether a text is a GUID of 36 characters, without braces and prefix.
 func IsGUID(s string) bool { return len(s) == 36 && uuid.Validate(s) == nil }
 
-// matches returns a check of a whole value; the expression is compiled when it is first used.
+// matches returns a check of a whole value.
 func matches(pattern string) func(string) bool {
-	whole := sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
-	})
-	return func(s string) bool { return whole().MatchString(s) }
+	return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString
 }
 
 var (

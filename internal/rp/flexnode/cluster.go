@@ -193,10 +193,9 @@ func (p *Problems) pool(pool string, mask int) {
 // ShownCluster returns the registration of a cluster as callers see it.
 func ShownCluster(c Cluster) api.ManagedCluster {
 	id, _ := arm.Parse(c.ID)
-	system := c.SystemData
 	shown := api.ManagedCluster{
 		ID: c.ID, Name: id.Name(), Type: ClusterType, Location: c.Location, Tags: c.Tags,
-		ETag: `"` + c.Version + `"`, SystemData: &system, Properties: c.Properties,
+		ETag: `"` + c.Version + `"`, SystemData: new(c.SystemData), Properties: c.Properties,
 	}
 	shown.Properties.Message = c.Probe.Message()
 	switch state := &shown.Properties.ProvisioningState; {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // Parent holds the cluster of a node and the layers that a revision is rendered with now.
@@ -149,9 +150,7 @@ type Decision struct {
 	// NeedsSubnet asks to reserve a pod subnet and call Decide again; all else is unset then.
 	NeedsSubnet bool
 
-	// wanted holds the owner's settings, own the node's own layer, as it was checked.
-	wanted []byte
-	own    json.RawMessage
+	own json.RawMessage // the checked own layer of the node
 }
 
 // Decide returns the effect of a PUT. old is nil for a new node, last is its desired revision, nil
@@ -171,7 +170,6 @@ func Decide(
 	if len(problems) > 0 {
 		return Decision{}, problems
 	}
-	d.wanted = encode(p.Desired)
 	d.Changed = old == nil || d.StoreSecret || d.DropSecret ||
 		!equal(paused(old.Desired, p.Desired), p.Desired)
 	retry := old != nil && last == nil && (parent.FactsLayer != nil || old.State == api.Failed)
@@ -232,7 +230,7 @@ func (n *Node) reoffer(r Revision, at time.Time, renderer string) *Revision {
 // next sets the node that a PUT makes, without version and revision.
 func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problems {
 	problems := Validate(p.Desired)
-	problems.unless(len(d.wanted) <= maxDesired, "properties",
+	problems.unless(len(encode(p.Desired)) <= maxDesired, "properties",
 		"The properties are larger than %d bytes.", maxDesired)
 	problems = append(problems, checkName(p.ID, parent)...)
 	n := &d.Node
@@ -240,15 +238,10 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 		want: p.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
 		overridden: parent.overridden(),
 	}
-	if old != nil {
-		secret := n.SecretVersion
-		*n = *old
-		n.SecretVersion = secret
-		if old.Revision != 0 {
-			c.asked, c.chosen = old.Desired.Versions, old.Chosen.Versions
-		}
-	} else {
+	if old == nil {
 		n.UID = p.NewUID
+	} else if old.Revision != 0 {
+		c.asked, c.chosen = old.Desired.Versions, old.Chosen.Versions
 	}
 	n.ID, n.Desired = p.ID, p.Desired
 	var skewed Problems
@@ -338,7 +331,7 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	var d Decision
 	var was *api.ServicePrincipalAuth
 	if old != nil {
-		d.Node.SecretVersion = old.SecretVersion
+		d.Node = *old
 		was, _ = principalOf(old.Desired.AzureAuth)
 	}
 	sp, at := principalOf(p.Desired.AzureAuth)
@@ -349,12 +342,9 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	case p.SecretGiven && secret.Known && secret.Same:
 		d.Node.SecretVersion = secret.Version
 	case p.SecretGiven:
+		n := &d.Node // all versions of a new node are 0
 		d.StoreSecret = true
-		above := secret.Version
-		if old != nil {
-			above = max(above, old.SecretVersion, old.Revision, old.Floor)
-		}
-		d.Node.SecretVersion = NextVersion(above, p.At)
+		n.SecretVersion = NextVersion(max(secret.Version, n.SecretVersion, n.Revision, n.Floor), p.At)
 	case secret.Known && was != nil && strings.EqualFold(was.ClientID, sp.ClientID):
 	default:
 		return d, Problems{{at + ".clientSecret",
@@ -376,3 +366,77 @@ func (n Node) WantsSame(o Node) bool {
 
 // equal reports whether two settings of owners are equal, byte for byte.
 func equal(a, b api.Desired) bool { return bytes.Equal(encode(complete(a)), encode(complete(b))) }
+
+// Rollback is a request to return a node to one of its revisions.
+type Rollback struct {
+	// To is the revision to return to, Desired the current desired one.
+	To, Desired *Revision
+	// Parent is the cluster as it is, with the defaults that To was rendered with.
+	Parent     Parent
+	Secret     Secret // that is stored
+	By, ByType string
+	At         time.Time
+	Renderer   string
+	// Joins and Running are as in a Put.
+	Joins   bool
+	Running []map[string]any
+}
+
+// RollBack returns a node to the settings of a revision, with the cluster's present facts, in a new
+// revision, since versions do not go back. A revision that is desired and offered, and has not
+// failed, changes nothing. The error is an *arm.Error or Problems.
+func RollBack(ask Rollback, old Node) (Decision, error) {
+	to := ask.To
+	sp, _ := principalOf(to.Desired.AzureAuth)
+	if sp != nil && (!ask.Secret.Known || to.SecretVersion != ask.Secret.Version) {
+		return Decision{}, arm.Errorf(409, "SecretNotKept",
+			"The client secret that goes with configVersion %d is not kept: another one was set, "+
+				"or none is needed since. PUT the node as it was, with a client secret of the "+
+				"client id '%s'; diff tells the differences.", to.Version, sp.ClientID)
+	}
+	d := Decision{Node: old, Changed: true, Write: true, DropSecret: sp == nil && ask.Secret.Known}
+	n := &d.Node
+	n.Desired, n.SecretVersion = paused(*to.Desired, old.Desired), to.SecretVersion
+	var err error
+	if n.Chosen, err = chosenIn(to.Own); err != nil {
+		return Decision{}, err
+	}
+	if ask.isWanted(old) {
+		return Decision{Node: old}, nil
+	}
+	if problems := ask.check(old, *n); len(problems) > 0 {
+		return Decision{}, problems
+	}
+	n.identify(ask.Parent.Tenant())
+	n.SystemData = Touched(old.SystemData, ask.By, ask.ByType, ask.At)
+	n.State, n.Reason = "", ""
+	d.Revision = n.render(ask.Parent, Revision{
+		Version: NextVersion(old.newest(), ask.At), Created: ask.At.UTC(),
+		By: ask.By, Why: "rollback", Repeats: to.Version, Renderer: ask.Renderer, Own: to.Own,
+		Desired: to.Desired,
+	}, ask.Parent.atOnce(ask.Joins, ask.Running, to.Own))
+	// A person wants it for this very node, whatever has failed before.
+	n.Failed, n.Insisted, n.Unreleased = 0, n.Revision, 0
+	return d, nil
+}
+
+// isWanted reports whether the revision equals the desired one, and is or will be offered.
+func (ask Rollback) isWanted(old Node) bool {
+	now, to := ask.Desired, ask.To
+	offered := old.Assigned == old.Revision || old.Insisted == old.Revision
+	return now != nil && offered && old.Failed != old.Revision && now.Defaults == to.Defaults &&
+		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
+		equal(old.Desired, paused(*to.Desired, old.Desired))
+}
+
+// check checks that the revision fits the node and its cluster as it is now.
+func (ask Rollback) check(old, n Node) Problems {
+	if n.Chosen.PodCIDR != old.Chosen.PodCIDR {
+		return Problems{{"configVersion", "The pod subnet of that revision is not the node's."}}
+	}
+	var problems Problems
+	if version := n.Chosen.Versions.Kubernetes; version != old.Chosen.Versions.Kubernetes {
+		problems = checkSkew(version, ask.Parent.Cluster.Properties.KubernetesVersion)
+	}
+	return append(problems, checkNode(n, ask.To.Own, ask.Parent)...)
+}

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,75 +29,54 @@ const (
 	maxFilter = 1024
 )
 
+// aTerm matches a term, with the " and " behind it if another one follows.
+var aTerm = regexp.MustCompile(`\A(?:labels\['((?:[^']|'')+)'\]|([A-Za-z]+)(?:/([^ ]+))?)` +
+	` (eq|ne) '((?:[^']|'')*)'(?: and |\z)`)
+
 // ReadFilter reads a filter; "" chooses all.
 func ReadFilter(text string) (Filter, Problems) {
 	var f Filter
-	const at = "$filter"
 	refuse := func(why string) (Filter, Problems) {
-		return Filter{}, Problems{{at, why + " See the API's documentation of $filter."}}
+		return Filter{}, Problems{{"$filter", why + " See the API's documentation of $filter."}}
 	}
 	if len(text) > maxFilter {
 		return refuse("The filter is too long.")
 	}
+	unquoted := strings.NewReplacer("''", "'").Replace
 	for rest := strings.TrimSpace(text); rest != ""; {
-		t, after, why := readTerm(rest)
-		if why != "" {
-			return refuse(why)
+		m := aTerm.FindStringSubmatch(rest)
+		if m == nil {
+			return refuse("A term is PROPERTY eq 'VALUE' or PROPERTY ne 'VALUE', and ' and ' joins it " +
+				"with another one; '" + shorten(rest) + "' does not begin with one.")
+		}
+		t := term{place: m[2], name: m[3], unequal: m[4] == "ne", value: unquoted(m[5])}
+		switch {
+		case m[1] != "":
+			t.place, t.name = "labels", unquoted(m[1])
+		case !t.isKnown():
+			return refuse("The property in '" + shorten(m[0]) + "' is not known.")
+		case t.place == "state" && !slices.Contains(States, t.value):
+			return refuse("A state is one of " + strings.Join(States, ", ") + ".")
 		}
 		if f.terms = append(f.terms, t); len(f.terms) > maxTerms {
 			return refuse("The filter has too many terms.")
 		}
-		more, ok := strings.CutPrefix(after, " and ")
-		if after != "" && (!ok || strings.TrimSpace(more) == "") {
-			return refuse("After a term, ' and ' and another one may follow, and not '" +
-				shorten(after) + "'.")
-		}
-		rest = strings.TrimSpace(more)
+		rest = strings.TrimSpace(rest[len(m[0]):])
 	}
 	return f, nil
 }
 
-// readTerm reads one term. It returns the rest of the text, or the reason that it is no term.
-func readTerm(text string) (t term, rest, why string) {
-	if t.place, t.name, rest, why = readProperty(text); why != "" {
-		return t, "", why
+// isKnown reports whether the property of a term is one that a node may have, other than labels.
+func (t term) isKnown() bool {
+	switch t.place {
+	case "state", "provisioningState":
+		return t.name == ""
+	case "versions":
+		return isComponent(t.name, everyWanted)
+	case "components":
+		return isComponent(t.name, everyRunning)
 	}
-	operator, after, _ := strings.Cut(strings.TrimPrefix(rest, " "), " ")
-	switch {
-	case operator == "ne":
-		t.unequal = true
-	case operator != "eq":
-		return t, "", "The operators are eq and ne; '" + shorten(operator) + "' is none."
-	}
-	var ok bool
-	if t.value, rest, ok = readQuoted(after); !ok {
-		return t, "", "A value is in single quotes."
-	}
-	if t.place == "state" && !slices.Contains(States, t.value) {
-		return t, "", "A state is one of " + strings.Join(States, ", ") + "."
-	}
-	return t, rest, ""
-}
-
-func readProperty(text string) (place, name, rest, why string) {
-	if label, ok := strings.CutPrefix(text, "labels["); ok {
-		name, rest, ok = readQuoted(label)
-		if rest, closed := strings.CutPrefix(rest, "]"); ok && closed && name != "" {
-			return "labels", name, rest, ""
-		}
-		return "", "", "", "A label is written labels['NAME']."
-	}
-	property, rest, _ := strings.Cut(text, " ")
-	place, name, _ = strings.Cut(property, "/")
-	switch {
-	case place == "state" && property == place, place == "provisioningState" && property == place:
-	case place == "versions" && isComponent(name, everyWanted),
-		place == "components" && isComponent(name, everyRunning):
-	case place == "conditions" && isConditionType(strings.TrimSuffix(name, "/reason")) && name != "":
-	default:
-		return "", "", "", "The property '" + shorten(property) + "' is not known."
-	}
-	return place, name, rest, ""
+	return t.place == "conditions" && isConditionType(strings.TrimSuffix(t.name, "/reason"))
 }
 
 // everyWanted and everyRunning have a version for each component.
@@ -112,22 +92,6 @@ var (
 
 func isComponent(name string, among []api.VersionCount) bool {
 	return slices.ContainsFunc(among, func(v api.VersionCount) bool { return v.Component == name })
-}
-
-// readQuoted reads a text in single quotes, and returns the rest.
-func readQuoted(text string) (value, rest string, ok bool) {
-	rest, ok = strings.CutPrefix(text, "'")
-	for ok {
-		var part string
-		part, rest, ok = strings.Cut(rest, "'")
-		value += part
-		after, doubled := strings.CutPrefix(rest, "'")
-		if !doubled {
-			return value, rest, ok
-		}
-		value, rest = value+"'", after
-	}
-	return "", "", false
 }
 
 // All reports whether the filter chooses all nodes.

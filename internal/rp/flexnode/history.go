@@ -30,7 +30,6 @@ type recorded struct {
 	version int64
 	facts   bool // made because of new facts
 	text    json.RawMessage
-	made    *Revision // one that is not stored yet
 }
 
 // ReadRow reads a stored row, as encoding/json would, in a fraction of the time.
@@ -56,7 +55,7 @@ func (h *History) ReadRow(row []byte) error {
 			return errors.New("a revision has no version")
 		}
 		facts := string(r.Why) == `"`+WhyFacts+`"`
-		next.revisions = append(next.revisions, recorded{*r.Version, facts, text, nil})
+		next.revisions = append(next.revisions, recorded{*r.Version, facts, text})
 	}
 	*h = next
 	return nil
@@ -114,8 +113,7 @@ func (h History) Sign(sign func(Revision) *Signed) (next History, changed bool, 
 	next = History{slices.Clone(h.revisions), h.others}
 	for i, r := range all {
 		if signed := sign(*r); signed != nil {
-			kept := &next.revisions[i]
-			kept.text, kept.made, changed = withSigned(kept.text, *signed), nil, true
+			next.revisions[i].text, changed = withSigned(h.revisions[i].text, *signed), true
 		}
 	}
 	return next, changed, err
@@ -132,9 +130,6 @@ func withSigned(text json.RawMessage, signed Signed) json.RawMessage {
 }
 
 func (r recorded) read() (*Revision, error) {
-	if r.made != nil {
-		return r.made, nil
-	}
 	found := new(Revision)
 	if err := jsonv1.Unmarshal(r.text, found); err != nil {
 		return nil, fmt.Errorf("cannot read revision %d of a node: %w", r.version, err)
@@ -147,7 +142,7 @@ func (r recorded) read() (*Revision, error) {
 // the one that the node runs, are always kept.
 func (h History) With(r Revision, keep ...int64) History {
 	text, facts := encode(r), r.Why == WhyFacts
-	next, size, full := []recorded{{r.Version, facts, text, &r}}, len(text), false
+	next, size, full := []recorded{{r.Version, facts, text}}, len(text), false
 	for _, old := range h.revisions {
 		repeated := old.facts && facts
 		full = full || !repeated && (len(next) == Kept || size+len(old.text) > KeptBytes)

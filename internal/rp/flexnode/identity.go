@@ -126,3 +126,148 @@ func (n Node) Joins(principal string) Node {
 	}
 	return n
 }
+
+// complete brings equivalent settings into one form, and fills in defaults.
+func complete(d api.Desired) api.Desired {
+	auth := &d.AzureAuth
+	auth.Method = cmp.Or(auth.Method, api.BootstrapToken)
+	if auth.Method == api.ManagedIdentity && auth.ManagedIdentity == nil {
+		auth.ManagedIdentity = &api.ManagedIdentityAuth{}
+	}
+	if auth.Method == api.Arc && auth.Arc == nil {
+		auth.Arc = &api.ArcAuth{}
+	}
+	return d
+}
+
+// Validate checks the rules that the agent does not have: combinations of authentication methods,
+// and durations. Decide checks everything else.
+func Validate(d api.Desired) Problems {
+	var problems Problems
+	d = complete(d)
+	auth := d.AzureAuth
+	methods := []string{api.BootstrapToken, api.ServicePrincipal, api.ManagedIdentity, api.Arc}
+	if !slices.Contains(methods, auth.Method) {
+		problems.add("properties.azureAuth.method", "The method '%s' is not one of %s.",
+			shorten(auth.Method), strings.Join(methods, ", "))
+		return problems
+	}
+	problems.sections(auth)
+	problems.principals(auth)
+	const none = "needs an identity in Azure, which the method bootstrapToken is not: choose " +
+		"servicePrincipal, managedIdentity or arc"
+	// The provider's own listener knows a machine by its key.
+	asIdentity := d.ContinuousMonitoring && d.Monitoring.Endpoint == api.ResourceManager
+	problems.unless(!asIdentity || auth.Method != api.BootstrapToken,
+		"properties.monitoring.endpoint", "Polling Resource Manager %s.", none)
+	problems.unless(!d.KubernetesAuth.UseAzureAuth || auth.Method != api.BootstrapToken,
+		"properties.kubernetesAuth.useAzureAuth", "Joining with an Azure identity %s.", none)
+	problems.unless(len(auth.Registries) == 0 || auth.Method != api.BootstrapToken,
+		"properties.azureAuth.registries", "Pulling images from registries %s.", none)
+	problems.unless(len(auth.Registries) <= maxRegistries, "properties.azureAuth.registries",
+		"There are %d registries; at most %d are allowed.", len(auth.Registries), maxRegistries)
+	mi := auth.ManagedIdentity
+	problems.unless(!asIdentity || mi == nil || mi.ClientID != "" || mi.PrincipalID != "",
+		"properties.azureAuth.managedIdentity", "Polling Resource Manager needs the clientId of a "+
+			"user-assigned identity or the principalId of the system-assigned one: by it the node is "+
+			"known when it polls.")
+	problems.durations(d)
+	problems.nodeConfig(d.NodeConfig)
+	if auth.Arc != nil {
+		problems.arc(*auth.Arc, d.KubernetesAuth.UseAzureAuth)
+	}
+	return problems
+}
+
+// arc checks the settings of an Arc machine, which is enrolled only as kubelet's identity.
+func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
+	if arc.MachineResourceID != "" {
+		p.machine(arc.MachineResourceID)
+	}
+	const why = "The agent enrols the machine where kubelet uses its identity: set " +
+		"kubernetesAuth.useAzureAuth to true, or leave this out."
+	p.unless(useAzure || arc.Onboarding == nil, "properties.azureAuth.arc.onboarding", why)
+	p.unless(useAzure || !arc.AutoRoleAssignment, "properties.azureAuth.arc.autoRoleAssignment", why)
+}
+
+// sections rejects sections of other methods, and a service principal without one.
+func (p *Problems) sections(auth api.AzureAuth) {
+	for _, section := range []struct {
+		method string
+		given  bool
+	}{
+		{api.ServicePrincipal, auth.ServicePrincipal != nil},
+		{api.ManagedIdentity, auth.ManagedIdentity != nil},
+		{api.Arc, auth.Arc != nil},
+	} {
+		p.unless(!section.given || section.method == auth.Method,
+			"properties.azureAuth."+section.method,
+			"This section is for the method %s, and the method is %s.", section.method, auth.Method)
+	}
+	p.unless(auth.Method != api.ServicePrincipal || auth.ServicePrincipal != nil,
+		"properties.azureAuth.servicePrincipal",
+		"The method servicePrincipal needs this section, with clientId and clientSecret.")
+}
+
+// principals checks that principal ids are GUIDs, and that none is given for enrolment.
+func (p *Problems) principals(auth api.AzureAuth) {
+	section, id := namedPrincipal(auth)
+	if section == api.Arc {
+		p.unless(auth.Arc.Onboarding == nil || auth.Arc.Onboarding.PrincipalID == "",
+			"properties.azureAuth.arc.onboarding.principalId", "The node does not join as the identity "+
+				"that enrols its machine: leave its principal id out.")
+	}
+	p.unless(id == "" || IsGUID(id), "properties.azureAuth."+section+".principalId",
+		"The principal id '%s' is not a GUID.", shorten(id))
+}
+
+// machine checks the id of an Arc machine, which may be in any subscription.
+func (p *Problems) machine(id string) {
+	const at = "properties.azureAuth.arc.machineResourceId"
+	parsed, err := arm.Parse(id)
+	machine := err == nil && parsed.Name() != "" && parsed.ResourceGroup != "" &&
+		len(parsed.Types) == 1 && parsed.Parent == "" &&
+		arm.EqualFold(parsed.Type(), "Microsoft.HybridCompute/machines")
+	p.unless(machine, at, "'%s' is not the id of a Microsoft.HybridCompute/machines resource.",
+		shorten(id))
+	p.unless(!machine || IsGUID(parsed.Subscription), at,
+		"The subscription '%s' of the Arc machine is not a GUID.", shorten(parsed.Subscription))
+}
+
+// principalOf returns the service principal whose client secret is stored for a node, nil for none,
+// and its path in the resource: the node's own identity, or the one that enrols its Arc machine.
+func principalOf(auth api.AzureAuth) (*api.ServicePrincipalAuth, string) {
+	if auth.ServicePrincipal == nil && auth.Arc != nil {
+		return auth.Arc.Onboarding, "properties.azureAuth.arc.onboarding"
+	}
+	return auth.ServicePrincipal, "properties.azureAuth.servicePrincipal"
+}
+
+// WithoutSecret returns the settings of an owner without the client secret, and that secret.
+func WithoutSecret(d api.Desired) (api.Desired, string) {
+	given, _ := principalOf(d.AzureAuth)
+	if given == nil {
+		return d, ""
+	}
+	own := *given
+	secret := own.ClientSecret
+	own.ClientSecret = ""
+	if d.AzureAuth.ServicePrincipal != nil {
+		d.AzureAuth.ServicePrincipal = &own
+		return d, secret
+	}
+	arc := *d.AzureAuth.Arc
+	arc.Onboarding = &own
+	d.AzureAuth.Arc = &arc
+	return d, secret
+}
+
+// JoinsByArc reports whether a node with a revision joins as an Arc machine, without a secret.
+func (r Revision) JoinsByArc() bool {
+	return r.Desired.AzureAuth.Method == api.Arc && r.Desired.KubernetesAuth.UseAzureAuth
+}
+
+// Onboards reports whether the client secret of a revision only enrols an Arc machine.
+func (r Revision) Onboards(nodeID string, is func(identity string) bool) bool {
+	return r.Desired.AzureAuth.Method == api.Arc && is(IdentityOf(nodeID, *r.Desired, ""))
+}

@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -104,14 +103,12 @@ func (p *Problems) rolloutTime(at, text, example string, to *time.Duration) {
 	}
 }
 
-var aDuration = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(
-		`\AP(?:([0-9]{1,5})D)?(?:T(?:([0-9]{1,5})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?\z`)
-})
+var aDuration = regexp.MustCompile(
+	`\AP(?:([0-9]{1,5})D)?(?:T(?:([0-9]{1,5})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?\z`)
 
 // parseDuration reads a duration of ISO 8601: days of 24 hours, hours, minutes, seconds.
 func parseDuration(s string) (time.Duration, bool) {
-	m := aDuration().FindStringSubmatch(s)
+	m := aDuration.FindStringSubmatch(s)
 	if m == nil || strings.HasSuffix(s, "P") || strings.HasSuffix(s, "T") {
 		return 0, false
 	}

@@ -71,8 +71,7 @@ func StatusOf(e Evidence) *api.Status {
 		}
 	}
 	if !e.Seen.IsZero() {
-		when := e.Seen.UTC()
-		status.LastSeen = &when
+		status.LastSeen = new(e.Seen.UTC())
 	}
 	return status
 }
@@ -123,9 +122,9 @@ func Brief(s *api.Status) *api.Status {
 
 // Shown returns a node as callers see it, with a revision and its config; nil in a list.
 func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.FlexNodeConfig {
-	system := n.SystemData
 	shown := api.FlexNodeConfig{
-		ID: n.ID, Name: baseName(n.ID), Type: api.ResourceType, ETag: n.ETag(), SystemData: &system,
+		ID: n.ID, Name: baseName(n.ID), Type: api.ResourceType, ETag: n.ETag(),
+		SystemData: new(n.SystemData),
 		Properties: api.Properties{
 			Desired: n.Desired, ProvisioningState: cmp.Or(n.State, api.Succeeded), ResourceUID: n.UID,
 			Config: config, Status: status,

@@ -147,9 +147,7 @@ func (a *API) nodeIn(v *store.View, r *request) (flexnode.Node, error) {
 // parent returns a cluster with the layers that its nodes are rendered with now.
 func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 	facts, err := a.Store.Layer(v.Context(), c.Facts)
-	if err != nil {
-		v.Fail(err)
-	}
+	v.Fail(err)
 	return flexnode.Parent{
 		Cluster: c, FactsLayer: facts, Defaults: a.DefaultsLayer(), Installation: a.Installation,
 	}

@@ -68,9 +68,7 @@ func (a *API) abort(r *request) (any, error) {
 			o.Value.State, o.Value.Ended, o.Value.Code = api.Canceled, a.Now().UTC(), "Aborted"
 			o.Value.Message = fmt.Sprintf("The deletion was aborted. %d of %d flexNodeConfigs were "+
 				"deleted before.", o.Value.Done, o.Value.Total)
-			if err := a.Store.Operations.Put(v, o.Key, o.Value); err != nil {
-				return err
-			}
+			v.Fail(a.Store.Operations.Put(v, o.Key, o.Value))
 		}
 		row.Value.Deletion = nil
 		return a.Store.Clusters.Put(v, row.Key, row.Value)
@@ -111,19 +109,13 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 		if err := r.preconditions(flexnode.ShownCluster(row.Value).ETag); err != nil {
 			return err
 		}
-		if nodes == "" {
-			none, err := a.Store.Nodes.None(v, r.clusterKey()+"/")
-			if err != nil {
-				return err
-			}
-			if !none {
-				found := a.count(r)
-				return arm.Errorf(409, "ClusterHasNodes", "The cluster has %d flexNodeConfigs, %d of "+
-					"which have joined. Delete them first, or say what becomes of their machines: "+
-					"nodes=%s has them run on unmanaged, nodes=%s has their agents give them back. "+
-					"dryRun=true only counts.", max(1, found.Nodes), // the index may be behind
-					found.Joined, releaseNodes, wipeNodes)
-			}
+		if nodes == "" && !a.Store.Nodes.None(v, r.clusterKey()+"/") {
+			found := a.count(r)
+			return arm.Errorf(409, "ClusterHasNodes", "The cluster has %d flexNodeConfigs, %d of which "+
+				"have joined. Delete them first, or say what becomes of their machines: nodes=%s has "+
+				"them run on unmanaged, nodes=%s has their agents give them back. dryRun=true only "+
+				"counts.", max(1, found.Nodes), // the index may be behind
+				found.Joined, releaseNodes, wipeNodes)
 		}
 		operation = r.subscriptionKey() + "/" + id
 		r.before = row.Value.Version
@@ -137,12 +129,9 @@ func (a *API) beginDeletion(
 	v *store.View, row store.Row[flexnode.Cluster], operation string, wipe bool, by string,
 ) error {
 	now := a.Now().UTC()
-	err := a.Store.Operations.Set(v, operation, flexnode.Operation{
+	v.Fail(a.Store.Operations.Set(v, operation, flexnode.Operation{
 		Target: row.Value.ID, Kind: deleteClusterKind, State: inProgress, Started: now, By: by,
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now, By: by}
 	return a.Store.Clusters.Put(v, row.Key, row.Value)
 }

@@ -33,9 +33,7 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 
 // putDiagnosis writes a diagnosis and its node.
 func (a *API) putDiagnosis(v *store.View, r *request, n flexnode.Node, d api.Diagnosis) error {
-	if err := a.Store.Diagnoses.Put(v, r.nodeKey(), d); err != nil {
-		return err
-	}
+	v.Fail(a.Store.Diagnoses.Put(v, r.nodeKey(), d))
 	return a.Store.Nodes.Put(v, r.nodeKey(), n)
 }
 

@@ -101,10 +101,7 @@ func (c *fakeCluster) probe(ctx context.Context, key string) error {
 			ServerURL: "https://factory.example:6443", CACertData: testCA, TenantID: tenant,
 			DNSServiceIP: "10.96.0.10", Location: row.Value.Location,
 		}, row.Value.ID)
-		var err error
-		if row.Value.SubnetsEpoch, err = c.store.Epoch(v); err != nil {
-			return err
-		}
+		row.Value.SubnetsEpoch = c.store.Epoch(v)
 		row.Value.Facts, row.Value.APIServer = layer.ID, "https://factory.example:6443"
 		row.Value.Properties.KubernetesVersion, row.Value.Properties.Reachable = "1.35.4", true
 		return errors.Join(c.store.Layers.Set(v, layer.ID, layer.Text),

@@ -47,16 +47,6 @@ func (k kept) offered(desired bool) (*flexnode.Revision, error) {
 	return k.history.Find(version)
 }
 
-// revisionIn returns a revision of a history; nil if it is not kept. One that cannot be read fails
-// the change.
-func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revision {
-	revision, err := h.Find(version)
-	if err != nil {
-		v.Fail(err)
-	}
-	return revision
-}
-
 // listHistory answers with the kept revisions of a node.
 func (a *API) listHistory(r *request) (any, error) {
 	k, err := a.keptNode(r)
@@ -153,7 +143,7 @@ func (p *put) back(
 	a, old := p.api, row.Value
 	ask := flexnode.Rollback{
 		By: p.ask.By, ByType: p.ask.ByType, At: p.ask.At, Renderer: p.ask.Renderer,
-		To: revisionIn(v, kept, p.to), Desired: revisionIn(v, kept, old.Revision),
+		To: store.RevisionIn(v, kept, p.to), Desired: store.RevisionIn(v, kept, old.Revision),
 		Joins: p.joins(v, &old), Running: p.running(v, &old, kept), Parent: a.parent(v, c),
 		Secret: a.Credentials.Compare(v, p.r.nodeKey(), ""),
 	}

@@ -125,7 +125,7 @@ const maxProblem = 500
 // is erased; if not, the Arc machine is listed until the tombstone goes. A machine whose node still
 // exists was unbootstrapped by hand.
 func (a *API) leftArc(r *request, said api.ArcLeft) (any, error) {
-	problem := cut(said.Problem, maxProblem)
+	problem := flexnode.Cut(said.Problem, maxProblem)
 	var left store.ArcLeft
 	var gone bool
 	err := a.change(r, "left Azure Arc", func(v *store.View) error {

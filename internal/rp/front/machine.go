@@ -1,7 +1,6 @@
 package front
 
 import (
-	"crypto/hmac"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -105,43 +104,32 @@ func badToken(why string) error {
 		strings.TrimSpace("The machine's token is invalid. "+why))
 }
 
-// nonces make tokens of machines with wrong clocks valid: a provider's time and its MAC.
+// nonces make tokens of machines with wrong clocks valid, at all replicas: each is a signed time of
+// the provider.
 type nonces struct {
 	ring seal.Ring
 	now  func() time.Time
 }
 
-const (
-	nonceTime = 8 // bytes of the time
-	nonceKeys = "nonces"
-)
-
 // make returns the nonce of the present time; "" without a key.
 func (n nonces) make() string {
 	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) // after 1970
-	all, err := macs(n.ring, nonceKeys, at)
-	if err != nil || len(all) == 0 {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(append(at, all[0]...))
+	nonce, _ := signed(n.ring, nonceTimes, "", at)                   // empty without a key
+	return base64.RawURLEncoding.EncodeToString(nonce)
 }
 
 // until returns the time until which a nonce is valid, if it is. Another replica's clock may be
 // ahead.
 func (n nonces) until(nonce string) (until time.Time, ok bool) {
-	text, err := base64.RawURLEncoding.DecodeString(nonce)
-	if err != nil || len(text) != nonceTime+macSize {
+	data, err := base64.RawURLEncoding.DecodeString(nonce)
+	text, genuine := checked(n.ring, nonceTimes, "", data)
+	if err != nil || !genuine {
 		return until, false
-	}
-	genuine := false
-	all, _ := macs(n.ring, nonceKeys, text[:nonceTime]) // without a key no nonce holds
-	for _, mac := range all {
-		genuine = hmac.Equal(mac, text[nonceTime:]) || genuine
 	}
 	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) // made by a replica
 	until = at.Add(machinekey.Lifetime)
 	now := n.now()
-	return until, genuine && now.Before(until) && now.After(at.Add(-leeway))
+	return until, now.Before(until) && now.After(at.Add(-leeway))
 }
 
 // isMachine reports whether the caller is a machine with a key.

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // Metrics holds the metrics of requests, for Prometheus.
@@ -109,8 +110,8 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 	}
 	a.Audit.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("request", r.id),
 		slog.String("correlation", w.Header().Get("X-Ms-Correlation-Request-Id")),
-		slog.String("operation", operation), slog.String("method", cut(r.Method, auditedMethod)),
-		slog.String("path", cut(r.URL.Path, auditedPath)),
+		slog.String("operation", operation), slog.String("method", flexnode.Cut(r.Method, auditedMethod)),
+		slog.String("path", flexnode.Cut(r.URL.Path, auditedPath)),
 		slog.Int("status", w.status), slog.String("code", w.Header().Get("X-Ms-Error-Code")),
 		slog.String("caller", r.caller.Name), slog.String("object", r.caller.ObjectID),
 		slog.String("tenant", r.caller.TenantID), slog.String("from", from),

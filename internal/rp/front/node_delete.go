@@ -20,7 +20,7 @@ func (a *API) deleteNode(r *request) (any, error) {
 	if !r.flag("revokeNow") {
 		from = from.Add(flexnode.LeaveTime)
 	}
-	err := a.change(r, "node deleted", func(v *store.View) (err error) {
+	err := a.change(r, "node deleted", func(v *store.View) error {
 		gone = nil
 		node := a.Store.Nodes.Row(v, r.nodeKey())
 		if !node.Exists() {
@@ -30,13 +30,8 @@ func (a *API) deleteNode(r *request) (any, error) {
 			return err
 		}
 		gone = &node.Value
-		certificates, err = a.revokeNode(v, r.nodeKey(), *gone, gone.UID, from)
-		if err != nil {
-			return err
-		}
-		if err := a.leaveArc(v, r, *gone); err != nil {
-			return err
-		}
+		certificates = a.revokeNode(v, r.nodeKey(), *gone, gone.UID, from)
+		v.Fail(a.leaveArc(v, r, *gone))
 		return a.Credentials.RemoveNode(v, r.nodeKey(), true, a.Now())
 	})
 	if err != nil {
@@ -80,13 +75,14 @@ func (a *API) deleteNode(r *request) (any, error) {
 // (flexnode.Certificates.Revoke). A node without a machine, or with tokens, may have none.
 func (a *API) revokeNode(
 	v *store.View, key string, n flexnode.Node, uid string, from time.Time,
-) (flexnode.Certificates, error) {
+) flexnode.Certificates {
 	row := a.Store.Certificates.Row(v, key)
 	if !row.Exists() && !a.joined(v, key, n) || len(row.Value.Seen) == 0 && n.ShowsToken() {
-		return row.Value, nil
+		return row.Value
 	}
 	next := row.Value.Revoke(uid, flexnode.NoCertificate, from)
-	return next, a.Store.Certificates.Put(v, key, next)
+	v.Fail(a.Store.Certificates.Put(v, key, next))
+	return next
 }
 
 // joined reports whether a machine may have joined as a node.
@@ -113,9 +109,7 @@ func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 	if !r.flag("revokeNow") {
 		return nil
 	}
-	if err := a.dropArcSecrets(v, r); err != nil {
-		return err
-	}
+	v.Fail(a.dropArcSecrets(v, r))
 	row := a.Store.Certificates.Row(v, r.nodeKey())
 	if row.Value.Since.IsZero() {
 		return nil
@@ -129,13 +123,9 @@ func (a *API) dropArcSecrets(v *store.View, r *request) error {
 	stones, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.All()
 	for _, stone := range stones {
 		key := credential.ArcLeftKey(r.nodeKey(), stone.UID)
-		row := a.Store.ArcLeft.Row(v, key)
-		if row.Value.Secret == nil {
-			continue
-		}
-		row.Value.Secret = nil
-		if err := a.Store.ArcLeft.Put(v, key, row.Value); err != nil {
-			return err
+		if row := a.Store.ArcLeft.Row(v, key); row.Value.Secret != nil {
+			row.Value.Secret = nil
+			v.Fail(a.Store.ArcLeft.Put(v, key, row.Value))
 		}
 	}
 	return err

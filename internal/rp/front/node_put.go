@@ -133,7 +133,7 @@ func (p *put) decide(v *store.View, of outcome) error {
 	p.created, p.node, p.r.before = !old.Exists(), d.Node, flexnode.ShownVersion(old.Value.Revision)
 	// The answer has the desired revision, even if agents are not offered it yet.
 	if p.revision = d.Revision; p.revision == nil {
-		p.revision = revisionIn(v, history, d.Node.Revision)
+		p.revision = store.RevisionIn(v, history, d.Node.Revision)
 	}
 	return p.write(v, history, d)
 }
@@ -174,10 +174,9 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 
 // cluster reads a cluster within a view: from the index, if that is current, since rows are large.
 func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
-	if known, err := a.Index.Cluster(key); err == nil {
-		if same, _ := a.Store.Clusters.IsAt(v, key, known.Revision); same {
-			return known
-		}
+	known, err := a.Index.Cluster(key)
+	if err == nil && a.Store.Clusters.IsAt(v, key, known.Revision) {
+		return known
 	}
 	return a.Store.Clusters.Row(v, key)
 }
@@ -192,8 +191,8 @@ func (p *put) replaced(
 	var last *flexnode.Revision
 	var stone *flexnode.Tombstone
 	if old.Exists() {
-		before, last = &old.Value, revisionIn(v, kept, old.Value.Revision)
-		p.offered = revisionIn(v, kept, old.Value.Assigned)
+		before, last = &old.Value, store.RevisionIn(v, kept, old.Value.Revision)
+		p.offered = store.RevisionIn(v, kept, old.Value.Assigned)
 		ask.Offered = p.offered
 	} else {
 		if err := p.free(v); err != nil {
@@ -214,9 +213,7 @@ func (p *put) replaced(
 		return d, problems
 	}
 	if d.Revision != nil {
-		if err := p.api.keepDefaults(v); err != nil {
-			return d, err
-		}
+		v.Fail(p.api.keepDefaults(v))
 	}
 	return d, p.claim(old, d.Node)
 }
@@ -241,9 +238,7 @@ func (p *put) claim(old store.Row[flexnode.Node], next flexnode.Node) error {
 func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	a, key := p.api, p.r.nodeKey()
 	status, err := a.Index.Status(key)
-	if err != nil {
-		v.Fail(err)
-	}
+	v.Fail(err)
 	p.applied = status.Value.Applied()
 	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
@@ -287,9 +282,7 @@ func (p *put) free(v *store.View) error {
 // former returns the tombstone of the last node of that name; nil for none.
 func (p *put) former(v *store.View) *flexnode.Tombstone {
 	stone, ok, err := p.api.Store.Tombstones.Row(v, p.r.nodeKey()).Value.Of("")
-	if err != nil {
-		v.Fail(err)
-	}
+	v.Fail(err)
 	if !ok {
 		return nil
 	}
@@ -300,9 +293,7 @@ func (p *put) former(v *store.View) *flexnode.Tombstone {
 func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision) error {
 	s, c, key := p.api.Store, p.api.Credentials, p.r.nodeKey()
 	if d.StoreSecret {
-		if err := c.KeepSecret(v, key, p.secret, d.Node.SecretVersion); err != nil {
-			return err
-		}
+		v.Fail(c.KeepSecret(v, key, p.secret, d.Node.SecretVersion))
 	}
 	if d.DropSecret {
 		c.DropSecret(v, key)
@@ -312,28 +303,17 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 		if p.created {
 			p.node.State = api.Creating
 		}
-		if err := c.Issue(v, key, &p.node); err != nil {
-			return err
-		}
+		v.Fail(c.Issue(v, key, &p.node))
 	case d.Changed:
-		if err := c.Release(v, &p.node); err != nil {
-			return err
-		}
+		v.Fail(c.Release(v, &p.node))
 	}
 	if d.Revision != nil {
 		if d.Offered != nil {
-			if err := c.Sign(v, p.node.UID, d.Offered, p.offered); err != nil {
-				return err
-			}
+			v.Fail(c.Sign(v, p.node.UID, d.Offered, p.offered))
 			history = history.With(*d.Offered, p.applied)
 		}
-		if err := c.Sign(v, p.node.UID, d.Revision, p.repeats); err != nil {
-			return err
-		}
-		next := history.With(*d.Revision, p.node.Assigned, p.applied)
-		if err := s.History.Put(v, key, next); err != nil {
-			return err
-		}
+		v.Fail(c.Sign(v, p.node.UID, d.Revision, p.repeats))
+		v.Fail(s.History.Put(v, key, history.With(*d.Revision, p.node.Assigned, p.applied)))
 	}
 	if !d.Write && !p.ask.URL {
 		return nil
@@ -373,8 +353,8 @@ func (p *put) answer(url *api.ConfigURL) (any, error) {
 		return nil, err
 	}
 	if url != nil {
-		expires := url.ConfigURLExpires
-		shown.Properties.ConfigURL, shown.Properties.ConfigURLExpires = url.ConfigURL, &expires
+		shown.Properties.ConfigURL = url.ConfigURL
+		shown.Properties.ConfigURLExpires = new(url.ConfigURLExpires)
 	}
 	state := shown.Properties.ProvisioningState
 	if state == api.Creating || state == api.Updating {
@@ -384,4 +364,55 @@ func (p *put) answer(url *api.ConfigURL) (any, error) {
 		}
 	}
 	return resource{p.created, shown.ETag, shown}, nil
+}
+
+// guesses is the number of subnets that are tried for a node before the whole pool is read.
+const guesses = 8
+
+// reserveSubnet reserves a pod subnet for a node, in the change that writes the node.
+func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (string, error) {
+	if epoch := a.Store.Epoch(v); c.SubnetsEpoch < epoch {
+		return "", subnetsNotKnown{epoch}
+	}
+	p, taken := c.Properties, map[string]bool(nil)
+	for n := 0; ; n++ {
+		key, subnet, ok := flexnode.Slot(r.clusterKey(), r.nodeKey(), p.PodCIDR, p.NodeCIDRMask, n)
+		if !ok {
+			return "", arm.Errorf(409, "PodCIDRExhausted",
+				"All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or "+
+					"delete flexNodeConfigs that are not needed.",
+				flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
+		}
+		if n == guesses { // the pool is rather full
+			rows, _, err := a.Store.PodCIDRs.List(v.Context(), r.clusterKey()+"/")
+			if err != nil {
+				return "", err
+			}
+			taken = make(map[string]bool, len(rows))
+			for _, row := range rows {
+				taken[row.Key] = row.Value != r.nodeKey()
+			}
+		}
+		if taken[key] {
+			continue
+		}
+		row := a.Store.PodCIDRs.Row(v, key)
+		if !row.Exists() || row.Value == r.nodeKey() {
+			return subnet, a.Store.PodCIDRs.Put(v, key, r.nodeKey())
+		}
+	}
+}
+
+// subnetsNotKnown is the error while the pod subnets of the cluster's Nodes are unknown: they have
+// not been seen in that epoch of the store. This lasts about a second after the registration of a
+// cluster, which may have Nodes of a previous registration, and after a restore.
+type subnetsNotKnown struct{ epoch int64 }
+
+func (subnetsNotKnown) Error() string { return "the pod subnets of the Nodes are not known" }
+
+// ARM returns the error that the caller sees.
+func (subnetsNotKnown) ARM() *arm.Error {
+	return arm.Errorf(503, "PodSubnetsNotKnown",
+		"The provider does not know yet which pod subnets the cluster's Nodes have. Try again: it "+
+			"takes about a second once the cluster is reached, as its property 'reachable' tells.")
 }

@@ -213,8 +213,7 @@ func (a *API) getOperationStatus(r *request) (any, error) {
 		shown.EndTime = &o.Ended
 	}
 	if o.Total > 0 {
-		percent := 100 * o.Done / o.Total
-		shown.PercentComplete = &percent
+		shown.PercentComplete = new(100 * o.Done / o.Total)
 	}
 	if o.Code != "" {
 		shown.Error = &arm.Error{Code: o.Code, Message: o.Message}

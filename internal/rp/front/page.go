@@ -2,9 +2,9 @@ package front
 
 import (
 	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,33 +60,24 @@ func (a *API) nextLink(r *request, collection, last string) (string, error) {
 	return link.String(), nil
 }
 
-// The purposes of signatures: for the last key of a page of a collection, and for an operation.
+// The purposes of signatures: for the last key of a page of a collection, for an operation of a
+// subscription, and for a time for machines with wrong clocks.
 const (
 	paging       = "page tokens"
 	operationIDs = "operation ids"
+	nonceTimes   = "nonces"
 )
 
-// macSize is the length of a MAC, in bytes.
+// macSize is the number of bytes to which the MAC in a signed text is shortened.
 const macSize = 16
-
-// macs returns the MACs of a text with the keys of a ring, for a purpose; new ones use the first.
-func macs(keys seal.Ring, purpose string, text []byte) ([][]byte, error) {
-	all, err := keys.Derive(purpose)
-	for i, key := range all {
-		h := hmac.New(sha256.New, key)
-		h.Write(text)
-		all[i] = h.Sum(nil)[:macSize]
-	}
-	return all, err
-}
 
 // signed returns a text with a signature: callers bring it back, and cannot make one of their own.
 func signed(keys seal.Ring, what, of string, text []byte) ([]byte, error) {
-	all, err := macs(keys, what, append([]byte(of+"\x00"), text...))
+	macs, err := keys.MACs(what, of+"\x00"+string(text))
 	if err != nil {
 		return nil, err
 	}
-	return append(all[0], text...), nil
+	return slices.Concat(macs[0][:macSize], text), nil
 }
 
 // checked returns a text that was signed with any of the keys.
@@ -95,9 +86,8 @@ func checked(keys seal.Ring, what, of string, data []byte) (text []byte, good bo
 		return nil, false
 	}
 	text = data[macSize:]
-	all, err := macs(keys, what, append([]byte(of+"\x00"), text...))
-	for _, mac := range all {
-		good = hmac.Equal(mac, data[:macSize]) || good
-	}
-	return text, good && err == nil
+	macs, err := keys.MACs(what, of+"\x00"+string(text))
+	return text, err == nil && slices.ContainsFunc(macs, func(mac []byte) bool {
+		return hmac.Equal(mac[:macSize], data[:macSize])
+	})
 }

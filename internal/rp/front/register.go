@@ -42,18 +42,14 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 			next, as = row.Value.Register(key, boot, enrolment, a.Now())
 			if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
 				next.Principal = ""
-				if err := a.revokeReplaced(v, r, key, enrolment, ask.Kubelet); err != nil {
-					return err
-				}
+				v.Fail(a.revokeReplaced(v, r, key, enrolment, ask.Kubelet))
 			}
 		}
 		if as == flexnode.Registered { // an Azure token takes precedence over the machine's claim
 			next = next.Joins(cmp.Or(r.caller.ObjectID, ask.PrincipalID))
 		}
 		if next.MachineKey != row.Value.MachineKey {
-			if err := a.returns(v, r, next); err != nil {
-				return err
-			}
+			v.Fail(a.returns(v, r, next))
 		}
 		if reflect.DeepEqual(next, row.Value) {
 			return nil
@@ -98,9 +94,7 @@ func (a *API) returns(v *store.View, r *request, n flexnode.Node) error {
 		return nil
 	}
 	stones, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.All()
-	if err != nil {
-		return err
-	}
+	v.Fail(err)
 	for _, stone := range stones {
 		if stone.MachineKey == n.MachineKey {
 			row.Value = row.Value.Return(stone.UID, n.UID)

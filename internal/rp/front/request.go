@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -188,9 +187,7 @@ func listedDesired(list, etag string) bool {
 		func(one string) bool { return desired(one) == desired(etag) })
 }
 
-var versionForm = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)\A\d{4}-\d{2}-\d{2}(-[a-z]+)?\z`)
-})
+var versionForm = regexp.MustCompile(`(?i)\A\d{4}-\d{2}-\d{2}(-[a-z]+)?\z`)
 
 // checkVersion checks the api-version.
 func (r *request) checkVersion() error {
@@ -210,7 +207,7 @@ func (r *request) checkVersion() error {
 	if strings.EqualFold(given[0], supported) {
 		return nil
 	}
-	if !versionForm().MatchString(given[0]) {
+	if !versionForm.MatchString(given[0]) {
 		return arm.Errorf(400, "InvalidApiVersionParameter",
 			"The api-version '%s' is invalid. The supported versions are '%s'.",
 			shorten(given[0]), supported)
@@ -226,15 +223,7 @@ func (r *request) flag(name string) bool {
 }
 
 // shorten limits a text from a caller, so that it cannot fill a response or a log.
-func shorten(s string) string { return cut(s, 100) }
-
-// cut returns at most so many bytes of a text.
-func cut(s string, most int) string {
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return strings.ToValidUTF8(s, "?")
-}
+func shorten(s string) string { return flexnode.Cut(s, 100) }
 
 // maxBody limits a request body unless its route does. ARM's limit is 4 MB.
 const maxBody = 256 << 10

@@ -165,7 +165,7 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 	}
 	if v.Begun {
 		a.Log.Info("a caller asks too much", "caller", r.caller.Name, "object", r.caller.ObjectID,
-			"kind", of.Kind, "path", cut(r.URL.Path, auditedPath))
+			"kind", of.Kind, "path", flexnode.Cut(r.URL.Path, auditedPath))
 	}
 	return &refusal{after: v.After, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests",

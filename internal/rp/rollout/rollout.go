@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,10 +119,7 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	r.notBefore = r.Now().Add(5 * decided.Sub(began))
-	if at := r.Now().Add(next); at.After(r.notBefore) {
-		return at, nil
-	}
-	return r.notBefore, nil
+	return slices.MaxFunc([]time.Time{r.notBefore, r.Now().Add(next)}, time.Time.Compare), nil
 }
 
 // isBehind reports whether the index may lack a node that this replica, or a previous owner of the
@@ -304,11 +302,8 @@ func (r *Rollout) write(
 		},
 		One: func(v *store.View, key string) error {
 			v.Fence(r.Fence)
-			same, err := r.Store.Rollouts.IsAt(v, r.Cluster, r.round)
+			same := r.Store.Rollouts.IsAt(v, r.Cluster, r.round)
 			row := r.Store.Nodes.Row(v, key)
-			if err != nil {
-				return err
-			}
 			c, n := seen[key], row.Value
 			mu.Lock()
 			defer mu.Unlock()
@@ -375,9 +370,8 @@ func (r *Rollout) keep(
 	}
 	_, err := r.Store.Update(ctx, "rollout noted", nil, func(v *store.View) error {
 		v.Fence(r.Fence)
-		same, err := r.Store.Rollouts.IsAt(v, r.Cluster, before.Revision)
-		if err != nil || !same && before.Exists() {
-			return err // another allowance was written: the next round has it
+		if !r.Store.Rollouts.IsAt(v, r.Cluster, before.Revision) && before.Exists() {
+			return nil // another allowance was written: the next round has it
 		}
 		return r.Store.Rollouts.Put(v, r.Cluster, next)
 	})
@@ -412,11 +406,8 @@ func (r *Rollout) compare(
 		return k, err
 	}
 	to, err := r.Store.Kept(ctx, history.Value, n.Revision)
-	if err != nil {
-		return k, err
-	}
-	from, err := r.Store.Kept(ctx, history.Value, applied)
-	if err != nil {
+	from, err2 := r.Store.Kept(ctx, history.Value, applied)
+	if err := errors.Join(err, err2); err != nil {
 		return k, err
 	}
 	k.kept, k.change = from != nil, flexnode.ChangeOf(from, to)

@@ -9,6 +9,7 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -312,17 +313,23 @@ func (r Ring) Rewrap(about string, b Box) (Box, error) {
 	return r.Seal(about, content)
 }
 
-// Derive derives keys for another purpose, one from each key of the ring.
-func (r Ring) Derive(purpose string) ([][]byte, error) {
-	var keys [][]byte
+// MACs returns the MACs of a text for a purpose, one with each key of the ring: new texts get the
+// first, and all are accepted.
+func (r Ring) MACs(purpose, text string) ([][]byte, error) {
+	if len(r.Keys) == 0 {
+		return nil, errors.New("internal error: no key to make a MAC with")
+	}
+	var all [][]byte
 	for _, k := range r.Keys {
 		derived, err := hkdf.Key(sha256.New, k.Bytes, nil, purpose, 32)
 		if err != nil {
 			return nil, fmt.Errorf("cannot derive a key: %w", err)
 		}
-		keys = append(keys, derived)
+		h := hmac.New(sha256.New, derived)
+		h.Write([]byte(text))
+		all = append(all, h.Sum(nil))
 	}
-	return keys, nil
+	return all, nil
 }
 
 func aead(key []byte) (cipher.AEAD, error) {

@@ -17,17 +17,11 @@ import (
 
 // Verified holds the findings about a backup.
 type Verified struct {
-	File   string `json:"file"`
-	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256,omitempty"`
+	File string `json:"file"`
+	store.SnapshotFile
 	// Valid reports that a provider can be restored from it with the present keys.
-	Valid    bool           `json:"valid"`
-	Schema   int            `json:"schema,omitempty"`
-	Revision int64          `json:"revision,omitempty"`
-	Epoch    int64          `json:"epoch,omitempty"`
-	Rows     map[string]int `json:"rows,omitempty"`
-	// UnknownRows counts rows of a newer release, which this one leaves alone.
-	UnknownRows int `json:"unknownRows,omitempty"`
+	Valid bool `json:"valid"`
+	store.Contents
 	// Boxes counts the sealed boxes by id of their key.
 	Boxes    map[string]int `json:"boxes,omitempty"`
 	Problems []string       `json:"problems,omitempty"`
@@ -40,26 +34,20 @@ const maxProblems = 20
 // and secrets, with the keys of a file. The error is for a check that could not be made; problems
 // of the backup are in the result.
 func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) {
-	v, more := Verified{File: path}, 0
+	v, found := Verified{File: path}, 0
 	bad := func(err error) {
-		if len(v.Problems) == maxProblems {
-			more++
-			return
+		if found++; found <= maxProblems {
+			v.Problems = append(v.Problems, err.Error())
 		}
-		v.Problems = append(v.Problems, err.Error())
 	}
 	keys, err := seal.Load(keysFile)
 	if err != nil {
 		return v, err
 	}
-	file, err := store.CheckSnapshot(path)
-	v.Bytes, v.SHA256 = file.Bytes, file.SHA256
-	if err == nil {
+	if v.SnapshotFile, err = store.CheckSnapshot(path); err == nil {
 		err = store.UseSnapshot(ctx, path, func(st *store.Store) error {
-			contents, err := st.ReadAll(ctx, bad)
-			v.Schema, v.Revision, v.Epoch = contents.Schema, contents.Revision, contents.Epoch
-			v.Rows, v.UnknownRows = contents.Rows, contents.Unknown
-			if err != nil {
+			var err error
+			if v.Contents, err = st.ReadAll(ctx, bad); err != nil {
 				return err
 			}
 			v.Boxes, err = credential.OpenAll(ctx, st, &keys, bad)
@@ -72,10 +60,10 @@ func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) 
 	if err != nil {
 		bad(err)
 	}
-	if more > 0 {
-		v.Problems = append(v.Problems, fmt.Sprintf("and %d more", more))
+	v.Valid = found == 0
+	if found > maxProblems {
+		v.Problems = append(v.Problems, fmt.Sprintf("and %d more", found-maxProblems))
 	}
-	v.Valid = len(v.Problems) == 0
 	return v, nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -35,7 +34,7 @@ func (s Settings) check() error {
 		s.Azure.TenantID != "" && s.Azure.ClientID != "" && s.Azure.ClientSecretFile != "",
 		"azure: needs tenantId, clientId and clientSecretFile")
 	p.need(s.TenantID != "", "tenantId: must be set")
-	p.need(labelValue().MatchString(s.Installation),
+	p.need(labelValue.MatchString(s.Installation),
 		"installation: must be 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first "+
 			"and last")
 	for _, problem := range cluster.CheckBindings(s.Clusters) {
@@ -186,6 +185,4 @@ func installationOf(publicURL string) string {
 }
 
 // labelValue matches a value of a label in Kubernetes.
-var labelValue = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\A[[:alnum:]]([[:alnum:]._-]{0,61}[[:alnum:]])?\z`)
-})
+var labelValue = regexp.MustCompile(`\A[[:alnum:]]([[:alnum:]._-]{0,61}[[:alnum:]])?\z`)

@@ -95,16 +95,18 @@ func collectEach[T any](
 	ctx context.Context, st *store.Store, table store.Table[T],
 	decide func(*store.View, store.Row[T]) error,
 ) error {
-	var errs []error
-	err := table.EachKey(ctx, "", func(key string) error {
-		_, err := st.Update(ctx, "row collected", nil, func(v *store.View) error {
+	keys, err := table.Keys(ctx, "")
+	if err != nil {
+		return err
+	}
+	_, err = st.UpdateEach(ctx, keys, store.Each{
+		What: "row collected",
+		One: func(v *store.View, key string) error {
 			if row := table.Row(v, key); row.Exists() {
 				return decide(v, row)
 			}
 			return nil
-		})
-		errs = append(errs, err)
-		return ctx.Err()
+		},
 	})
-	return errors.Join(append(errs, err)...)
+	return err
 }

@@ -111,10 +111,7 @@ type ARMListen struct {
 
 // Etcd is an etcd cluster.
 type Etcd struct {
-	Endpoints []string `json:"endpoints"`
-	CAFile    string   `json:"caFile,omitempty"`
-	CertFile  string   `json:"certFile,omitempty"`
-	KeyFile   string   `json:"keyFile,omitempty"`
+	store.External
 	// Insecure allows endpoints without TLS: a machine on the path could change what nodes run.
 	Insecure bool `json:"insecure,omitempty"`
 }
@@ -154,10 +151,8 @@ type Blob struct {
 // Endpoints returns the endpoints of a running provider's store: the etcd cluster, or the socket of
 // the embedded one.
 func (s Settings) Endpoints() store.External {
-	if e := s.Etcd; e != nil {
-		return store.External{
-			Endpoints: e.Endpoints, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
-		}
+	if s.Etcd != nil {
+		return s.Etcd.External
 	}
 	return store.LocalEndpoint(s.DataDir)
 }

@@ -15,8 +15,10 @@ import (
 // of at least MaxWrites, which is etcd's default, and no compaction of their own: the provider
 // compacts (KeepCompacted).
 type External struct {
-	Endpoints                 []string
-	CAFile, CertFile, KeyFile string
+	Endpoints []string `json:"endpoints"`
+	CAFile    string   `json:"caFile,omitempty"`
+	CertFile  string   `json:"certFile,omitempty"`
+	KeyFile   string   `json:"keyFile,omitempty"`
 }
 
 // Dial returns a Backend in an etcd cluster outside the process. It does not wait for an answer.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -10,7 +11,7 @@ import (
 // Sync and Wait of tables are listeners.
 type feed struct {
 	mu sync.Mutex
-	by map[string]map[*listener]bool // by key or prefix
+	by map[string][]*listener // by key or prefix
 }
 
 // listener receives the changes of a row, or of all rows below a prefix that ends with a slash.
@@ -31,17 +32,15 @@ func (f *feed) listen(to string) (l *listener, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.by == nil {
-		f.by = map[string]map[*listener]bool{}
-	}
-	if f.by[to] == nil {
-		f.by[to] = map[*listener]bool{}
+		f.by = map[string][]*listener{}
 	}
 	l = &listener{told: make(chan struct{}, 1)}
-	f.by[to][l] = true
+	f.by[to] = append(f.by[to], l)
 	return l, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if delete(f.by[to], l); len(f.by[to]) == 0 {
+		f.by[to] = slices.DeleteFunc(f.by[to], func(o *listener) bool { return o == l })
+		if len(f.by[to]) == 0 {
 			delete(f.by, to)
 		}
 	}
@@ -73,7 +72,7 @@ func (f *feed) tell(events []Event) {
 }
 
 func (f *feed) hand(to string, e Event) {
-	for l := range f.by[to] {
+	for _, l := range f.by[to] {
 		if l.events = append(l.events, e); len(l.events) > maxHeld {
 			l.events, l.missed = nil, true
 		}
@@ -86,7 +85,7 @@ func (f *feed) skip(back bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, all := range f.by {
-		for l := range all {
+		for _, l := range all {
 			l.events, l.missed, l.back = nil, true, l.back || back
 			signal(l.told)
 		}

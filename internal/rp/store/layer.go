@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -42,6 +43,14 @@ func (s *Store) KeepLayer(v *View, layer *flexnode.Layer) error {
 	return s.Layers.Put(v, layer.ID, layer.Text)
 }
 
+// RevisionIn returns a revision of a history, nil if it is not kept. If it cannot be read, the
+// change fails (View.Fail).
+func RevisionIn(v *View, h flexnode.History, version int64) *flexnode.Revision {
+	revision, err := h.Find(version)
+	v.Fail(err)
+	return revision
+}
+
 // Kept returns the configuration of a version in a history, without secrets; nil if it is not kept.
 func (s *Store) Kept(
 	ctx context.Context, h flexnode.History, version int64,
@@ -58,11 +67,8 @@ func (s *Store) Config(
 	ctx context.Context, r flexnode.Revision, g flexnode.Grants,
 ) (map[string]any, error) {
 	defaults, err := s.Layer(ctx, r.Defaults)
-	if err != nil {
-		return nil, err
-	}
-	facts, err := s.Layer(ctx, r.Facts)
-	if err != nil {
+	facts, err2 := s.Layer(ctx, r.Facts)
+	if err := errors.Join(err, err2); err != nil {
 		return nil, err
 	}
 	return flexnode.Config(r, defaults, facts, g)

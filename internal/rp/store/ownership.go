@@ -171,9 +171,7 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 			case !row.Exists():
 				written = append(written, cluster)
 				me := Member{m.replica, m.lease.ID()}
-				if err := m.store.Owners.Lease(v, cluster, me, m.lease); err != nil {
-					return err
-				}
+				v.Fail(m.store.Owners.Lease(v, cluster, me, m.lease))
 			}
 		}
 		return nil

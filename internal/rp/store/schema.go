@@ -109,37 +109,30 @@ const epochRow = "epoch"
 // EpochKey returns the key of the row with the epoch.
 func (s *Store) EpochKey() string { return s.Meta.Key(epochRow) }
 
-// Epoch returns the epoch within a view: from 1, one more for each restore from a backup.
-func (s *Store) Epoch(v *View) (int64, error) {
-	row, err := s.Meta.In(v, epochRow)
-	if err != nil {
-		return 0, err
-	}
+// Epoch returns the epoch within a view: from 1, one more for each restore from a backup. If it
+// cannot be read, the change fails (View.Fail).
+func (s *Store) Epoch(v *View) int64 {
 	epoch := int64(1)
-	if row.Exists() {
+	if row := s.Meta.Row(v, epochRow); row.Exists() {
 		if err := json.Unmarshal(row.Value, &epoch); err != nil {
-			return 0, fmt.Errorf("cannot read the epoch of the store: %w", err)
+			v.Fail(fmt.Errorf("cannot read the epoch of the store: %w", err))
 		}
 	}
-	return max(epoch, 1), nil
+	return max(epoch, 1)
 }
 
 // ReadEpoch returns the epoch outside a view.
 func (s *Store) ReadEpoch(ctx context.Context) (epoch int64, err error) {
 	_, err = s.Update(ctx, "", nil, func(v *View) error {
-		epoch, err = s.Epoch(v)
-		return err
+		epoch = s.Epoch(v)
+		return nil
 	})
 	return epoch, err
 }
 
 // RaiseEpoch begins a new epoch within a view, and returns it.
 func (s *Store) RaiseEpoch(v *View) (int64, error) {
-	epoch, err := s.Epoch(v)
-	if err != nil {
-		return 0, err
-	}
-	epoch++
+	epoch := s.Epoch(v) + 1
 	next, err := json.Marshal(epoch)
 	if err != nil {
 		return 0, fmt.Errorf("internal error: %w", err)

@@ -57,20 +57,23 @@ func (t Table[T]) Row(v *View, key string) Row[T] {
 	return row
 }
 
-// IsAt reports whether a row is still at a revision. The change depends on it.
-func (t Table[T]) IsAt(v *View, key string, revision int64) (bool, error) {
+// IsAt reports whether a row is still at a revision. The change depends on it, and fails if the row
+// cannot be read.
+func (t Table[T]) IsAt(v *View, key string, revision int64) bool {
 	kv, err := v.get(t.prefix + key)
-	return err == nil && revision > 0 && kv.Revision == revision, err
+	v.Fail(err)
+	return err == nil && revision > 0 && kv.Revision == revision
 }
 
-// None reports whether there are no rows below a prefix, within a view: the change depends on that.
-func (t Table[T]) None(v *View, prefix string) (bool, error) {
+// None reports whether there are no rows below a prefix, within a view. The change depends on it,
+// and fails if they cannot be read.
+func (t Table[T]) None(v *View, prefix string) bool {
 	keys, _, err := t.store.Keys(v.ctx, t.prefix+prefix, "", 1)
 	if err != nil {
-		return false, fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
+		v.Fail(fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err))
 	}
 	v.Fence(Condition{Key: t.prefix + prefix, Empty: true})
-	return len(keys) == 0, nil
+	return len(keys) == 0
 }
 
 // Put writes a row within a view. It preserves members that a newer program has added to the row.
@@ -160,23 +163,18 @@ func (s *Store) pages(ctx context.Context, prefix string, see func([]KV) error) 
 	}
 }
 
-// EachKey calls see with the keys below a prefix, which are read in pages and without values.
-func (t Table[T]) EachKey(ctx context.Context, prefix string, see func(key string) error) error {
+// Keys returns the keys below a prefix. It reads them in pages, without values.
+func (t Table[T]) Keys(ctx context.Context, prefix string) (all []string, err error) {
 	for after, more := "", true; more; {
 		var keys []string
-		var err error
-		keys, more, err = t.store.Keys(ctx, t.prefix+prefix, after, maxPage)
-		if err != nil {
-			return fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
+		if keys, more, err = t.store.Keys(ctx, t.prefix+prefix, after, maxPage); err != nil {
+			return nil, fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
 		}
-		for _, key := range keys {
-			if err := see(strings.TrimPrefix(key, t.prefix)); err != nil {
-				return err
-			}
-			after = key
+		for _, after = range keys {
+			all = append(all, strings.TrimPrefix(after, t.prefix))
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // Limits of the rows of one request. For each request etcd goes through the keys of all remaining

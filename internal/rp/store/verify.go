@@ -14,8 +14,8 @@ import (
 
 // SnapshotFile describes the file of a snapshot.
 type SnapshotFile struct {
-	Bytes  int64
-	SHA256 string // of the whole file
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256,omitempty"` // of the whole file
 }
 
 // etcdPage is a divisor of the size of a database; the checksum follows.
@@ -78,12 +78,12 @@ func UseSnapshot(ctx context.Context, path string, use func(*Store) error) error
 
 // Contents counts the rows of a store, by table.
 type Contents struct {
-	Schema   int
-	Revision int64
-	Epoch    int64
-	Rows     map[string]int
-	// Unknown counts rows of tables that this program does not have.
-	Unknown int
+	Schema   int            `json:"schema,omitempty"`
+	Revision int64          `json:"revision,omitempty"`
+	Epoch    int64          `json:"epoch,omitempty"`
+	Rows     map[string]int `json:"rows,omitempty"`
+	// Unknown counts rows of tables that only a newer release has.
+	Unknown int `json:"unknownRows,omitempty"`
 }
 
 // ReadAll reads every row of a store. bad receives the error of each that cannot be read.

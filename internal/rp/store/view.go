@@ -66,8 +66,9 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	return v.commit()
 }
 
-// Fail makes the change fail, whatever decide returns: for rows that cannot be read, so that decide
-// need not check each of them. The first error counts.
+// Fail makes the change fail with an error, whatever decide returns; nil is a no-op. It is for rows
+// that cannot be read or written, so that decide need not check each of them. The first error
+// counts.
 func (v *View) Fail(err error) {
 	if v.failed == nil {
 		v.failed = err
