@@ -106,7 +106,7 @@ func learnReady(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for the Node to be Ready")
 	// Kubelet's start time is read again each time: the clock may be set during the wait.
 	err := waitNode(ctx, w, func(n kube.Node) bool {
-		is, err := w.UnitStatus(ctx, node.KubeletUnit)
+		is, err := w.Reader.UnitStatus(ctx, node.KubeletUnit)
 		return err == nil && kube.ReadySince(is.Since)(n)
 	})
 	if err != nil {

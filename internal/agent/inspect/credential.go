@@ -107,7 +107,7 @@ func ownArc(ctx context.Context, h *Node) (bool, error) {
 	if _, ours := h.ledger.Ledger().Entry(key); ours {
 		return true, nil
 	}
-	is, err := h.Observe(ctx, key)
+	is, err := h.Reader.Observe(ctx, key)
 	if err != nil {
 		return false, err
 	}

@@ -98,7 +98,7 @@ func DriftPlan(
 // Standing returns the bindings for comparing and repairing a node, and the items to leave alone:
 // if a foreign pod network is or was there, ours is neither wanted nor removed.
 func Standing(h *Node, g *generation.Generation, b node.Bindings) (node.Bindings, state.Desired) {
-	if configs, err := h.CNIConfigs(g.Config.Paths.CNI.ConfDir); err == nil {
+	if configs, err := h.Reader.CNIConfigs(g.Config.Paths.CNI.ConfDir); err == nil {
 		if foreign := ForeignNetworks(configs); len(foreign) > 0 {
 			b.ForeignCNI = foreign
 		}

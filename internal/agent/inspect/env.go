@@ -52,7 +52,7 @@ type Reader interface {
 
 // Env is the environment of an agent's process that inspects a machine.
 type Env struct {
-	Reader
+	Reader Reader
 	// Root is the prefix of every path; "" on a real machine.
 	Root string
 	Log  *slog.Logger
@@ -119,6 +119,16 @@ func (a *Env) Note(format string, args ...any) {
 
 // Path returns the path of a file for this process.
 func (a *Env) Path(p string) string { return path.Join("/", a.Root, p) }
+
+// ReadFile reads a file of the machine.
+func (a *Env) ReadFile(p string) ([]byte, error) { return a.Reader.ReadFile(p) }
+
+// Run runs a program; see Reader.
+func (a *Env) Run(
+	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
+) ([]byte, error) {
+	return a.Reader.Run(ctx, limit, secret, argv...)
+}
 
 // Options returns the connection options for the API server.
 func (a *Env) Options(c config.Config) kube.Options {

@@ -55,7 +55,7 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 	m := &health.Machine{
 		Facts: seen, Installed: h.ledger.Exists(), Barriers: firewallEvidence(ctx, h, c, seen),
 	}
-	logs, err := h.List(podLogs)
+	logs, err := h.Reader.List(podLogs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		h.Log.Debug("cannot list the pods of this node", "error", err)
 	}
@@ -72,7 +72,7 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 		if _, ours := ledger.Entry(key); ours {
 			continue
 		}
-		is, err := h.Observe(ctx, key)
+		is, err := h.Reader.Observe(ctx, key)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 
 // SeeMachine adds evidence of the machine now.
 func SeeMachine(ctx context.Context, h *Node, e *health.Evidence) error {
-	seen, err := h.Facts(ctx, Query(h, e.Wanted.Config))
+	seen, err := h.Reader.Facts(ctx, Query(h, e.Wanted.Config))
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func ServiceEvidence(ctx context.Context, h *Node, e *health.Evidence) {
 }
 
 func service(ctx context.Context, h *Node, unit string) (health.Service, error) {
-	is, err := h.UnitStatus(ctx, unit)
+	is, err := h.Reader.UnitStatus(ctx, unit)
 	if err != nil {
 		return health.Service{}, fmt.Errorf("cannot check %s: %w", unit, err)
 	}
@@ -118,8 +118,8 @@ func service(ctx context.Context, h *Node, unit string) (health.Service, error) 
 func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
-	e.Containerd.Value.Log = h.Journal(ctx, node.ContainerdUnit, 50)
-	e.Kubelet.Value.Log = h.Journal(ctx, node.KubeletUnit, 50)
+	e.Containerd.Value.Log = h.Reader.Journal(ctx, node.ContainerdUnit, 50)
+	e.Kubelet.Value.Log = h.Reader.Journal(ctx, node.KubeletUnit, 50)
 }
 
 // ClusterEvidence gathers the cluster's answers about the node and its Services.
@@ -252,7 +252,7 @@ func atOnce(ctx context.Context, questions ...func(context.Context)) {
 
 // withMachine adds evidence of the machine. Without it conditions are Unknown.
 func withMachine(ctx context.Context, h *Node, e *health.Evidence) error {
-	seen, err := h.Facts(ctx, Query(h, e.Wanted.Config))
+	seen, err := h.Reader.Facts(ctx, Query(h, e.Wanted.Config))
 	if err != nil {
 		return err
 	}

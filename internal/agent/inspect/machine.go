@@ -23,7 +23,7 @@ import (
 // Query returns the query for all facts about this machine. Our own units are not rivals.
 func Query(h *Node, c config.Config) host.Query {
 	touched := h.ledger.Ledger().Keys()
-	rivals := append([]string{node.ContainerdUnit, node.KubeletUnit}, h.Rivals()...)
+	rivals := append([]string{node.ContainerdUnit, node.KubeletUnit}, h.Reader.Rivals()...)
 	units := slices.DeleteFunc(rivals, func(unit string) bool {
 		return slices.Contains(touched, state.UnitKey(unit)) ||
 			slices.Contains(touched, state.PathKey(node.UnitFile(unit)))
@@ -80,13 +80,13 @@ func firewallEvidence(
 		f := health.Firewall{Name: found.Name}
 		list := node.Openings(node.Firewall{Name: found.Name, Hook: found.Hook})
 		for _, item := range node.Bind(list, bound) {
-			is, err := h.Observe(ctx, item.Resource.Key())
+			is, err := h.Reader.Observe(ctx, item.Resource.Key())
 			if err != nil {
 				return health.Answered[[]health.Firewall](nil, err)
 			}
 			if opening := item.Resource.(state.Opening); !state.Satisfies(is, opening) {
 				f.Closed = append(f.Closed, opening.Rule)
-				f.Commands = append(f.Commands, h.OpeningCommands(opening)...)
+				f.Commands = append(f.Commands, h.Reader.OpeningCommands(opening)...)
 			}
 		}
 		if len(f.Closed) > 0 {
@@ -104,14 +104,14 @@ func metadataEvidence(
 	if c.Network.Metadata == config.MetadataAllow || joining {
 		return health.Answer[health.Metadata]{}
 	}
-	table, err := h.Observe(ctx, state.Table{Name: node.MetadataTable}.Key())
+	table, err := h.Reader.Observe(ctx, state.Table{Name: node.MetadataTable}.Key())
 	if err != nil {
 		return health.Answered(health.Metadata{}, err)
 	}
 	loaded, _ := table.(state.Table)
 	m := health.Metadata{Guarded: loaded.Rules > 0}
 	service := netip.AddrPortFrom(netip.MustParseAddr(node.MetadataAddress), 80)
-	err = h.DialFromPod(ctx, service)
+	err = h.Reader.DialFromPod(ctx, service)
 	m.Tried = !errors.Is(err, host.ErrNoPod)
 	m.Reached = err == nil
 	m.Refused = errors.Is(err, unix.ECONNREFUSED)
@@ -122,7 +122,7 @@ func metadataEvidence(
 func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health.Evidence) {
 	c := e.Wanted.Config
 	u := &health.Upkeep{
-		Upkeep:    h.Upkeep(ctx, slices.Sorted(maps.Keys(seen.Free))),
+		Upkeep:    h.Reader.Upkeep(ctx, slices.Sorted(maps.Keys(seen.Free))),
 		HostNames: hostNames(h, c, seen), CA: at.CA, Registries: access.ImageFailures(h, time.Now()),
 	}
 	if h.Saved.Applied != nil {

@@ -101,13 +101,13 @@ func (p *patient) examined(ctx context.Context) {
 	var err error
 	query := inspect.Query(p.Node, p.config)
 	query.Firewalls = query.Firewalls && !p.given.Unprivileged
-	if p.seen, err = p.Facts(ctx, query); err != nil {
+	if p.seen, err = p.Reader.Facts(ctx, query); err != nil {
 		p.Log.Debug("cannot examine the machine", "error", err)
 		return
 	}
-	x.Examination = p.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
+	x.Examination = p.Reader.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
 	p.ownersSettings()
-	if is, err := p.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
+	if is, err := p.Reader.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
 		for _, port := range node.KubeletPorts() {
 			if slices.Contains(x.Listening, port) {
 				x.Taken = append(x.Taken, port)
@@ -126,19 +126,19 @@ func (p *patient) ownersSettings() {
 	kubelet := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
 	for _, dir := range []string{kubelet, "/etc/containerd/conf.d",
 		node.UnitFile(node.KubeletUnit) + ".d", node.UnitFile(node.ContainerdUnit) + ".d"} {
-		names, _ := p.List(dir) // there may be none
+		names, _ := p.Reader.List(dir) // there may be none
 		for _, name := range names {
 			file := path.Join(dir, name)
 			if strings.Contains(name, "aks-flex-node") {
 				continue
 			}
 			x.OwnersSettings = append(x.OwnersSettings, file)
-			text, err := p.ReadFile(file)
+			text, err := p.Reader.ReadFile(file)
 			x.CgroupV1Allowed = x.CgroupV1Allowed || err == nil && dir == kubelet &&
 				strings.Contains(string(text), "failCgroupV1: false")
 		}
 	}
-	if text, err := p.ReadFile("/etc/default/kubelet"); err == nil && len(text) > 0 {
+	if text, err := p.Reader.ReadFile("/etc/default/kubelet"); err == nil && len(text) > 0 {
 		x.OwnersSettings = append(x.OwnersSettings, "/etc/default/kubelet")
 	}
 }

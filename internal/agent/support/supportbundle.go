@@ -135,7 +135,7 @@ func (c *collector) journals(ctx context.Context) {
 		if c.ended(ctx, name) {
 			continue
 		}
-		if lines := c.Journal(ctx, unit, c.lines); len(lines) > 0 {
+		if lines := c.Reader.Journal(ctx, unit, c.lines); len(lines) > 0 {
 			c.archive.Add(name, strings.Join(lines, "\n")+"\n")
 		} else {
 			c.archive.Omit(name, errors.New("the journal has nothing of it"))
@@ -170,7 +170,7 @@ func (c *collector) texts(ctx context.Context) {
 		units + change.Service + ".d",
 		"/etc/sysctl.d", "/etc/modules-load.d",
 	} {
-		names, _ := c.List(dir) // a directory that is not there has no files
+		names, _ := c.Reader.List(dir) // a directory that is not there has no files
 		for _, name := range names {
 			if slices.Contains(settings, path.Ext(name)) {
 				files = append(files, path.Join(dir, name))
@@ -241,7 +241,7 @@ func (c *collector) knowSecrets() {
 	}
 	for _, dir := range []string{saved.RunDir, path.Join(kubelet, "pki"), "/var/opt/azcmagent/certs",
 		"/var/opt/azcmagent/tokens"} {
-		names, _ := c.List(dir)
+		names, _ := c.Reader.List(dir)
 		for _, name := range names {
 			if name != path.Base(inspect.StatusFile) {
 				c.knowFile(path.Join(dir, name))
@@ -251,7 +251,7 @@ func (c *collector) knowSecrets() {
 }
 
 func (c *collector) knowFile(name string) {
-	if data, err := c.ReadFile(name); err == nil && len(data) <= 1<<20 {
+	if data, err := c.Reader.ReadFile(name); err == nil && len(data) <= 1<<20 {
 		c.knowText(data)
 	}
 }

@@ -193,7 +193,7 @@ func (s subject) snapshot(t *testing.T, b Backend) {
 	other := s.restored(t, b)
 	put(t, b, "snapshot/a", "3")
 	got := values(t, other, "snapshot/a", "snapshot/b")
-	equal(t, "what is told", got, []string{"2", "1"})
+	equal(t, "the keys", got, []string{"2", "1"})
 	put(t, other, "snapshot/a", "4")
 }
 

@@ -296,6 +296,6 @@ func TestIndexKnowsIdentities(t *testing.T) {
 		synctest.Wait()
 		equal(t, "those of an identity", fmt.Sprint(x.Identified("s/g/c", "one")), "[s/g/c/a s/g/c/b]")
 		x.packer = packer{} // nothing can be unpacked
-		equal(t, "those of nobody", len(x.Identified("s/g/c", "three")), 0)
+		equal(t, "those of an unknown identity", len(x.Identified("s/g/c", "three")), 0)
 	})
 }

@@ -25,7 +25,7 @@ func (l *told) see(r Row[string]) {
 func (l *told) want(t *testing.T, want string) {
 	t.Helper()
 	synctest.Wait()
-	equal(t, "what is told", fmt.Sprint([]string(*l)), want)
+	equal(t, "the keys", fmt.Sprint([]string(*l)), want)
 	*l = nil
 }
 
