@@ -13,13 +13,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// deleting marks the registration of the cluster as being deleted since now.
-func (w *world) deleting(operation string) {
-	edit(w, w.store().Clusters, clusterKey, func(c *flexnode.Cluster) {
-		c.Deletion = &flexnode.Deletion{Operation: operation, Since: w.clock.Now()}
-	})
-}
-
 // empty checks that nothing is left of credentials.
 func (w *world) empty() {
 	w.t.Helper()
@@ -53,7 +46,9 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 				w.cluster.down = errDown
 			}
 			if tt.operation != "" {
-				w.deleting(tt.operation)
+				edit(w, w.store().Clusters, clusterKey, func(c *flexnode.Cluster) {
+					c.Deletion = &flexnode.Deletion{Operation: tt.operation, Since: w.clock.Now()}
+				})
 			}
 			if tt.late {
 				w.clock.Pass(forsaken)
@@ -62,9 +57,8 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			tried := func() {
 				t.Helper()
 				w.tryOnce()
-				if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
-					t.Error("a cluster that does not answer was not tried")
-				}
+				equal(t, "credentials in a cluster that does not answer", len(list(w, w.store().Credentials)),
+					1)
 			}
 			if tt.down {
 				tried()
@@ -97,9 +91,7 @@ func TestSweepOfAClusterThatIsGone(t *testing.T) {
 			c.State = state
 		})
 		must(0, w.service.Sweep(t.Context(), keepNone))
-		if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
-			t.Error("a credential of a registered cluster was swept")
-		}
+		equal(t, "credentials of a registered cluster", len(list(w, w.store().Credentials)), 1)
 		w.change(func(v *store.View) error {
 			w.store().Clusters.Delete(v, clusterKey)
 			return nil

@@ -233,7 +233,7 @@ func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 		t.Logf("another replica works %s", what)
 		other := *w
 		other.start(w.memory.Another())
-		if !other.nodeExists() {
+		if !must(other.store().Nodes.Get(w.t.Context(), nodeKey)).Exists() {
 			return nil
 		}
 		if err := do(&other); err != nil {
@@ -260,10 +260,6 @@ func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 	w.consistent(nil)
 }
 
-func (w *world) nodeExists() bool {
-	return must(w.store().Nodes.Get(w.t.Context(), nodeKey)).Exists()
-}
-
 // No revision of the store has a bundle of a credential that is not live.
 func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 	t.Parallel()
@@ -276,11 +272,8 @@ func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 				return err
 			}
 			for _, row := range rows {
-				c, err := beside.Credentials.Get(t.Context(), row.Key)
-				if err != nil || c.Value.State != store.Live {
-					t.Errorf("%s: a bundle of a credential that is %q: %v", s.name, c.Value.State,
-						err)
-				}
+				c := must(beside.Credentials.Get(t.Context(), row.Key))
+				equal(t, s.name+": the credential of a bundle", c.Value.State, store.Live)
 			}
 			return nil
 		})
@@ -306,7 +299,6 @@ func TestAFencedWorkerWritesNothing(t *testing.T) {
 	if err := w.service.Consume(ctx, key, a, fence); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("got %v", err)
 	}
-	if strings.Contains(w.audit.String(), "consumed") {
-		t.Error("what was not written is in the audit log")
-	}
+	equal(t, "what was not written is in the audit log",
+		strings.Contains(w.audit.String(), "consumed"), false)
 }

@@ -103,9 +103,7 @@ func TestClusterIsDown(t *testing.T) {
 		t.Errorf("the problem is %q", got)
 	}
 	must(0, w.put(ctx, withToken, true, true)) // the cluster was probed
-	if w.node().Credential == key {
-		t.Error("a credential for another configuration was kept")
-	}
+	equal(t, "a credential for another configuration is kept", w.node().Credential == key, false)
 	w.tryOnce()
 	key = w.node().Credential
 	if _, err := w.service.Step(ctx, key, nil, store.Condition{}); err == nil {
@@ -180,22 +178,18 @@ func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
 		must(0, w.regenerate(ctx))
 		w.tryOnce()
 	}
-	rows, _, err := w.store().Credentials.List(ctx, "")
-	if err != nil || len(rows) != 1 || rows[0].Key != key || rows[0].Value.State != store.Pending {
-		t.Errorf("%v, %v", rows, err)
+	rows := list(w, w.store().Credentials)
+	if len(rows) != 1 || rows[0].Key != key || rows[0].Value.State != store.Pending {
+		t.Errorf("%v", rows)
 	}
 	w.clock.Pass(Lifetime * 3 / 4) // too little is left of it
 	must(0, w.regenerate(ctx))
-	if w.node().Credential == key {
-		t.Error("a credential that is about to expire was given again")
-	}
+	equal(t, "a credential that is about to expire is given again", w.node().Credential == key, false)
 	w.cluster.down = nil
 	w.work()
 	live := w.node().Credential
 	must(0, w.regenerate(ctx))
-	if w.node().Credential == live {
-		t.Error("a live credential was kept")
-	}
+	equal(t, "a live credential is kept", w.node().Credential == live, false)
 	w.work()
 	w.consistent([]string{w.url()})
 }
@@ -296,7 +290,5 @@ func TestAClockThatIsAheadEndsNoURL(t *testing.T) {
 	}
 	lead = 0
 	w.work()
-	if c := w.credential(key); c.State == store.Live {
-		t.Error("it has not ended with the right clock")
-	}
+	equal(t, "it lives with the right clock", w.credential(key).State == store.Live, false)
 }

@@ -48,9 +48,7 @@ func TestForeignApprovalConsumes(t *testing.T) {
 	equal(t, "another machine is approved",
 		w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "y", Name: "csr-y"}), false)
 	must(0, w.service.Issued(ctx, key, "csr-y", store.Condition{}))
-	if w.credential(key).Issued != nil {
-		t.Error("the certificate of another request counts")
-	}
+	equal(t, "the certificate of another request counts", w.credential(key).Issued != nil, false)
 	must(0, w.service.Issued(ctx, key, "csr-x", store.Condition{}))
 	w.clock.Pass(Grace)
 	w.work()
@@ -333,9 +331,8 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 		}
 		return nil
 	})
-	if secret, _, err := w.refresh(ctx, true); err != nil || secret != "hush-hush" {
-		t.Errorf("%q, %v", secret, err)
-	}
+	secret, _, err := w.refresh(ctx, true)
+	equal(t, "the secret", must(secret, err), "hush-hush")
 	w.memory.Before(nil)
 	if n := w.node(); scanned != 0 || len(n.Joining) != 0 {
 		t.Errorf("%d pages of credentials were read; %v are kept", scanned, n.Joining)

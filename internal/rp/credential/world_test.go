@@ -378,10 +378,8 @@ func (w *world) consistent(urls []string) {
 	tokens, live := map[string]string{}, []string{}
 	rows := list(w, w.store().Credentials)
 	for _, c := range rows {
-		if c.Value.State != store.Live || node.Value.Credential != c.Key {
-			w.t.Errorf("a credential is left %s; its node has %q", c.Value.State,
-				node.Value.Credential)
-		}
+		equal(w.t, "a credential is left", c.Value.State, store.Live)
+		equal(w.t, "its node has", node.Value.Credential, c.Key)
 		if c.Value.TokenID != "" {
 			tokens[c.Value.TokenID] = c.Key
 		}

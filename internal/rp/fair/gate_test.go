@@ -190,10 +190,9 @@ func TestMove(t *testing.T) {
 		p.Leave()
 		leave()
 		p, _ = g.Enter(t.Context(), ForNodes, "s")
-		if err := p.Move(t.Context(), ForNodeStore); err != nil ||
-			load(g, ForNodes) != [2]int{0, 0} || load(g, ForNodeStore) != [2]int{1, 0} {
-			t.Error(err, load(g, ForNodes), load(g, ForNodeStore))
-		}
+		must(0, p.Move(t.Context(), ForNodeStore))
+		equal(t, "the load of the former class", load(g, ForNodes), [2]int{0, 0})
+		equal(t, "the load of the other class", load(g, ForNodeStore), [2]int{1, 0})
 		p.Leave()
 		equal(t, "the load afterwards", load(g, ForNodeStore), [2]int{0, 0})
 	})

@@ -29,15 +29,6 @@ func runs(name string, desired int64, change Change) Candidate {
 	}
 }
 
-// wanting returns nodes whose desired revision is 2.
-func wanting(n int, change Change) []Candidate {
-	var all []Candidate
-	for i := range n {
-		all = append(all, runs(fmt.Sprint(i), 2, change))
-	}
-	return all
-}
-
 func policyOf(t *testing.T, given api.RolloutPolicy) Policy {
 	t.Helper()
 	p, problems := ReadPolicy(&given)
@@ -274,7 +265,10 @@ func TestAdmit(t *testing.T) {
 		}, before: []State{{Change: c, Failed: []string{"uid-gone"}}}, hold: HeldCanary},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nodes := wanting(tt.nodes, c)
+			var nodes []Candidate // which all want revision 2
+			for i := range tt.nodes {
+				nodes = append(nodes, runs(fmt.Sprint(i), 2, c))
+			}
 			if tt.edit != nil {
 				tt.edit(nodes)
 			}

@@ -197,18 +197,15 @@ func TestPoliciesAreRendered(t *testing.T) {
 		c.Network.Metadata != config.MetadataAllow {
 		t.Errorf("%s %s %v", diff, c.Azure.KubeletCredential, c.Network)
 	}
-	if again := w.put(withoutSecret(d)); again.Revision != nil {
-		t.Error("an equal PUT made a revision")
-	}
+	expect(t, "an equal PUT made a revision", w.put(withoutSecret(d)).Revision != nil, false)
 	d.DriftPolicies = map[string]string{}
 	if again := w.put(withoutSecret(d)); again.Revision == nil ||
 		strings.Contains(w.config(w.last()), "driftPolicies") {
 		t.Error("policies that were taken back are still there")
 	}
 	d.DriftPolicies = nil
-	if again := w.put(withoutSecret(d)); again.Revision != nil {
-		t.Error("none is another than an empty list of them")
-	}
+	expect(t, "none is another than an empty list of them", w.put(withoutSecret(d)).Revision != nil,
+		false)
 }
 
 // The owner's setting for the metadata service takes precedence over the operator's, and that over

@@ -20,9 +20,7 @@ func TestHistory(t *testing.T) {
 		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10 + i}})
 	}
 	expect(t, "the revisions that are kept", len(w.history.revisions), Kept+1)
-	if must(w.history.Find(assigned)) == nil {
-		t.Error("the assigned revision is gone")
-	}
+	expect(t, "the assigned revision is kept", must(w.history.Find(assigned)) != nil, true)
 	versions := map[int64]bool{}
 	for _, r := range w.history.revisions {
 		versions[r.version] = true
@@ -69,9 +67,8 @@ func TestHistoryRow(t *testing.T) {
 		t.Errorf("%+v is read", got)
 	}
 	for _, empty := range []string{`{}`, `{"revisions":null}`, `{"revisions":[]}`} {
-		if err := read.ReadRow([]byte(empty)); err != nil || len(read.revisions) != 0 {
-			t.Errorf("%s: %v", empty, err)
-		}
+		must(0, read.ReadRow([]byte(empty)))
+		expect(t, empty, len(read.revisions), 0)
 	}
 	for _, bad := range []string{"", "[]", "{", `{"revisions":[{}]}`, `{"revisions":[1]}`,
 		`{"revisions":[{"version":"x"}]}`, string(row[:len(row)-1]), string(row) + "}"} {
@@ -92,13 +89,9 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("it has %d bytes", len(text))
 	}
 	for _, version := range []int64{29, 28, 27, 3} {
-		if must(h.Find(version)) == nil {
-			t.Errorf("revision %d is gone", version)
-		}
+		expect(t, fmt.Sprintf("revision %d is kept", version), must(h.Find(version)) != nil, true)
 	}
-	if must(h.Find(20)) != nil {
-		t.Error("older ones are kept")
-	}
+	expect(t, "older ones are kept", must(h.Find(20)) != nil, false)
 }
 
 func TestTombstones(t *testing.T) {

@@ -48,10 +48,8 @@ func TestClientSecrets(t *testing.T) {
 			t.Errorf("%s: %+v", s.name, got)
 		}
 		v := w.last().SecretVersion
-		if v != w.node.SecretVersion || v != w.version {
-			t.Errorf("%s: the revision goes with secret %d, the node has %d, stored is %d",
-				s.name, v, w.node.SecretVersion, w.version)
-		}
+		expect(t, s.name+": the secret of the node", w.node.SecretVersion, v)
+		expect(t, s.name+": the secret that is stored", w.version, v)
 		if s.newSecretVers && versions[v] {
 			t.Errorf("%s: the version %d of the secret comes back", s.name, v)
 		}

@@ -78,9 +78,7 @@ func TestSubnetStays(t *testing.T) {
 	expect(t, "the subnet without a pool", w.node.Chosen.PodCIDR, "")
 	w.parent.Cluster.Properties.PodCIDR, w.parent.Cluster.Properties.NodeCIDRMask =
 		"10.200.0.0/16", 24
-	if got := w.put(api.Desired{}); got.Changed {
-		t.Error("a pool changed a node that no PUT has changed")
-	}
+	expect(t, "a pool changed a node that no PUT has changed", w.put(api.Desired{}).Changed, false)
 	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 9}})
 	subnet := w.node.Chosen.PodCIDR
 	if !strings.HasPrefix(subnet, "10.200.") ||

@@ -177,9 +177,7 @@ func TestDecodeOptional(t *testing.T) {
 func TestProblemsAreAnError(t *testing.T) {
 	p := Problems{{"a", "one"}, {"b", "two"}}
 	expect(t, "the error", error(p).Error(), "a: one\nb: two")
-	if Problems(nil).ARM() != nil {
-		t.Error("no problem is an error")
-	}
+	expect(t, "no problem is an error", Problems(nil).ARM() != nil, false)
 }
 
 // Configurations are checked with the operator's defaults, and for a cluster that was never
@@ -236,9 +234,7 @@ func TestShapes(t *testing.T) {
 		`{"a":123456789012345678}`,
 	} {
 		var into any
-		if err := Decode([]byte(body), &into); err != nil {
-			t.Errorf("%s: %v", body, err)
-		}
+		expect(t, body, Decode([]byte(body), &into), nil)
 	}
 	for _, body := range []string{
 		``, ` `, `x`, `{`, `{}{}`, `{} x`, `{"a":1,}`, `{"a":1,"A":2}`, `{"a":{"b":1,"c":[],"b":2}}`,

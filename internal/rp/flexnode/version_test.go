@@ -28,9 +28,7 @@ func TestUnknownVersions(t *testing.T) {
 	if v := w.node.Chosen.Versions; v.Containerd != "2.3.99" || v.NPD != "0.0.1" || v.AllowUnknown {
 		t.Errorf("%+v", v)
 	}
-	if known() {
-		t.Error("nothing is said about it")
-	}
+	expect(t, "nothing is said about it", known(), false)
 	want.AllowUnknown = false // running versions may remain
 	w.put(api.Desired{Versions: want, NodeConfig: api.NodeConfig{MaxPods: 20}})
 	want.Containerd = "2.3.98"
@@ -39,9 +37,7 @@ func TestUnknownVersions(t *testing.T) {
 	}
 	want.Containerd = "2.2.7"
 	w.put(api.Desired{Versions: want})
-	if !known() {
-		t.Error("a version that is known is said not to be")
-	}
+	expect(t, "a version that is known is said to be", known(), true)
 
 	w = newWorld(t)
 	digest := strings.Repeat("a", 64)
@@ -66,9 +62,7 @@ func TestVersionsAreTakenBack(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{Versions: api.Versions{Runc: "9.9.9", AllowUnknown: true}})
 	w.put(api.Desired{Versions: api.Versions{AllowUnknown: true}})
-	if v := w.node.Chosen.Versions.Runc; v == "9.9.9" {
-		t.Errorf("runc is %s still", v)
-	}
+	expect(t, "runc is as it was still", w.node.Chosen.Versions.Runc == "9.9.9", false)
 }
 
 // A vulnerable version is refused, unless the owner allows it; a node's present one may stay.
@@ -91,18 +85,14 @@ func TestVulnerableVersions(t *testing.T) {
 	}
 	want.AllowVulnerable = false
 	w.put(api.Desired{Versions: want, NodeConfig: api.NodeConfig{MaxPods: 20}})
-	if !allowed(*w.node) {
-		t.Error("the agent would refuse what its node has")
-	}
+	expect(t, "the agent takes what its node has", allowed(*w.node), true)
 	want.Runc = "1.3.1"
 	if _, problems = w.decide(api.Desired{Versions: want}); len(problems) != 1 {
 		t.Errorf("another one: %v", problems)
 	}
 	want.Runc = "1.3.4"
 	w.put(api.Desired{Versions: want})
-	if allowed(*w.node) {
-		t.Error("the agent may run what is not allowed")
-	}
+	expect(t, "the agent may run what is not allowed", allowed(*w.node), false)
 
 	w = newWorld(t)
 	w.defaults(object{"artifacts": object{"overrides": object{
@@ -205,8 +195,6 @@ func TestAnOldNodeCanBeChanged(t *testing.T) {
 	}
 	w.put(changed)
 	changed.Versions.Kubernetes = "1.34.5"
-	if _, problems := w.decide(changed); len(problems) != 1 ||
-		problems[0].Target != "properties.versions.kubernetes" {
-		t.Errorf("%v", problems)
-	}
+	_, problems := w.decide(changed)
+	expect(t, "what is refused", targets(problems), "properties.versions.kubernetes")
 }
