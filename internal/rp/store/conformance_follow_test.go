@@ -204,16 +204,11 @@ func compacts(t *testing.T, b Backend) {
 	at := put(t, b, "compaction/b", "1")
 	last := put(t, b, "compaction/b", "2")
 	must(0, b.Compact(ctx, at))
-	if err := b.Compact(ctx, start); !errors.Is(err, ErrCompacted) {
-		t.Errorf("a compaction to before: %v", err)
-	}
-	err := b.Follow(ctx, "compaction/", start, func(Batch) {})
-	if !errors.Is(err, ErrCompacted) {
-		t.Errorf("follow from before: %v", err)
-	}
-	if _, err := b.Scan(ctx, "compaction/", "", 10, start); !errors.Is(err, ErrCompacted) {
-		t.Errorf("a scan of the past: %v", err)
-	}
+	isError(t, "a compaction to before", b.Compact(ctx, start), ErrCompacted)
+	isError(t, "follow from before", b.Follow(ctx, "compaction/", start, func(Batch) {}),
+		ErrCompacted)
+	_, err := b.Scan(ctx, "compaction/", "", 10, start)
+	isError(t, "a scan of the past", err, ErrCompacted)
 	page, err := b.Scan(ctx, "compaction/", "", 10, at)
 	if err != nil || len(page.KVs) != 2 || string(page.KVs[1].Value) != "1" {
 		t.Errorf("a scan of then: %+v, %v", page, err)
@@ -258,9 +253,7 @@ func (s subject) isFull(t *testing.T) {
 		t.Errorf("reads of a full store: %.10s", got)
 	}
 	_, err = b.Commit(ctx, nil, []Write{{Key: "small", Value: make([]byte, 64<<10)}})
-	if !errors.Is(err, ErrFull) {
-		t.Errorf("another write: %v", err)
-	}
+	isError(t, "another write", err, ErrFull)
 	equal(t, "what a full store has taken", values(t, b, "small")[0], "1")
 	for _, key := range keys {
 		write(t, b, Write{Key: key, Delete: true})

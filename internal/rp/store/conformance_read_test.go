@@ -161,9 +161,7 @@ func commits(t *testing.T, b Backend) {
 		_, err := b.Commit(ctx, conditions, []Write{
 			{Key: "commits/b", Value: []byte("1")}, {Key: "commits/a", Delete: true},
 		})
-		if !errors.Is(err, ErrConflict) {
-			t.Errorf("%s: %v; want a conflict", name, err)
-		}
+		isError(t, name, err, ErrConflict)
 	}
 	equal(t, "after conflicts", values(t, b, "commits/a", "commits/b"), []string{"1", "-"})
 	second, err := b.Commit(ctx,
@@ -175,9 +173,7 @@ func commits(t *testing.T, b Backend) {
 	}
 	equal(t, "the values", values(t, b, "commits/a", "commits/b"), []string{"-", ""})
 	gone := []Condition{{Key: "commits/a"}, {Key: "commits/a", Empty: true}}
-	if _, err := b.Commit(ctx, gone, []Write{{Key: "commits/none", Delete: true}}); err != nil {
-		t.Errorf("the deletion of what is absent: %v", err)
-	}
+	must(b.Commit(ctx, gone, []Write{{Key: "commits/none", Delete: true}}))
 }
 
 func oneWinner(t *testing.T, b Backend) {
@@ -213,25 +209,18 @@ func largeTransactions(t *testing.T, b Backend) {
 		writes = append(writes, Write{Key: key, Value: []byte("1")})
 		conditions = append(conditions, Condition{Key: key})
 	}
-	if _, err := b.Commit(ctx, nil, writes); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("%d writes: %v", len(writes), err)
-	}
-	if _, err := b.Commit(ctx, conditions, writes[:1]); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("%d conditions: %v", len(conditions), err)
-	}
+	_, err := b.Commit(ctx, nil, writes)
+	isError(t, "too many writes", err, ErrTooLarge)
+	_, err = b.Commit(ctx, conditions, writes[:1])
+	isError(t, "too many conditions", err, ErrTooLarge)
 	heavy := []Write{{Key: "large/0000", Value: make([]byte, 800<<10)},
 		{Key: "large/0001", Value: make([]byte, 800<<10)}}
-	if _, err := b.Commit(ctx, nil, heavy); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("writes of 1600 KiB: %v", err)
-	}
+	_, err = b.Commit(ctx, nil, heavy)
+	isError(t, "writes of 1600 KiB", err, ErrTooLarge)
 	equal(t, "what was written", values(t, b, "large/0000")[0], "-")
-	if _, err := b.Commit(ctx, conditions[:MaxWrites], writes[:MaxWrites]); err != nil {
-		t.Errorf("%d writes: %v", MaxWrites, err)
-	}
+	must(b.Commit(ctx, conditions[:MaxWrites], writes[:MaxWrites]))
 	heavy = []Write{{Key: "large/heavy", Value: make([]byte, kv.MaxBytes-len("large/heavy"))}}
-	if _, err := b.Commit(ctx, nil, heavy); err != nil {
-		t.Errorf("the largest that is allowed: %v", err)
-	}
+	must(b.Commit(ctx, nil, heavy)) // the largest that is allowed
 	if got := values(t, b, "large/0000", "large/0127"); got[0] != "1" || got[1] != "1" {
 		t.Errorf("not all was written: %s", got)
 	}

@@ -57,9 +57,7 @@ func TestSilentStore(t *testing.T) {
 	_, commit := e.Commit(t.Context(), nil, []Write{{Key: "a", Value: []byte("1")}})
 	_, scan := e.Scan(t.Context(), "a", "", 1, 0)
 	for what, err := range map[string]error{"read": read, "commit": commit, "scan": scan} {
-		if !errors.Is(err, errSilent) {
-			t.Errorf("%s: %v", what, err)
-		}
+		isError(t, what, err, errSilent)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -156,10 +154,9 @@ func TestDiskIsFull(t *testing.T) {
 	if h, err := e.Health(ctx); err != nil || !h.Full || !h.NoRoom || h.Free != reserve-1 {
 		t.Errorf("%+v, %v", h, err)
 	}
-	if _, err := e.Commit(ctx, nil, []Write{{Key: "b", Delete: true}}); err != nil {
-		t.Errorf("a deletion: %v", err)
-	}
-	l := leased(t, e, "c", time.Minute)
+	must(e.Commit(ctx, nil, []Write{{Key: "b", Delete: true}}))
+	l := must(e.Lease(t.Context(), time.Minute))
+	write(t, e, Write{Key: "c", Value: []byte("x"), Lease: l.ID()})
 	equal(t, "the values of a replica's claim", len(values(t, e, "c")), 1)
 	must(0, l.Close())
 	e.free = free
@@ -170,13 +167,6 @@ func TestDiskIsFull(t *testing.T) {
 	if n, err := free(); err != nil || n == 0 {
 		t.Errorf("free are %d, %v", n, err)
 	}
-}
-
-// leased writes a row with a lease.
-func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
-	l := must(m.Lease(t.Context(), ttl))
-	write(t, m, Write{Key: key, Value: []byte("x"), Lease: l.ID()})
-	return l
 }
 
 // Replicas that compact together keep the changes of one to two intervals.
@@ -205,10 +195,8 @@ func TestCompactor(t *testing.T) {
 					t.Errorf("in minute %d the changes of 5 minutes before are gone: %v", minute,
 						err)
 				}
-				if err := compactedBefore(t, m, old); !errors.Is(err, ErrCompacted) {
-					t.Errorf("in minute %d the changes of 11 minutes before are kept: %v", minute,
-						err)
-				}
+				isError(t, fmt.Sprintf("in minute %d the changes of 11 minutes before", minute),
+					compactedBefore(t, m, old), ErrCompacted)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()

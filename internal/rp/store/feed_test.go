@@ -49,9 +49,7 @@ func TestAProcessFollowsTheStoreOnce(t *testing.T) {
 			return errors.Join(s.Tokens.Set(v, "s/g/c00/token", "x"),
 				s.Credentials.Set(v, "s/g/c07/one", Credential{}))
 		})
-		if err := <-waited; err != nil {
-			t.Error(err)
-		}
+		isError(t, "the wait", <-waited, nil)
 		time.Sleep(time.Minute)
 		equal(t, "who was told of a credential of one cluster", heard.Load(), 1)
 		equal(t, "how often the store is followed", b.follows.Load(), 1)
@@ -160,8 +158,6 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 		synctest.Wait()
 		m.Become(old)
 		equal(t, "what waits for a row that is there", (<-got).Value, "1")
-		if ctx.Err() != nil {
-			t.Error("it has waited until its end")
-		}
+		equal(t, "it has waited until its end", ctx.Err() != nil, false)
 	})
 }

@@ -115,10 +115,9 @@ func TestIndexOfStatus(t *testing.T) {
 		x, _ := following(t, s)
 		at := putStatus(t, s, "s/g/c/n", "True")
 		synctest.Wait()
-		if row, err := x.Status("s/g/c/n"); err != nil || row.Revision != at ||
-			row.Value.Ready.Status != "True" {
-			t.Errorf("%+v, %v", row, err)
-		}
+		row := must(x.Status("s/g/c/n"))
+		equal(t, "the revision of the status", row.Revision, at)
+		equal(t, "the status", row.Value.Ready.Status, "True")
 		equal(t, "a status alone is polled", polled(x, "s/g/c/n"), false)
 		if rows, _, _ := x.Nodes("", "", 10); len(rows) != 0 || len(x.Counts()) != 0 {
 			t.Errorf("a status alone is a node: %v, %v", rows, x.Counts())

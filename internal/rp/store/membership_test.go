@@ -165,9 +165,7 @@ func TestAPausedReplicaIsNoOwner(t *testing.T) {
 			v.Fence(o.Fence())
 			return names(s).Set(v, "a", "late")
 		})
-		if !errors.Is(err, ErrFenced) {
-			t.Errorf("a late write: %v", err)
-		}
+		isError(t, "a late write", err, ErrFenced)
 		a.m.Resume()
 		time.Sleep(time.Minute)
 		select {
@@ -176,9 +174,7 @@ func TestAPausedReplicaIsNoOwner(t *testing.T) {
 			t.Error("it was not told that it is lost")
 		}
 		// It is a member again, and gets its cluster back.
-		if got := ownersOf(t, a, b); got[cluster] != a {
-			t.Errorf("the owner is %v", got[cluster])
-		}
+		equal(t, "it is the owner again", ownersOf(t, a, b)[cluster] == a, true)
 	})
 }
 
@@ -199,9 +195,7 @@ func TestClaimsOutliveErrors(t *testing.T) {
 				a.m.Before(nil)
 				a.m.After(nil)
 				time.Sleep(2 * time.Second)
-				if got := ownersOf(t, a); got["s/g/c"] != a {
-					t.Error("it is not owned")
-				}
+				equal(t, "it is owned", ownersOf(t, a)["s/g/c"] == a, true)
 				if name != "reads" && a.wrong.Load() == 0 {
 					t.Error("it was not reported")
 				}
@@ -295,9 +289,7 @@ func TestStrayClaim(t *testing.T) {
 		})
 		putCluster(t, s, cluster)
 		time.Sleep(5 * time.Second)
-		if got := ownersOf(t, a, b); got[cluster] != b {
-			t.Errorf("the owner is %v", got[cluster])
-		}
+		equal(t, "b is the owner", ownersOf(t, a, b)[cluster] == b, true)
 	})
 }
 

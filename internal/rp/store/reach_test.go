@@ -61,9 +61,7 @@ func TestOwnersReachTheirClusters(t *testing.T) {
 			t.Helper()
 			time.Sleep(tryAgain + time.Minute + OwnerMargin)
 			got := ownersOf(t, a.replica, b.replica)
-			if got[cluster] != want.replica {
-				t.Errorf("%s the owner is %v", when, got[cluster])
-			}
+			equal(t, when+", it is the owner", got[cluster] == want.replica, true)
 		}
 		b.route.Store(true)
 		owner("when b reaches it", b)
@@ -76,9 +74,7 @@ func TestOwnersReachTheirClusters(t *testing.T) {
 		owner("when b reaches it again", b)
 		b.stop()
 		time.Sleep(MemberTTL)
-		if got := ownersOf(t, a.replica); got[cluster] != a.replica {
-			t.Errorf("when b has left the owner is %v", got[cluster])
-		}
+		equal(t, "a is the owner when b has left", ownersOf(t, a.replica)[cluster] == a.replica, true)
 		drop(t, s.Clusters, cluster)
 		time.Sleep(2 * time.Minute)
 		if rows, _, err := s.Reaches.List(t.Context(), ""); err != nil || len(rows) > 0 {

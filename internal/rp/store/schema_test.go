@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -30,31 +29,19 @@ func checkFence(t *testing.T, b Backend) {
 		return err
 	}
 	set(t, newer, "b", "another form is not needed for this")
-	if err := try(); err != nil {
-		t.Errorf("beside a newer one: %v", err)
-	}
+	isError(t, "beside a newer one", try(), nil)
 	raise("2") // as after a restore: the same version at another revision
-	if err := try(); err != nil {
-		t.Errorf("after the row was written again: %v", err)
-	}
+	isError(t, "after the row was written again", try(), nil)
 	raise("3")
-	if err := try(); !errors.Is(err, ErrNewer) {
-		t.Errorf("after the form has changed: %v", err)
-	}
+	isError(t, "after the form has changed", try(), ErrNewer)
 	_, err := older.UpdateEach(t.Context(), []string{"a"}, Each{
 		One: func(v *View, key string) error { return older.PodCIDRs.Set(v, key, "y") },
 	})
-	if !errors.Is(err, ErrNewer) {
-		t.Errorf("many together: %v", err)
-	}
+	isError(t, "many together", err, ErrNewer)
 	_, err = older.Commit(t.Context(), nil, []Write{{Key: older.PodCIDRs.Key("a"), Delete: true}})
-	if !errors.Is(err, ErrNewer) {
-		t.Errorf("a commit: %v", err)
-	}
+	isError(t, "a commit", err, ErrNewer)
 	equal(t, "what it has written", must(older.PodCIDRs.Get(t.Context(), "a")).Value, "x")
-	if err := newer.HoldSchema(t.Context()); !errors.Is(err, ErrNewer) {
-		t.Errorf("a start: %v", err)
-	}
+	isError(t, "a start", newer.HoldSchema(t.Context()), ErrNewer)
 }
 
 // An empty store gets the version of this program; one of another version is refused, unchanged.
@@ -106,14 +93,10 @@ func TestWaitForNewer(t *testing.T) {
 		default:
 		}
 		put(t, m, s.Meta.Key(schemaRow), "3")
-		if err := <-told; !errors.Is(err, ErrNewer) {
-			t.Errorf("%v", err)
-		}
+		isError(t, "what it returns", <-told, ErrNewer)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := New(storetest.NewMemory()).WaitForNewer(ctx); err != nil {
-			t.Errorf("after its end: %v", err)
-		}
+		isError(t, "after its end", New(storetest.NewMemory()).WaitForNewer(ctx), nil)
 	})
 }
 

@@ -187,9 +187,7 @@ func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 		stop := runs(t, b)
 		cutOff(itsA)
 		a.Note("s/g/c/o", at)
-		if a.Flush(t.Context()) == nil {
-			t.Error("an error is not reported")
-		}
+		equal(t, "an error is reported", a.Flush(t.Context()) != nil, true)
 		time.Sleep(26 * time.Hour)
 		stop()
 		itsA.Before(nil)
@@ -260,9 +258,7 @@ func TestSeenOfAClockThatIsAhead(t *testing.T) {
 	s.merge(key, row(now.Add(24*time.Hour)))
 	equal(t, "when it is heard of", s.Last("s/g/c/a"), time.Time{})
 	s.merge(key, row(now.Add(time.Minute)))
-	if s.Last("s/g/c/a").IsZero() {
-		t.Error("a minute is too much")
-	}
+	equal(t, "a minute is too much", s.Last("s/g/c/a").IsZero(), false)
 	// Its time is replaced in the row, too.
 	write(t, m, Write{Key: seenKey(int(hash >> 58)), Value: row(now.Add(24 * time.Hour))})
 	s.Note("s/g/c/a", now.Add(2*time.Minute))

@@ -14,11 +14,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-func benchKey(i int) string {
-	const group = "12345678-90ab-cdef-1234-567890abcdef/plants"
-	return fmt.Sprintf("%s/north-%02d/edge-node-%06d", group, i%20, i)
-}
-
 // benchNode returns a typical node of an owner: no two are alike.
 func benchNode(i int) flexnode.Node {
 	at := time.Date(2026, 11, 21, 10, 0, i%3600, 0, time.UTC)
@@ -92,8 +87,10 @@ func TestFullStatusIsSmall(t *testing.T) {
 		if got, err := p.unpack(string(packed)); err != nil || string(got) != string(said) {
 			t.Fatalf("%s is unpacked: %v", got, err)
 		}
+		key := fmt.Sprintf("%s/plants/north-%02d/edge-node-%06d",
+			"12345678-90ab-cdef-1234-567890abcdef", i%20, i)
 		e := entry{
-			key: benchKey(i), uid: n.UID, identity: n.Identity, node: string(p.pack(row)),
+			key: key, uid: n.UID, identity: n.Identity, node: string(p.pack(row)),
 			status: string(packed),
 		}
 		total += e.size() + int(reflect.TypeOf(e).Size())

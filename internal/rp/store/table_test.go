@@ -138,9 +138,7 @@ func TestSyncTriesItsFirstReadingAgain(t *testing.T) {
 			if said++; said == 3 {
 				m.Before(nil)
 			}
-			if !errors.Is(err, wrong) {
-				t.Error(err)
-			}
+			isError(t, "what is said", err, wrong)
 		})
 		equal(t, "how often it is said", said, 3)
 	})

@@ -206,18 +206,16 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 		calls++
 		return names(s).Put(v, "a", "1")
 	}
-	if _, err := s.Update(t.Context(), "unknown", nil, decide); !errors.Is(err, lost) ||
-		calls != 1 {
-		t.Errorf("%v after %d calls", err, calls)
-	}
+	_, err := s.Update(t.Context(), "unknown", nil, decide)
+	isError(t, "an unknown outcome", err, lost)
+	equal(t, "the calls until then", calls, 1)
 	equal(t, "what was written", must(names(s).Get(t.Context(), "a")).Value, "1")
 	m.After(nil)
 	m.Before(fails(lost, "commit"))
-	if _, err := s.Update(t.Context(), "failed", nil, func(v *View) error {
+	_, err = s.Update(t.Context(), "failed", nil, func(v *View) error {
 		return names(s).Put(v, "a", "2")
-	}); !errors.Is(err, lost) {
-		t.Error(err)
-	}
+	})
+	isError(t, "a write that has failed", err, lost)
 	equal(t, "what is stored when nothing was written", must(names(s).Get(t.Context(), "a")).Value,
 		"1")
 }
@@ -273,9 +271,7 @@ func TestWhatWasReadIsACondition(t *testing.T) {
 			drop(t, names(New(m.Another())), "cluster")
 			return names(s).Put(v, "node", "orphan")
 		})
-		if err != refused {
-			t.Error(err)
-		}
+		equal(t, "the refusal is returned unchanged", err == refused, true)
 		equal(t, "the node was added", must(names(s).Get(t.Context(), "node")).Exists(), false)
 	})
 }
@@ -399,10 +395,9 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 		t.Errorf("%d, %v: %+v", done, err, row)
 	}
 	fence.Revision = 7
-	if done, err := s.UpdateEach(t.Context(), keys, Each{One: one}); done != 0 ||
-		!errors.Is(err, ErrFenced) {
-		t.Errorf("without its fence: %d, %v", done, err)
-	}
+	done, err = s.UpdateEach(t.Context(), keys, Each{One: one})
+	equal(t, "what is done without its fence", done, 0)
+	isError(t, "without its fence", err, ErrFenced)
 	m.Kill()
 	if done, err := s.UpdateEach(t.Context(), keys, Each{One: one}); done != 0 ||
 		!errors.Is(err, storetest.ErrKilled) || strings.Count(err.Error(), "\n") > 0 {
@@ -415,6 +410,14 @@ func equal[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// isError reports an error that is another one than it should be.
+func isError(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
 	}
 }
 
