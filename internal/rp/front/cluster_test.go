@@ -57,10 +57,8 @@ func TestRefusedRegistration(t *testing.T) {
 	has(t, "the registration", shown, why)
 	before := w.storedCluster()
 	w.must(200, "PUT", clusterURL, shown)
-	if after := w.storedCluster(); after.Version != before.Version ||
-		after.Properties.Message != "" {
-		t.Errorf("after a PUT of what was shown: %+v", after)
-	}
+	equal(t, "the version after a PUT of what was shown", w.storedCluster().Version, before.Version)
+	equal(t, "and the message", w.storedCluster().Properties.Message, "")
 }
 
 // An equal PUT of a registration writes nothing; the pod network stays unchanged.
@@ -247,7 +245,7 @@ func TestClusterWithinAChange(t *testing.T) {
 	w := newEdge(t)
 	w.caughtUp()
 	stored := w.storedCluster()
-	_, err := w.api.Store.Update(t.Context(), "test", nil, func(v *store.View) error {
+	must(w.api.Store.Update(t.Context(), "test", nil, func(v *store.View) error {
 		equal(t, "as it is read, and as it is stored", w.api.cluster(v, clusterKey).Value, stored)
 		newer := stored
 		newer.Facts = "newer"
@@ -255,10 +253,7 @@ func TestClusterWithinAChange(t *testing.T) {
 		row := w.api.cluster(v, clusterKey) // the index has the former one
 		equal(t, "the facts after a write", row.Value.Facts, "newer")
 		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
 // The result of regenerateToken is given to callers that may read URLs now, also if another one

@@ -185,9 +185,7 @@ func TestListConfigURLProvisions(t *testing.T) {
 	// A change revokes it; no machine has used it, so there is another.
 	w.must(200, "PUT", nodeURL("n"), strings.Replace(withToken, "prod", "test", 1))
 	second := ask(200)
-	if second.ConfigURL == first.ConfigURL {
-		t.Error("the URL is one that was revoked")
-	}
+	equal(t, "the URL is one that was revoked", second.ConfigURL == first.ConfigURL, false)
 	// It has expired; no machine has used it.
 	w.clock.Pass(25 * time.Hour)
 	w.until("it is gone", func() bool { return w.storedNode("n").Credential == "" })

@@ -146,9 +146,8 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	// Another caller's conditional GET is no sign of life.
 	w.clock.Pass(1e12)
 	w.must(304, "GET", nodeURL("n"), "", ops, "If-None-Match: "+r.Header.Get("ETag"))
-	if last := w.api.Seen.Last(clusterKey + "/n"); last.Equal(w.clock.Now()) {
-		t.Error("the operator counts as the node")
-	}
+	equal(t, "the operator counts as the node", w.api.Seen.Last(clusterKey+"/n").Equal(w.clock.Now()),
+		false)
 }
 
 // identities are the Azure identities that machines join with: azureAuth, and the caller.
@@ -203,21 +202,17 @@ func TestURLDiesWithTheFirstPoll(t *testing.T) {
 				case "a report":
 					w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`)
 				default:
-					w.pollThroughManager(t, identity.who, same, n.Properties.ResourceUID)
+					r := w.send(w.manager, "GET", nodeURL("n"), "", same,
+						"x-ms-flexnode-uid: "+n.Properties.ResourceUID,
+						"x-ms-client-tenant-id: "+identity.who.TenantID,
+						"x-ms-client-app-id: "+identity.who.AppID,
+						"x-ms-client-object-id: "+identity.who.ObjectID)
+					equal(t, "the status through Resource Manager", r.StatusCode, 304)
 				}
 				w.must(403, "GET", url, "")
 			})
 		}
 	}
-}
-
-// pollThroughManager polls the node n like an agent that uses Resource Manager.
-func (w *world) pollThroughManager(t *testing.T, c Caller, same, uid string) {
-	t.Helper()
-	r := w.send(w.manager, "GET", nodeURL("n"), "", same, "x-ms-flexnode-uid: "+uid,
-		"x-ms-client-tenant-id: "+c.TenantID, "x-ms-client-app-id: "+c.AppID,
-		"x-ms-client-object-id: "+c.ObjectID)
-	equal(t, "the status", r.StatusCode, 304)
 }
 
 // From any identity to any other: both are the node until the new one has polled, and then only the

@@ -126,9 +126,7 @@ func TestMachineFollowsByItsKey(t *testing.T) {
 	m.post(t, 204, "/reportStatus", `{"agentVersion":"1"}`)
 	m.post(t, 400, "/beginChange", `{"configVersion":"x"}`)
 	m.post(t, 200, "/refreshCredentials", refreshBody())
-	if seen := w.api.Seen.Last(clusterKey + "/n"); seen.IsZero() {
-		t.Error("the node was not heard of")
-	}
+	equal(t, "the node was heard of", !w.api.Seen.Last(clusterKey+"/n").IsZero(), true)
 }
 
 // refreshBody returns a request for the credentials of a node that has joined.
@@ -303,9 +301,7 @@ func TestIdentityRegisters(t *testing.T) {
 		"another identity": register(m, i.app(t, w, clientB), at),
 		"a person":         register(m, ops, at),
 	} {
-		if got != 403 {
-			t.Errorf("%s: %d", name, got)
-		}
+		equal(t, name, got, 403)
 	}
 	equal(t, "a token for another path", register(m, mine, "/x"), 401)
 	w.must(200, "GET", nodeURL("n"), "", mine)

@@ -327,9 +327,7 @@ func TestManagerIsAskedOnce(t *testing.T) {
 		running.Go(func() {
 			for n := range 125 {
 				recorder := w.serve("PUT", nodeURL(fmt.Sprintf("n%d-%d", worker, n)), withManaged)
-				if recorder.Code != http.StatusCreated {
-					t.Errorf("status %d: %s", recorder.Code, recorder.Body)
-				}
+				equal(t, "the status", recorder.Code, http.StatusCreated)
 			}
 		})
 	}
@@ -363,9 +361,7 @@ func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 	if asked > unknowns || throttled != 100-unknowns {
 		t.Errorf("100 made up: it was asked %d times, %d were throttled", asked, throttled)
 	}
-	if _, err := m.in(subscription, "stranger", read); err != nil {
-		t.Errorf("a subscription that is known: %v", err)
-	}
+	must(m.in(subscription, "stranger", read)) // a subscription that is known
 }
 
 // The answers to callers about a subscription that is not registered.

@@ -148,9 +148,8 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	if again.ConfigVersion <= n.Properties.ConfigVersion {
 		t.Errorf("a node that was made again goes back to version %s", again.ConfigVersion)
 	}
-	if again.ResourceUID == n.Properties.ResourceUID {
-		t.Error("a node that was made again has the uid of the former one")
-	}
+	equal(t, "a node that was made again has the uid of the former one",
+		again.ResourceUID == n.Properties.ResourceUID, false)
 	w.must(404, "GET", strings.Replace(nodeURL("edge-1"), "Factory", "Unknown", 1), "")
 }
 
@@ -233,9 +232,7 @@ func TestTwoDeletes(t *testing.T) {
 	w.must(200, "DELETE", nodeURL("n"), "")
 	equal(t, "a PUT during a delete", inner, 200)
 	n := w.node(201, "PUT", nodeURL("n"), `{"properties":{}}`)
-	if n.Properties.ResourceUID == old.UID {
-		t.Error("the new node has the uid of the old one")
-	}
+	equal(t, "the new node has the uid of the old one", n.Properties.ResourceUID == old.UID, false)
 	w.must(200, "GET", nodeURL("n"), "")
 }
 
@@ -258,10 +255,9 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w := newEdge(t)
 	w.fails()
 	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating ||
-		p.ConfigURL != "" {
-		t.Errorf("properties: %+v", p)
-	}
+	p := shownNode(t, text).Properties
+	equal(t, "the state", p.ProvisioningState, api.Creating)
+	equal(t, "the URL", p.ConfigURL, "")
 	status := path(r.Header.Get("Azure-AsyncOperation"))
 	if status == "" {
 		t.Fatalf("nowhere to ask: %v", r.Header)
@@ -298,14 +294,12 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 		return w.storedNode("n").Desired.NodeConfig.MaxPods == 52
 	})
 	w.cluster.isDown.Store(false)
-	if got := <-first; got.ETag != mine.ETag() || got.Properties.NodeConfig.MaxPods != 51 {
-		t.Errorf("the first is answered with %s, %d pods; want %s", got.ETag,
-			got.Properties.NodeConfig.MaxPods, mine.ETag())
-	}
-	if got := <-second; got.ETag == mine.ETag() || got.Properties.NodeConfig.MaxPods != 52 {
-		t.Errorf("the second is answered with %s, %d pods", got.ETag,
-			got.Properties.NodeConfig.MaxPods)
-	}
+	got := <-first
+	equal(t, "the ETag that the first gets", got.ETag, mine.ETag())
+	equal(t, "the pods that the first gets", got.Properties.NodeConfig.MaxPods, 51)
+	got = <-second
+	equal(t, "the second gets the ETag of the first", got.ETag == mine.ETag(), false)
+	equal(t, "the pods that the second gets", got.Properties.NodeConfig.MaxPods, 52)
 }
 
 // Regenerating a token while the cluster is down is an operation, which a second request keeps.
@@ -443,9 +437,7 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	w.until("the PUT waits", func() bool { return calls("read") > 0 })
 	w.cluster.isDown.Store(false)
 	<-done
-	if w.storedNode("n1").Chosen.PodCIDR == "" {
-		t.Error("it has no pod subnet")
-	}
+	equal(t, "it has no pod subnet", w.storedNode("n1").Chosen.PodCIDR == "", false)
 }
 
 // DELETE reports whether the cluster still has the node's token.

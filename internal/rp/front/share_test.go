@@ -95,10 +95,8 @@ func TestThrottling(t *testing.T) {
 		t.Errorf("%v %s", refused.Header(), refused.Body)
 	}
 	const namespace = "Microsoft.ContainerService/"
-	if left := refused.Header()[remainingHeader]; len(left) != 1 ||
-		left[0] != namespace+"FlexNodeReads;0" {
-		t.Errorf("remaining: %q", left)
-	}
+	equal(t, "what remains", refused.Header()[remainingHeader],
+		[]string{namespace + "FlexNodeReads;0"})
 	got := w.ask("operator", "GET", nodeURL("n"), "")
 	if left := got.Header()[remainingHeader]; got.Code != 200 || len(left) != 2 ||
 		left[0] != namespace+"FlexNodeReads;2" ||
@@ -282,9 +280,8 @@ func TestPlaces(t *testing.T) {
 				request() == http.StatusTooManyRequests, other == class)
 			place.Leave()
 		}
-		if request() == http.StatusTooManyRequests {
-			t.Errorf("%s: a place was lost", class)
-		}
+		equal(t, fmt.Sprintf("%s: a place was lost", class), request() == http.StatusTooManyRequests,
+			false)
 	}
 }
 
