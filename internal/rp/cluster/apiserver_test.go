@@ -26,13 +26,10 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 		}
 		w.put(harbourID, "edge-1", api.Desired{})
 		pass(20 * time.Minute) // and it searches for orphans twice
-		if after := c.secrets(); strings.Join(after, " ") != strings.Join(before, " ") {
-			t.Errorf("Secrets were %v and are %v", before, after)
-		}
+		equal(t, "Secrets", strings.Join(c.secrets(), " "), strings.Join(before, " "))
 		equal(t, "a machine of the first registration", c.Ask(w.joining("first", "edge-1")), "Approved")
-		if w.cluster(factory).Properties.ProvisioningState != "" {
-			t.Error("the first registration has failed")
-		}
+		equal(t, "the state of the first registration", w.cluster(factory).Properties.ProvisioningState,
+			"")
 		if !strings.Contains(w.audit.String(), "registration refused") {
 			t.Error("it is not in the audit log")
 		}
@@ -52,7 +49,6 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 
 // holds returns the API server of the first registration, if it has one.
 func (w *world) holds() string {
-	w.t.Helper()
 	c := w.cluster(factory)
 	server := must(w.store.APIServers.Get(context.Background(), c.APIServer)).Value
 	if server != factory {

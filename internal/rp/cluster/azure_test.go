@@ -25,7 +25,6 @@ const ownerRole = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 func newManager(t *testing.T, k azuresim.Cluster, now func() time.Time) (
 	*ResourceManager, *azuresim.Sim,
 ) {
-	t.Helper()
 	const client = "aaaaaaaa-0000-0000-0000-00000000000a"
 	sim := &azuresim.Sim{}
 	server := httptest.NewTLSServer(sim)
@@ -72,16 +71,13 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	}
 	access.Local = true // as the test's API server is
 	c := must(Dial(access))
-	if f, err := c.ask(t.Context()); err != nil || f.server != c.server("u") {
-		t.Errorf("%+v, %v", f, err)
-	}
+	equal(t, "the server", must(c.ask(t.Context())).server, c.server("u"))
 	tokens := m.Tokens.(*fakeTokens)
 	equal(t, "the scope", *tokens.scope.Load(), "6dae42f8-4368-4678-94ff-3960e28e3630/.default")
 	tokens.issued.Add(1)
 	token.Store(&second)
-	if _, err := c.ask(t.Context()); err != nil || c.Doubtful() {
-		t.Errorf("with the next token: %v", err)
-	}
+	must(c.ask(t.Context()))
+	equal(t, "it is in doubt with the next token", c.Doubtful(), false)
 }
 
 // Static credentials are used only if the operator allows them.
@@ -110,12 +106,9 @@ func TestAnswersOfResourceManager(t *testing.T) {
 	m, sim := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: string(testCA()),
 		Entra: true}, clock)
 	host := func(again bool) string {
-		t.Helper()
 		return must(m.Access(t.Context(), flexnode.Cluster{ID: factoryID}, again)).Config.Host
 	}
-	if got := host(false); got != "https://one.example" {
-		t.Fatal(got)
-	}
+	equal(t, "at first", host(false), "https://one.example")
 	sim.AddCluster(azuresim.Cluster{ID: strings.ToLower(factoryID), Server: "https://two.example",
 		CA: string(testCA()), Entra: true})
 	equal(t, "at once", host(true), "https://one.example")

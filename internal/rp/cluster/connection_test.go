@@ -37,7 +37,6 @@ current-context: c
 
 // replace replaces a file like a rotator.
 func replace(t testing.TB, path, text string) {
-	t.Helper()
 	must(0, os.WriteFile(path+".new", []byte(text), 0o600))
 	must(0, os.Rename(path+".new", path))
 }
@@ -66,31 +65,21 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 		w.own(factory)
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Minute)
-		if n := dialled.Load(); n != 1 {
-			t.Errorf("%d connections were made of a file that did not change", n)
-		}
+		equal(t, "connections of a file that did not change", dialled.Load(), 1)
 		replace(t, path, kubeconfig("https://b.example", ca, "one"))
 		pass(10 * time.Second)
 		layer := must(w.store.Layers.Get(context.Background(), w.cluster(factory).Facts)).Value
-		if f := must(flexnode.FactsOf(layer)); f.ServerURL != "https://b.example" {
-			t.Errorf("nodes get %s", f.ServerURL)
-		}
+		equal(t, "the API server of nodes", must(flexnode.FactsOf(layer)).ServerURL, "https://b.example")
 		equal(t, "a request at the former one", a.Ask(w.joining("at-a", "edge-1")), "")
 		equal(t, "a request at the new one", b.Ask(w.joining("at-b", "edge-1")), "Approved")
 		b.join("edge-1", corev1.ConditionTrue)
-		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
-			t.Errorf("the Node at the new one: %+v", got)
-		}
+		equal(t, "the Node at the new one", w.ready(factory+"/edge-1").Status, "True")
 		replace(t, path, kubeconfig("https://b.example", ca, "two"))
 		pass(10 * time.Second)
-		if n := dialled.Load(); n != 3 {
-			t.Errorf("%d connections were made of three files", n)
-		}
+		equal(t, "connections of three files", dialled.Load(), 3)
 		must(0, os.Remove(path))
 		pass(time.Minute)
-		if !w.cluster(factory).Properties.Reachable {
-			t.Error("a file that is away for a moment makes the cluster unreachable")
-		}
+		equal(t, "it is reachable while its file is away", w.cluster(factory).Properties.Reachable, true)
 	})
 }
 
@@ -111,9 +100,7 @@ func TestARefusedConnectionIsMadeAgain(t *testing.T) {
 		pass(time.Minute)
 		doubtful.doubtful.Store(true)
 		pass(sourceInterval)
-		if n := dialled.Load(); n != 2 {
-			t.Errorf("%d connections were made", n)
-		}
+		equal(t, "connections", dialled.Load(), 2)
 		pass(time.Minute)
 		if n := dialled.Load(); n < 3 || n > 4 {
 			t.Errorf("%d connections were made within a minute", n)
@@ -123,7 +110,6 @@ func TestARefusedConnectionIsMadeAgain(t *testing.T) {
 
 // apiServer starts an API server that accepts one token.
 func apiServer(t *testing.T, token *atomic.Pointer[string]) (url, ca string) {
-	t.Helper()
 	says := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
 	}
@@ -157,7 +143,6 @@ func TestAConnection(t *testing.T) {
 	server, ca := apiServer(t, &token)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	dial := func(text string) *Connection {
-		t.Helper()
 		replace(t, path, text)
 		return must(Dial(must((Binding{Kubeconfig: path, Local: true}).access())))
 	}
@@ -172,9 +157,8 @@ func TestAConnection(t *testing.T) {
 		t.Errorf("with a token that is refused: %v, doubtful %v", err, c.Doubtful())
 	}
 	token.Store(&good)
-	if _, err := c.ask(t.Context()); err != nil || c.Doubtful() {
-		t.Errorf("with a token that is taken again: %v, doubtful %v", err, c.Doubtful())
-	}
+	must(c.ask(t.Context()))
+	equal(t, "it is in doubt with a token that is taken again", c.Doubtful(), false)
 	stranger := dial(kubeconfig(server, string(testCA()), good))
 	if _, err := stranger.ask(t.Context()); err == nil || !stranger.Doubtful() {
 		t.Errorf("with another CA: %v, doubtful %v", err, stranger.Doubtful())
@@ -224,9 +208,7 @@ func TestBindings(t *testing.T) {
 		"one file": {{ClusterID: factoryID, Kubeconfig: path},
 			{ClusterID: harbourID, Kubeconfig: path}},
 	} {
-		if got := CheckBindings(bindings); len(got) != 1 {
-			t.Errorf("%s: %v", what, got)
-		}
+		equal(t, what, len(CheckBindings(bindings)), 1)
 	}
 	if got := CheckBindings([]Binding{{ClusterID: factoryID, Kubeconfig: path},
 		{ClusterID: harbourID, Kubeconfig: path + "2"}}); got != nil {
@@ -252,9 +234,7 @@ func TestABindingIsTakenAway(t *testing.T) {
 		pass(10 * time.Second)
 		equal(t, "a request", c.Ask(w.joining("late", "edge-1")), "")
 		pass(time.Minute)
-		if got := w.cluster(factory); got.Properties.Reachable {
-			t.Errorf("the cluster: %+v", got)
-		}
+		equal(t, "the cluster is reachable", w.cluster(factory).Properties.Reachable, false)
 	})
 }
 
@@ -293,22 +273,17 @@ func TestKubeconfigsAreParsedWhenTheyChange(t *testing.T) {
 	}
 	write("one", time.Hour)
 	first := config()
-	if config() != first {
-		t.Error("a file that has not changed was parsed again")
-	}
+	equal(t, "a file that has not changed is read once", config() == first, true)
 	write("two", time.Hour)
-	if got := config(); got.BearerToken != "two" {
-		t.Errorf("after a change the token is %s", got.BearerToken)
-	}
+	equal(t, "the token after a change", config().BearerToken, "two")
 	write("six", 0)
 	if got := config(); got.BearerToken != "six" || config() == got {
 		t.Errorf("a file that may change within its time: %s", got.BearerToken)
 	}
 	write("one", time.Hour)
 	s.Bindings[0].Trusted = true
-	if got := config(); config() == got {
-		t.Error("a trusted file was not parsed again")
-	}
+	first = config()
+	equal(t, "a trusted file is parsed again", config() != first, true)
 	must(0, os.Remove(path))
 	if _, err := s.Access(t.Context(), of, false); err == nil {
 		t.Error("a file that is gone gives an access")

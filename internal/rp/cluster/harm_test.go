@@ -64,7 +64,7 @@ func TestAHostileCluster(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			h := newHostile(t, answers)
 			w, c, counts := withHostile(t, h)
-			grown := heapGrowth(func() {
+			growsBy(t, 256, func() {
 				until(t, "the hostile cluster is not left", func() bool {
 					return counts.limits.Load() >= 2
 				})
@@ -82,10 +82,6 @@ func TestAHostileCluster(t *testing.T) {
 					return c.Answer("first") == "Approved"
 				})
 			})
-			t.Logf("%d MiB", grown>>20)
-			if grown > 256<<20 {
-				t.Errorf("the provider has grown by %d MiB", grown>>20)
-			}
 		})
 	}
 }
@@ -123,13 +119,9 @@ func TestAHostileNode(t *testing.T) {
 		pass(time.Second)
 		c.join("edge-1", corev1.ConditionTrue)
 		pass(subnetsInterval + time.Minute)
-		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
-			t.Errorf("a Node: %+v", got)
-		}
+		equal(t, "a Node", w.ready(factory+"/edge-1").Status, "True")
 		s := must(w.manager.working[factory].use())
-		if known := s.nodes.ListKeys(); len(known) != 2 {
-			t.Errorf("%.100q are known", known)
-		}
+		equal(t, "those that are known", len(s.nodes.ListKeys()), 2)
 	})
 }
 
@@ -162,9 +154,7 @@ func TestAPanicEndsTheSession(t *testing.T) {
 			w.credential(harbour+"/edge-1").Value.State, store.Live)
 		broken.Store(false)
 		pass(10 * time.Minute)
-		if after := must(worker.use()); after == before {
-			t.Error("it is the same session")
-		}
+		equal(t, "it is the same session", must(worker.use()) == before, false)
 		equal(t, "the credential", w.credential(factory+"/edge-1").Value.State, store.Live)
 	})
 }
@@ -208,12 +198,8 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		delete(w.owned, factory)
 		go w.own(harbour) // which ends the work on the factory
 		pass(store.OwnerMargin / 2)
-		if !w.cluster(harbour).Properties.Reachable {
-			t.Error("another cluster waits for it")
-		}
-		if n := counts.left.Load(); n != 0 {
-			t.Errorf("%d workers were left behind too soon", n)
-		}
+		equal(t, "another cluster is reachable", w.cluster(harbour).Properties.Reachable, true)
+		equal(t, "workers that were left behind", counts.left.Load(), 0)
 		w.manager.assign(t.Context(), w.owned)
 		pass(store.OwnerMargin)
 		if n := counts.left.Load(); n != 1 || time.Since(began) > 2*store.OwnerMargin {
@@ -352,15 +338,11 @@ func TestManyAddresses(t *testing.T) {
 		}
 		return seeNode(n, "")
 	}
-	grown := heapGrowth(func() {
+	growsBy(t, 192, func() {
 		for i := range maxNodes {
 			must(0, s.nodes.Add(node(i)))
 		}
 	})
-	t.Logf("%d MiB", grown>>20)
-	if grown > 192<<20 {
-		t.Errorf("%d Nodes have taken %d MiB", maxNodes, grown>>20)
-	}
 	wish := servingWish("x", "n-7", slices.Repeat([]string{"fd00::1:0:7"}, 500)...)
 	r := wish.signed()
 	if len(r.Spec.Request) > maxRequest {

@@ -37,7 +37,6 @@ type hostile struct {
 }
 
 func newHostile(t testing.TB, answers map[string]http.HandlerFunc) *hostile {
-	t.Helper()
 	h := &hostile{answers: answers}
 	h.Server = httptest.NewUnstartedServer(h)
 	h.EnableHTTP2 = true
@@ -89,7 +88,6 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // dial connects to it.
 func (h *hostile) dial(t testing.TB) *Connection {
-	t.Helper()
 	return must(Dial(Access{Config: must(plainConfig([]byte(h.config))), Local: true}))
 }
 
@@ -122,9 +120,10 @@ var packedBomb = sync.OnceValue(func() []byte {
 	return packed.Bytes()
 })
 
-// heapGrowth returns the max growth of the heap while do runs, with Go's default for garbage
-// collection.
-func heapGrowth(do func()) int {
+// growsBy has the heap grow by so many MiB at most while something is done, with Go's default for
+// the collection of garbage.
+func growsBy(t *testing.T, limit int, do func()) {
+	t.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	runtime.GC()
 	var before, now runtime.MemStats
@@ -137,7 +136,11 @@ func heapGrowth(do func()) int {
 		most = max(most, int(now.HeapAlloc)-int(before.HeapAlloc))
 		select {
 		case <-done:
-			return most
+			t.Logf("%d MiB", most>>20)
+			if most > limit<<20 {
+				t.Errorf("it has taken %d MiB, more than %d", most>>20, limit)
+			}
+			return
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -194,16 +197,12 @@ func TestAnswersAreBounded(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			var err error
-			grown := heapGrowth(func() { err = tt.do(ctx, c) })
+			growsBy(t, 192, func() { err = tt.do(ctx, c) })
 			if err == nil || ctx.Err() != nil {
 				t.Errorf("%v; %v", err, ctx.Err())
 			}
 			if !errors.Is(err, errHarm) && what != "an endless error" {
 				t.Errorf("it is no harm: %v", err)
-			}
-			t.Logf("%d MiB", grown>>20)
-			if grown > 192<<20 {
-				t.Errorf("it has taken %d MiB", grown>>20)
 			}
 		})
 	}
@@ -218,14 +217,9 @@ func TestTheLargestPage(t *testing.T) {
 				strings.Repeat(",{}", pageLimit.values/2-10))
 		}})
 	c := h.dial(t)
-	var err error
-	grown := heapGrowth(func() {
-		_, err = c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{Limit: pageItems})
+	growsBy(t, 256, func() {
+		must(c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{Limit: pageItems}))
 	})
-	t.Logf("%d MiB", grown>>20)
-	if err != nil || grown > 256<<20 {
-		t.Errorf("%d MiB, %v", grown>>20, err)
-	}
 }
 
 func inYAML(w http.ResponseWriter, _ *http.Request) {
@@ -288,9 +282,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	if _, err := h.dial(t).ask(t.Context()); !errors.Is(err, errHarm) {
 		t.Errorf("%v", err)
 	}
-	if hits.Load() != 0 {
-		t.Error("the other place was asked")
-	}
+	equal(t, "requests at the other place", hits.Load(), 0)
 }
 
 // An API server at one of the provider's own addresses, by any name, is refused unless its binding
@@ -344,9 +336,7 @@ func TestListsAreReadInPages(t *testing.T) {
 	for _, o := range must(meta.ExtractList(list)) {
 		names = append(names, o.(*seenNode).name)
 	}
-	if strings.Join(names, " ") != "n-1 n-2 n-3" {
-		t.Errorf("%q", names)
-	}
+	equal(t, "the Nodes", strings.Join(names, " "), "n-1 n-2 n-3")
 }
 
 // Endless Nodes, in pages or on pages without any, end the session.
@@ -403,7 +393,6 @@ func (c *seenCounts) count(event string) {
 // withHostile returns a provider of two clusters: the factory, and the harbour, whose API server is
 // hostile.
 func withHostile(t *testing.T, h *hostile) (*world, *fakeCluster, *seenCounts) {
-	t.Helper()
 	w, c, counts := newWorld(t), newFakeCluster("factory"), &seenCounts{}
 	w.manager.Count = counts.count
 	w.manager.Source = sourceOf(func(ctx context.Context, k flexnode.Cluster) (Access, error) {

@@ -28,7 +28,6 @@ type replica struct {
 // joinReplica starts another replica that takes part in the work.
 func joinReplica(w *world, name string) *replica {
 	t := w.t
-	t.Helper()
 	memory := w.memory.Another()
 	r := &replica{memory: memory,
 		world: &world{t: t, audit: w.audit, source: &fakeSource{clusters: w.source.clusters,
@@ -81,9 +80,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 			return strings.Join(all, " ")
 		}
 		pass(time.Minute)
-		if got := both(replicas); got != "factory harbour" {
-			t.Fatalf("the work: %q", got)
-		}
+		equal(t, "the work", both(replicas), "factory harbour")
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
 		first := 0
@@ -96,9 +93,8 @@ func TestReplicasShareTheWork(t *testing.T) {
 		}
 		for i := range 20 {
 			gone := fmt.Sprintf("%s/edge/c%d/id", subscription, i)
-			if replicas[0].manager.keeps(gone) == replicas[1].manager.keeps(gone) {
-				t.Error("not one replica sweeps what is left of a cluster that is not registered")
-			}
+			equal(t, "only one replica sweeps what is left of a cluster that is not registered",
+				replicas[0].manager.keeps(gone) != replicas[1].manager.keeps(gone), true)
 		}
 		if replicas[1-first].manager.keeps(factory+"/none") != true ||
 			replicas[first].manager.keeps(factory+"/none") {
@@ -132,9 +128,7 @@ func TestAClusterGoesToWhoReachesIt(t *testing.T) {
 		if got := other.works(); got != "factory" || first.works() != "" {
 			t.Errorf("the other one works on %q, the first on %q", got, first.works())
 		}
-		if got := w.cluster(factory).Properties; !got.Reachable {
-			t.Errorf("the cluster: %+v", got)
-		}
+		equal(t, "the cluster is reachable", w.cluster(factory).Properties.Reachable, true)
 	})
 }
 
@@ -242,22 +236,16 @@ func TestLine(t *testing.T) {
 			l.Add(one)
 		}
 		synctest.Wait()
-		if done.Load() != 1 {
-			t.Errorf("it is done %d times at once", done.Load())
-		}
+		equal(t, "how often it is done at once", done.Load(), 1)
 		cancel()
 		synctest.Wait()
 		l.AddAfter(one, time.Minute)
 		pass(time.Second)
-		if done.Load() != 2 {
-			t.Errorf("it was done %d times", done.Load())
-		}
+		equal(t, "how often it was done", done.Load(), 2)
 		pass(time.Minute)
 		l.AddRateLimited(one)
 		l.close()
 		pass(time.Minute)
-		if done.Load() != 3 {
-			t.Errorf("it was done %d times until it was closed", done.Load())
-		}
+		equal(t, "how often it was done until it was closed", done.Load(), 3)
 	})
 }

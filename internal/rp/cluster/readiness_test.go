@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,9 +80,7 @@ func TestReady(t *testing.T) {
 		}
 		for _, name := range []string{"stranger", "edge-2"} {
 			row := must(w.store.Status.Get(context.Background(), factory+"/"+name))
-			if row.Value.Ready != nil {
-				t.Errorf("%s: %+v", name, row.Value.Ready)
-			}
+			equal(t, name+": it has a condition", row.Value.Ready != nil, false)
 		}
 	})
 }
@@ -95,16 +92,12 @@ func TestANodeThatWentUnseen(t *testing.T) {
 		_, end := w.own(factory)
 		w.put(factoryID, "edge-1", api.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
-		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
-			t.Fatalf("joined: %+v", got)
-		}
+		equal(t, "the Node that has joined", w.ready(factory+"/edge-1").Status, "True")
 		end()
 		c.leave("edge-1")
 		w.own(factory)
 		pass(2 * time.Second)
-		if got := w.ready(factory + "/edge-1"); got.Reason != "NodeNotFound" {
-			t.Errorf("%+v", got)
-		}
+		equal(t, "the reason", w.ready(factory+"/edge-1").Reason, "NodeNotFound")
 	})
 }
 
@@ -121,13 +114,10 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 		before := memory.Commits()
 		c.Down.Store(true)
 		pass(healthInterval)
-		if !w.cluster(factory).Properties.Reachable {
-			t.Error("one answer that is missing makes it unreachable")
-		}
+		equal(t, "it is reachable after one answer that is missing",
+			w.cluster(factory).Properties.Reachable, true)
 		pass(50 * time.Second)
-		if n := memory.Commits() - before; n != 1 {
-			t.Errorf("%d commits", n)
-		}
+		equal(t, "commits", memory.Commits()-before, 1)
 		got := w.cluster(factory)
 		if got.Properties.Reachable || got.Probe.Since.IsZero() || got.Probe.Unreachable == "" {
 			t.Errorf("the cluster: %+v", got)
@@ -136,9 +126,7 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 		shown := flexnode.StatusOf(flexnode.Evidence{
 			Status: status, Reachable: got.Properties.Reachable, Now: time.Now(),
 		})
-		if shown.Conditions[0].Status != "Unknown" {
-			t.Errorf("shown: %+v", shown)
-		}
+		equal(t, "the condition that is shown", shown.Conditions[0].Status, "Unknown")
 		c.Down.Store(false)
 		pass(2 * healthInterval)
 		if got := w.cluster(factory); !got.Properties.Reachable || got.Probe.Unreachable != "" {
@@ -155,14 +143,10 @@ func TestADeletedNodeGetsNoStatus(t *testing.T) {
 		w.drop("edge-1")
 		c.set("edge-1", corev1.ConditionFalse)
 		row := must(w.store.Status.Get(context.Background(), factory+"/edge-1"))
-		if row.Exists() {
-			t.Errorf("%+v", row.Value)
-		}
+		equal(t, "its status is there", row.Exists(), false)
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
-		if got := w.ready(factory + "/edge-1"); got.Status != "False" {
-			t.Errorf("its successor: %+v", got)
-		}
+		equal(t, "its successor", w.ready(factory+"/edge-1").Status, "False")
 	})
 }
 
@@ -186,10 +170,8 @@ func TestPartsOfANode(t *testing.T) {
 		n.Status.Conditions[0].LastTransitionTime = at
 		seen := seeNode(n, "")
 		got := []string{seen.name, seen.subnets, seen.addresses, seen.taints()}
-		if diff := cmp.Diff([]string{"edge-1", want, "192.0.2.7,fd00::7", "a=1:NoSchedule,b:NoExecute"},
-			got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, "what is seen", got,
+			[]string{"edge-1", want, "192.0.2.7,fd00::7", "a=1:NoSchedule,b:NoExecute"})
 		if seen.configured != configured || seen.other() ||
 			!seen.condition().LastTransitionTime.Equal(at.Time) {
 			t.Errorf("%#v", seen)

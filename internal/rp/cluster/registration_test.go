@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -51,9 +52,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 		for _, id := range []string{"foreig", "other0", "person"} {
 			foreign := csr("of-"+id, id, "edge-1")
 			foreign.Spec.Groups[2] = tokenGroup("elsewhere", factory)
-			if got := c.Ask(foreign); got != "" {
-				t.Errorf("a request with the token %s: %q", id, got)
-			}
+			equal(t, "a request with the token "+id, c.Ask(foreign), "")
 		}
 	})
 }
@@ -103,9 +102,7 @@ func TestFailedNodesAreRendered(t *testing.T) {
 		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts || n.Reason == "" {
 			t.Errorf("it is %q: %+v", n.State, n)
 		}
-		if keys := w.index.Stale(factory, facts, 10); len(keys) != 0 {
-			t.Errorf("%v are tried again and again", keys)
-		}
+		equal(t, "those that are tried again", len(w.index.Stale(factory, facts, 10)), 0)
 		version := "v1.36.0"
 		c.Version.Store(&version)
 		pass(2 * probeInterval)
@@ -117,16 +114,13 @@ func TestFailedNodesAreRendered(t *testing.T) {
 		})
 		w.moveAPIServer("https://moved.example/")
 		for _, name := range []string{"/late", "/new"} {
-			if w.node(factory+name).Facts != w.cluster(factory).Facts {
-				t.Errorf("%s has the former facts", name)
-			}
+			equal(t, "the facts of "+name, w.node(factory+name).Facts, w.cluster(factory).Facts)
 		}
 	})
 }
 
 // moveAPIServer gives the factory's nodes another address of the API server.
 func (w *world) moveAPIServer(url string) {
-	w.t.Helper()
 	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
 		c.Properties.ServerURL, c.Version = url, "2"
 	})
@@ -171,9 +165,7 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 			f.TenantID != tenant || f.DNSServiceIP != "10.96.0.10" {
 			t.Errorf("the facts: %+v, %v", f, err)
 		}
-		if c := w.credential(factory + "/edge-aa").Value; c.Config != after.Assigned {
-			t.Errorf("the URL hands out %d, offered is %d", c.Config, after.Assigned)
-		}
+		equal(t, "what the URL hands out", w.credential(factory+"/edge-aa").Value.Config, after.Assigned)
 	})
 }
 
@@ -239,9 +231,8 @@ func TestWhoSaysWhereDNSIs(t *testing.T) {
 		{owners, clusters, owners}, {"", clusters, clusters}, {"", "", ""},
 	} {
 		row := flexnode.Cluster{Properties: api.ClusterProperties{DNSServiceIP: tt.own}}
-		if got := (&Connection{}).facts(row, findings{dns: tt.cluster}, "").DNSServiceIP; got != tt.want {
-			t.Errorf("%+v: %q", tt, got)
-		}
+		equal(t, fmt.Sprintf("%+v", tt),
+			(&Connection{}).facts(row, findings{dns: tt.cluster}, "").DNSServiceIP, tt.want)
 	}
 	for _, headless := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -272,9 +263,7 @@ func TestProbesOfTheSameWriteNothing(t *testing.T) {
 		memory := w.store.Backend.(*storetest.Memory)
 		before := memory.Commits()
 		pass(time.Hour)
-		if n := memory.Commits() - before; n != 0 {
-			t.Errorf("%d commits in an hour", n)
-		}
+		equal(t, "commits in an hour", memory.Commits()-before, 0)
 	})
 }
 
@@ -287,9 +276,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		o.invalid.Store(true)
 		w.put(factoryID, "edge-2", api.Desired{})
 		equal(t, "a request was answered", c.Ask(csr("first", id, "edge-1")), "")
-		if got := c.secrets(); len(got) != 1 {
-			t.Errorf("Secrets: %v", got)
-		}
+		equal(t, "Secrets", len(c.secrets()), 1)
 		// By its clock it is the owner, and in the store it is not.
 		o.invalid.Store(false)
 		w.change(func(v *store.View) error { return nil })
@@ -298,8 +285,6 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		equal(t, "a request was answered", c.Ask(csr("second", id, "edge-1")), "")
 		close(o.lost)
 		synctest.Wait()
-		if !w.manager.working[factory].ended() {
-			t.Error("the work goes on")
-		}
+		equal(t, "the work has ended", w.manager.working[factory].ended(), true)
 	})
 }

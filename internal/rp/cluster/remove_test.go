@@ -20,7 +20,6 @@ const operation = subscription + "/00000000-0000-0000-0000-00000000000f"
 
 // markDeletion writes that a registration is being deleted, as the handler does.
 func (w *world) markDeletion(key string, wipe bool) {
-	w.t.Helper()
 	w.change(func(v *store.View) error {
 		row, now := w.store.Clusters.Row(v, key), time.Now().UTC()
 		row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now}
@@ -49,9 +48,7 @@ func (w *world) fill(c *fakeCluster, nodes int) {
 	equal(w.t, "a machine", c.Ask(w.joining("joining", "edge-0")), "Approved")
 	w.put(factoryID, "edge-0", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
 	pass(time.Second)
-	if got := len(c.secrets()); got != nodes+1 {
-		w.t.Fatalf("%d Secrets for %d nodes", got, nodes)
-	}
+	equal(w.t, "Secrets", len(c.secrets()), nodes+1)
 }
 
 // checkGone checks that only tombstones of the factory are left.
@@ -66,9 +63,7 @@ func (w *world) checkGone(nodes int, wipe bool) {
 		"cluster": s.Clusters.Key(factory), "API server": s.APIServers.Key(""),
 		"layer": s.Layers.Key(""),
 	} {
-		if n := w.rows(prefix); n != 0 {
-			w.t.Errorf("%d rows of kind %s are left", n, what)
-		}
+		equal(w.t, "rows of the kind "+what, w.rows(prefix), 0)
 	}
 	stones, _, err := s.Tombstones.List(context.Background(), factory+"/")
 	if err != nil || len(stones) != nodes {
@@ -103,9 +98,7 @@ func TestARegistrationIsDeleted(t *testing.T) {
 					pass(9 * time.Minute)
 				}
 				w.checkGone(nodes, wipe)
-				if left := c.secrets(); len(left) != 0 {
-					t.Errorf("Secrets are left: %v", left)
-				}
+				equal(t, "Secrets that are left", strings.Join(c.secrets(), " "), "")
 			})
 		})
 	}
@@ -119,9 +112,7 @@ func TestADeletionIsAborted(t *testing.T) {
 		pass(90 * time.Second)
 		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) { c.Deletion = nil })
 		pass(time.Hour)
-		if left := w.rows(w.store.Nodes.Key(factory)); left != 16 {
-			t.Errorf("%d of 20 nodes are left", left)
-		}
+		equal(t, "nodes of 20 that are left", w.rows(w.store.Nodes.Key(factory)), 16)
 	})
 }
 
@@ -135,9 +126,8 @@ func TestARegistrationOfADeadClusterIsDeleted(t *testing.T) {
 		w.markDeletion(factory, false)
 		pass(4 * time.Minute)
 		w.checkGone(nodes, false)
-		if n := strings.Count(w.audit.String(), "bootstrap token left"); n != nodes+1 {
-			t.Errorf("%d of %d tokens that are left are in the audit log", n, nodes+1)
-		}
+		equal(t, "tokens that are left, in the audit log",
+			strings.Count(w.audit.String(), "bootstrap token left"), nodes+1)
 	})
 }
 
@@ -198,13 +188,10 @@ func TestADeletionIsKilledAnywhere(t *testing.T) {
 			w.restart()
 			w.own(factory)
 			pass(30 * time.Second)
-			if got := c.Answer("late"); got == string(certificates.CertificateApproved) {
-				t.Error("a request was approved meanwhile")
-			}
+			equal(t, "a request was approved meanwhile",
+				c.Answer("late") == string(certificates.CertificateApproved), false)
 		}
 		w.checkGone(nodes, true)
-		if left := c.secrets(); len(left) != 0 {
-			t.Errorf("Secrets are left: %v", left)
-		}
+		equal(t, "Secrets that are left", strings.Join(c.secrets(), " "), "")
 	})
 }

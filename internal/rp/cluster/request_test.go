@@ -41,13 +41,6 @@ func byIdentity(name, user, node string) *certificates.CertificateSigningRequest
 	return c
 }
 
-// approveAs approves a request like another approver.
-func (c *fakeCluster) approveAs(r *certificates.CertificateSigningRequest) {
-	r.Status.Conditions = append(r.Status.Conditions,
-		certificates.CertificateSigningRequestCondition{Type: certificates.CertificateApproved,
-			Status: corev1.ConditionTrue, Reason: "AutoApproved"})
-}
-
 // removals is a delivery that counts removed configurations. Like Blobs, it does not count reads.
 type removals struct {
 	credential.Delivery
@@ -98,9 +91,8 @@ func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Cre
 		s.Labels[credentialLabel] != flexnode.LastOf(row.Key) {
 		t.Errorf("its labels: %v", s.Labels)
 	}
-	if strings.Contains(w.audit.String(), string(s.Data["token-secret"])) {
-		t.Error("the token is in the audit log")
-	}
+	equal(t, "the token is in the audit log",
+		strings.Contains(w.audit.String(), string(s.Data["token-secret"])), false)
 }
 
 // Another approver approves the request (an auto-approver, an administrator, the provider before a
@@ -112,17 +104,16 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 				id := w.token("edge-1")
 				checkSecret(t, w, c, w.credential(factory+"/edge-1"))
 				r := csr("foreign", id, node)
-				c.approveAs(r)
+				r.Status.Conditions = []certificates.CertificateSigningRequestCondition{{
+					Type: certificates.CertificateApproved, Status: corev1.ConditionTrue,
+					Reason: "AutoApproved"}} // by another approver
 				c.Ask(r)
-				if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
-					t.Errorf("the credential is %s", got.State)
-				}
+				equal(t, "the state of the credential", w.credential(factory+"/edge-1").Value.State,
+					store.Consumed)
 				equal(t, "a second machine", c.Ask(csr("second", id, "edge-1")), "Denied")
 				c.Issue("foreign", []byte("a certificate"))
 				pass(credential.Grace + time.Second)
-				if left := c.secrets(); len(left) != 0 {
-					t.Errorf("the Secret is still there: %v", left)
-				}
+				equal(t, "Secrets that are left", strings.Join(c.secrets(), " "), "")
 				if !strings.Contains(w.audit.String(), "approved by another approver") {
 					t.Error("it is not in the audit log")
 				}
@@ -222,9 +213,7 @@ func TestAnotherInstallationsNode(t *testing.T) {
 			t.Errorf("its condition is %+v", got)
 		}
 		now := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
-		if len(now.Spec.Taints) != 0 {
-			t.Errorf("it has got %v", now.Spec.Taints)
-		}
+		equal(t, "its taints", len(now.Spec.Taints), 0)
 	})
 }
 
@@ -275,9 +264,7 @@ func TestFlaws(t *testing.T) {
 	} {
 		c := good()
 		spoil(c)
-		if a := readCSR(c); a.Flaw == "" {
-			t.Errorf("%s: no flaw found", what)
-		}
+		equal(t, what+": a flaw is found", readCSR(c).Flaw != "", true)
 	}
 	if a := readCSR(good()); a.Flaw != "" || a.Node != "n" || a.TokenID != "abcdef" {
 		t.Errorf("a good one: %+v", a)

@@ -79,9 +79,7 @@ func (w *world) join(c *fakeCluster, node, request string) string {
 func (w *world) remove(node string, after time.Duration) {
 	w.change(func(v *store.View) error {
 		key := factory + "/" + node
-		if err := w.credentials.RemoveNode(v, key, true, time.Now()); err != nil {
-			return err
-		}
+		must(0, w.credentials.RemoveNode(v, key, true, time.Now()))
 		row := must(w.store.Certificates.In(v, key)).Value
 		return w.store.Certificates.Put(v, key,
 			row.Revoke("", flexnode.NoCertificate, time.Now().Add(after)))
@@ -141,9 +139,7 @@ func TestSuccessorWithoutTheProvider(t *testing.T) {
 		c.File(renewal("of-deleted", "edge-1", old))
 		for range 60 {
 			pass(time.Minute)
-			if got := c.revoked(); got != "edge-1="+next+";" {
-				t.Fatalf("without the provider: %s", got)
-			}
+			equal(t, "without the provider", c.revoked(), "edge-1="+next+";")
 		}
 		equal(t, "without the provider", c.Answer("renewed")+c.Answer("of-deleted"), "")
 		w.own(factory)
@@ -229,13 +225,9 @@ func TestNodesOfMachinesThatLeave(t *testing.T) {
 			})
 			pass(time.Second)
 			_, err := c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{})
-			if gone := apierrors.IsNotFound(err); gone != tt.gone {
-				t.Errorf("%s: the Node is gone: %v", tt.name, gone)
-			}
+			equal(t, tt.name+": the Node is gone", apierrors.IsNotFound(err), tt.gone)
 			left := must(w.store.Certificates.Get(t.Context(), factory+"/edge-1"))
-			if left.Value.Leaving != "" {
-				t.Errorf("%s: it leaves still", tt.name)
-			}
+			equal(t, tt.name+": who leaves", left.Value.Leaving, "")
 		})
 	}
 }

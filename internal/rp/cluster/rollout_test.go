@@ -40,7 +40,6 @@ func following(runc string) api.Desired {
 
 // says reports as a node's agent.
 func (w *world) says(name string, report api.Report) {
-	w.t.Helper()
 	edit(w, w.store.Status, factory+"/"+name, func(s *flexnode.Status) {
 		s.Report = report
 	})
@@ -48,20 +47,11 @@ func (w *world) says(name string, report api.Report) {
 }
 
 func (w *world) applies(name string) {
-	w.t.Helper()
 	w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(w.node(factory + "/" + name).Assigned)})
-}
-
-// fails reports that a node's desired revision has failed.
-func (w *world) fails(name string, runs int64) {
-	w.t.Helper()
-	w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(runs), Config: &api.Applied{
-		Failed: &api.FailedConfig{Version: fmt.Sprint(w.node(factory + "/" + name).Revision)}}})
 }
 
 // policy sets the cluster's rollout policy.
 func (w *world) policy(p api.RolloutPolicy) {
-	w.t.Helper()
 	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
 		c.Properties.RolloutPolicy = &p
 	})
@@ -69,7 +59,6 @@ func (w *world) policy(p api.RolloutPolicy) {
 
 // admitted returns the nodes that are offered their desired revision, one letter each.
 func (w *world) admitted(names ...string) string {
-	w.t.Helper()
 	all := ""
 	for _, name := range names {
 		if n := w.node(factory + "/" + name); n.Assigned == n.Revision {
@@ -80,7 +69,6 @@ func (w *world) admitted(names ...string) string {
 }
 
 func (w *world) states() []flexnode.State {
-	w.t.Helper()
 	return must(w.store.Rollouts.Get(context.Background(), factory)).Value.Changes
 }
 
@@ -91,35 +79,23 @@ func TestRollout(t *testing.T) {
 		w.policy(api.RolloutPolicy{Soak: "PT1M"})
 		w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
-		if got := w.admitted("a", "b", "c"); got != "a" {
-			t.Fatalf("%q are admitted at once", got)
-		}
+		equal(t, "those that are admitted at once", w.admitted("a", "b", "c"), "a")
 		w.applies("a")
 		pass(30 * time.Second)
-		if got := w.admitted("a", "b", "c"); got != "a" {
-			t.Fatalf("%q while the canary soaks", got)
-		}
+		equal(t, "while the canary soaks", w.admitted("a", "b", "c"), "a")
 		pass(time.Minute)
-		if got := w.admitted("a", "b", "c"); got != "ab" {
-			t.Fatalf("%q after the canary, want a and b", got)
-		}
+		equal(t, "after the canary", w.admitted("a", "b", "c"), "ab")
 		delete(w.owned, factory)
 		w.manager.assign(context.Background(), w.owned)
 		w.applies("b")
 		pass(5 * time.Second)
-		if got := w.admitted("a", "b", "c"); got != "ab" {
-			t.Fatalf("%q without an owner", got)
-		}
+		equal(t, "without an owner", w.admitted("a", "b", "c"), "ab")
 		w.own(factory)
 		pass(5 * time.Second)
-		if got := w.admitted("a", "b", "c"); got != "abc" {
-			t.Fatalf("%q after the next owner has come", got)
-		}
+		equal(t, "after the next owner has come", w.admitted("a", "b", "c"), "abc")
 		w.applies("c")
 		pass(5 * time.Minute)
-		if left := w.states(); len(left) != 0 {
-			t.Errorf("states are left: %+v", left)
-		}
+		equal(t, "states that are left", len(w.states()), 0)
 	})
 }
 
@@ -129,7 +105,8 @@ func TestRolloutIsHeld(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
-		w.fails("a", first["a"])
+		w.says("a", api.Report{AppliedConfigVersion: fmt.Sprint(first["a"]), Config: &api.Applied{
+			Failed: &api.FailedConfig{Version: fmt.Sprint(w.node(factory + "/a").Revision)}}})
 		pass(5 * time.Second)
 		n := w.node(factory + "/a")
 		if n.Assigned != first["a"] || n.Failed != n.Revision || n.Attempt.Outcome != flexnode.Bad {
@@ -148,9 +125,7 @@ func TestRolloutIsHeld(t *testing.T) {
 				must(row.Value.Allow(api.AllowVersions{}, "ops", time.Now())))
 		})
 		pass(10 * time.Second)
-		if got := w.admitted("a", "b", "c"); got != "b" {
-			t.Errorf("%q after it was allowed", got)
-		}
+		equal(t, "after it was allowed", w.admitted("a", "b", "c"), "b")
 	})
 }
 
@@ -170,9 +145,7 @@ func TestFactsRollOut(t *testing.T) {
 			held.Assigned > held.Revision {
 			t.Errorf("held back, with a new address: %+v, offered %+v", held, offered)
 		}
-		if got := w.admitted("a", "b", "c"); got != "a" {
-			t.Errorf("%q are admitted", got)
-		}
+		equal(t, "those that are admitted", w.admitted("a", "b", "c"), "a")
 	})
 }
 
@@ -187,9 +160,7 @@ func TestPausedNodes(t *testing.T) {
 		}
 		pause(true)
 		pass(5 * time.Second)
-		if got := w.admitted("a", "b"); got != "b" {
-			t.Errorf("%q are admitted while a is paused: %+v", got, w.node(factory+"/a"))
-		}
+		equal(t, "those that are admitted while a is paused", w.admitted("a", "b"), "b")
 		w.applies("b")
 		revision := w.node(factory + "/a").Revision
 		pause(false)

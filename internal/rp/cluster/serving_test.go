@@ -238,9 +238,8 @@ func TestServingCertificates(t *testing.T) {
 		} {
 			w.put(factoryID, name, api.Desired{})
 			c.node(name, true, addresses...)
-			if got := c.Ask(servingWish(name, name, addresses...).signed()); got != "Denied" {
-				t.Errorf("%s, which lists an address of the cluster's own: %q", name, got)
-			}
+			equal(t, name+", which lists an address of the cluster's own",
+				c.Ask(servingWish(name, name, addresses...).signed()), "Denied")
 		}
 		for _, tt := range []struct {
 			wish *wish

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,11 +17,8 @@ import (
 
 // subnets returns the nodes that have pod subnets, by number of the subnet.
 func (w *world) subnets() map[string]string {
-	w.t.Helper()
 	rows, _, err := w.store.PodCIDRs.List(context.Background(), factory+"/")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, err)
 	of := map[string]string{}
 	for _, row := range rows {
 		of[flexnode.LastOf(row.Key)] = flexnode.LastOf(row.Value)
@@ -32,7 +28,6 @@ func (w *world) subnets() map[string]string {
 
 // pool gives the cluster a network for pod subnets.
 func (w *world) pool(network string, mask int) {
-	w.t.Helper()
 	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
 		c.Properties.PodCIDR, c.Properties.NodeCIDRMask = network, mask
 	})
@@ -61,9 +56,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		w.pool("10.200.0.0/20", 24)
 		_, end := w.own(factory)
 		pass(2 * time.Second)
-		if got := w.cluster(factory).SubnetsEpoch; got != 1 {
-			t.Fatalf("before: epoch %d", got)
-		}
+		equal(t, "before, the epoch", w.cluster(factory).SubnetsEpoch, 1)
 		w.put(factoryID, "kept", api.Desired{})
 		before := w.subnets()
 		kept := w.node(factory + "/kept").Chosen.PodCIDR
@@ -86,17 +79,13 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		for number, node := range before {
 			want[number] = node
 		}
-		if diff := cmp.Diff(want, w.subnets()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, "all of them", w.subnets(), want)
 		equal(t, "the Nodes are known, and the epoch of that", w.cluster(factory).SubnetsEpoch, 2)
 		for _, name := range []string{"unknown", "allocated", "wide", "elsewhere", "kept"} {
 			c.leave(name)
 		}
 		pass(time.Minute)
-		if diff := cmp.Diff(before, w.subnets()); diff != "" {
-			t.Errorf("after they have left (-want +got):\n%s", diff)
-		}
+		equal(t, "after they have left", w.subnets(), before)
 	})
 }
 
@@ -122,9 +111,8 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 			0)
 		c.Down.Store(false)
 		pass(time.Minute)
-		if diff := cmp.Diff(before, w.subnets()); diff != "" || len(before) != 1 {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, "its pod subnets", w.subnets(), before)
+		equal(t, "their number", len(before), 1)
 		equal(t, "the Nodes were seen, and are known in epoch", w.cluster(factory).SubnetsEpoch, 1)
 	})
 }
@@ -138,9 +126,7 @@ func TestNodesWithOnePodSubnet(t *testing.T) {
 			want := func(node string) {
 				t.Helper()
 				pass(subnetsInterval + time.Minute)
-				if got := w.subnets()["00000003"]; got != node {
-					t.Errorf("the pod subnet is that of %q, not of %q", got, node)
-				}
+				equal(t, "whose the pod subnet is", w.subnets()["00000003"], node)
 			}
 			c.joinWith("d", "10.200.3.0/24", true)
 			want("d")
@@ -176,8 +162,7 @@ func TestAPodSubnetThatWasJustGivenOut(t *testing.T) {
 		}
 		worker := w.manager.working[factory]
 		must(0, worker.moveSubnets(context.Background(), unused, w.cluster(factory)))
-		if diff := cmp.Diff(before, w.subnets()); diff != "" || len(before) != 1 {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, "its pod subnets", w.subnets(), before)
+		equal(t, "their number", len(before), 1)
 	})
 }

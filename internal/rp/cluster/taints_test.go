@@ -77,9 +77,7 @@ func TestTaints(t *testing.T) {
 		w.want("edge-1", "edge=true:NoSchedule")
 		c.joinTainted("edge-1", "edge=true:NoSchedule")
 		check("as it was registered", "edge=true:NoSchedule")
-		if count() != 0 {
-			t.Errorf("%d patches of what is as it is wanted", count())
-		}
+		equal(t, "patches of what is as it is wanted", count(), 0)
 		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
 			now := metav1.Now()
 			down := readTaint(nodeUnreachable)
@@ -101,9 +99,7 @@ func TestTaints(t *testing.T) {
 		}
 		before := count()
 		pass(time.Hour)
-		if count() != before {
-			t.Errorf("%d patches of what is as it is wanted", count()-before)
-		}
+		equal(t, "patches of what is as it is wanted", count(), before)
 		if status := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value; status.Ready ==
 			nil || len(status.Taints) > 0 {
 			t.Errorf("%+v", status)
@@ -134,9 +130,7 @@ func TestTaintsThatAreStripped(t *testing.T) {
 		}
 		before := count()
 		w.want("edge-1", "edge=false:NoSchedule")
-		if count() == before {
-			t.Error("another wish has to wait")
-		}
+		equal(t, "another wish has to wait", count() == before, false)
 		pass(time.Second)
 	})
 }
@@ -173,9 +167,7 @@ func TestTaintsThatOthersHaveToo(t *testing.T) {
 		}
 		w.want("edge-1", "ops:NoSchedule", "own:NoSchedule", "site=b:NoSchedule")
 		check("wanted too", "ops:NoSchedule own:NoSchedule site=a:NoSchedule")
-		if count() != 0 {
-			t.Errorf("%d patches", count())
-		}
+		equal(t, "patches", count(), 0)
 		w.want("edge-1", "new:NoSchedule")
 		check("no longer wanted", "new:NoSchedule ops:NoSchedule site=a:NoSchedule")
 		w.want("edge-1", "site=b:NoSchedule")

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -151,7 +152,6 @@ func (o *fakeOwner) Valid() bool            { return !o.invalid.Load() }
 func (o *fakeOwner) Lost() <-chan struct{}  { return o.lost }
 
 func newWorld(t testing.TB) *world {
-	t.Helper()
 	memory := storetest.NewMemory()
 	keys := rptest.Ring()
 	w := &world{t: t, audit: &rptest.Log{},
@@ -193,15 +193,11 @@ func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 
 // change writes to the store, as handlers do.
 func (w *world) change(decide func(*store.View) error) {
-	w.t.Helper()
-	if _, err := w.store.Update(context.Background(), "", nil, decide); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.store.Update(context.Background(), "", nil, decide))
 }
 
 // own makes the replica own a cluster; the function ends that.
 func (w *world) own(key string) (*fakeOwner, func()) {
-	w.t.Helper()
 	row := "/test/owners/" + key
 	revision := must(w.store.Commit(context.Background(), nil,
 		[]store.Write{{Key: row, Value: []byte(uuid.NewString())}}))
@@ -224,7 +220,6 @@ func (w *world) own(key string) (*fakeOwner, func()) {
 
 // register registers a cluster whose API server is a fake.
 func (w *world) register(id string, c *fakeCluster) {
-	w.t.Helper()
 	w.source.point(keyOf(id), c)
 	w.change(func(v *store.View) error {
 		return w.store.Clusters.Put(v, keyOf(id), flexnode.Cluster{
@@ -235,7 +230,6 @@ func (w *world) register(id string, c *fakeCluster) {
 
 // registered returns a world whose cluster is registered.
 func registered(t testing.TB) (*world, *fakeCluster) {
-	t.Helper()
 	w, c := newWorld(t), newFakeCluster("factory")
 	w.register(factoryID, c)
 	return w, c
@@ -264,7 +258,6 @@ func inFactory(t *testing.T, test func(*testing.T, *world, *fakeCluster)) {
 
 // edit changes a row like another process.
 func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
-	w.t.Helper()
 	w.change(func(v *store.View) error {
 		row := table.Row(v, key)
 		with(&row.Value)
@@ -285,14 +278,12 @@ func withIdentity(client string) api.Desired {
 
 // put creates or changes a node of a cluster, with a URL, like a PUT.
 func (w *world) put(clusterID, name string, d api.Desired) {
-	w.t.Helper()
 	w.change(func(v *store.View) error { return w.putIn(v, clusterID, name, d) })
 	synctest.Wait()
 }
 
 // token creates a node, and returns the id of its bootstrap token once that is in the cluster.
 func (w *world) token(name string) string {
-	w.t.Helper()
 	w.put(factoryID, name, api.Desired{})
 	pass(time.Second)
 	return w.credential(factory + "/" + name).Value.TokenID
@@ -300,7 +291,6 @@ func (w *world) token(name string) string {
 
 // drop deletes a node.
 func (w *world) drop(name string) {
-	w.t.Helper()
 	w.change(func(v *store.View) error {
 		return w.credentials.RemoveNode(v, factory+"/"+name, true, time.Now())
 	})
@@ -330,9 +320,7 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 	decision, problems := flexnode.Decide(ask, old, last, nil, parent, flexnode.Secret{})
 	if p := cluster.Value.Properties; decision.NeedsSubnet {
 		slot, subnet, _ := flexnode.Slot(keyOf(clusterID), key, p.PodCIDR, p.NodeCIDRMask, 0)
-		if err := w.store.PodCIDRs.Put(v, slot, key); err != nil {
-			return err
-		}
+		must(0, w.store.PodCIDRs.Put(v, slot, key))
 		ask.Subnet = subnet
 		decision, problems = flexnode.Decide(ask, old, last, nil, parent, flexnode.Secret{})
 	}
@@ -340,39 +328,28 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 		return problems
 	}
 	n := decision.Node
-	if err := w.credentials.Issue(v, key, &n); err != nil {
-		return err
-	}
+	must(0, w.credentials.Issue(v, key, &n))
 	if decision.Revision != nil {
-		if err := w.credentials.Sign(v, n.UID, decision.Revision, nil); err != nil {
-			return err
-		}
-		err := w.store.History.Put(v, key, history.With(*decision.Revision, n.Assigned))
-		if err != nil {
-			return err
-		}
+		must(0, w.credentials.Sign(v, n.UID, decision.Revision, nil))
+		must(0, w.store.History.Put(v, key, history.With(*decision.Revision, n.Assigned)))
 	}
 	return w.store.Nodes.Put(v, key, n)
 }
 
 func (w *world) cluster(key string) flexnode.Cluster {
-	w.t.Helper()
 	return must(w.store.Clusters.Get(context.Background(), key)).Value
 }
 
 func (w *world) node(key string) flexnode.Node {
-	w.t.Helper()
 	return must(w.store.Nodes.Get(context.Background(), key)).Value
 }
 
 // credential returns the credential that a node refers to.
 func (w *world) credential(node string) store.Row[store.Credential] {
-	w.t.Helper()
 	return must(w.store.Credentials.Get(context.Background(), w.node(node).Credential))
 }
 
 func (w *world) ready(node string) api.Condition {
-	w.t.Helper()
 	row := must(w.store.Status.Get(context.Background(), node))
 	if row.Value.Ready == nil {
 		return api.Condition{}
@@ -390,7 +367,6 @@ func (c *fakeCluster) secrets() (names []string) {
 
 // rows counts all rows below a prefix of a table.
 func (w *world) rows(prefix string) int {
-	w.t.Helper()
 	return len(must(w.store.Scan(context.Background(), prefix, "", 100_000, 0)).KVs)
 }
 
@@ -478,9 +454,9 @@ func killedAnywhere(t *testing.T, least int, run func(*testing.T, *killable, *fa
 }
 
 // equal reports a value that differs from the expected one.
-func equal[T comparable](t testing.TB, what string, got, want T) {
+func equal[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s: %+v, want %+v", what, got, want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
