@@ -73,19 +73,12 @@ func (w *azWorld) sub(t *testing.T) *azWorld {
 
 // The commands of the document run unchanged, and the machine gets a URL that works.
 func (w *azWorld) documented(t *testing.T) {
-	if err := os.WriteFile(filepath.Join(w.dir, "aks-flex-node"), []byte(theirAgent),
-		0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(filepath.Join(w.dir, "aks-flex-node"), []byte(theirAgent), 0o755))
 	out := w.must(after)
-	if !strings.Contains(out, `"kubernetes": "1.31.0"`) {
-		t.Errorf("the update answers\n%s", out)
-	}
+	has(t, "the update's answer", out, `"kubernetes": "1.31.0"`)
 	args := must(os.ReadFile(filepath.Join(w.dir, "agent.args")))
 	url := must(os.ReadFile(filepath.Join(w.dir, "agent.url")))
-	if string(args) != "agent --config-url\n" {
-		t.Errorf("the agent was started with %q", args)
-	}
+	equal(t, "the agent's arguments", string(args), "agent --config-url\n")
 	// the update has revoked it
 	if status, _ := w.fetch(string(url)); status != 403 {
 		t.Errorf("the URL before the update: %d", status)
@@ -99,7 +92,6 @@ func (w *azWorld) documented(t *testing.T) {
 
 // ready adds the machine's Node.
 func (w *azWorld) ready(name string) {
-	w.t.Helper()
 	must(w.cluster.CoreV1().Nodes().Create(w.t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
@@ -143,18 +135,12 @@ az aks flex-node rollback $G -n edge-1 --config-version $V \
   --query properties.nodeConfig.labels.line -o tsv`, "7"},
 		{"az aks flex-node rotate-token $G -n edge-1 --query 'length(@)' -o tsv", "3"},
 	} {
-		if got := w.must(step.script); got != step.want {
-			t.Errorf("%s\ngot  %q\nwant %q", step.script, got, step.want)
-		}
+		equal(t, step.script, w.must(step.script), step.want)
 	}
 	w.ready("edge-1")
 	w.must("az aks flex-node wait $G -n edge-1 --ready --interval 1 --timeout 60")
 	table := w.must("az aks flex-node show $G -n edge-1 -o table")
-	for _, want := range []string{"Name", "State", "Ready", "Kubernetes", "edge-1", "Succeeded"} {
-		if !strings.Contains(table, want) {
-			t.Errorf("the table has no %s:\n%s", want, table)
-		}
-	}
+	has(t, "the table", table, "Name", "State", "Ready", "Kubernetes", "edge-1", "Succeeded")
 	w.must("az aks flex-node delete $G -n edge-1 --yes")
 	w.must("az aks flex-node wait $G -n edge-1 --deleted --interval 1")
 	if _, errors, code := w.run("az aks flex-node show $G -n edge-1"); code != 3 ||
@@ -176,17 +162,14 @@ func (w *azWorld) revoke(t *testing.T) {
 			w.must("az aks flex-node " + command + option + " $G -o none -n " + name)
 			row := must(w.store.Certificates.Get(t.Context(), node))
 			revoked := len(row.Value.Revoked(time.Now().Add(time.Second))) > 0
-			if revoked != (option != "") {
-				t.Errorf("after %s%s: revoked %v", command, option, revoked)
-			}
+			equal(t, "revoked after "+command+option, revoked, option != "")
 		}
 	}
 	w.fails("az aks flex-node create $G -n lost-2", "--accept-old-certificate")
 	w.must("az aks flex-node create $G -n lost-2 --accept-old-certificate -o none")
 	_, told, _ := w.run("az aks flex-node delete $G -n lost-2 --yes")
-	if !strings.Contains(told, "The name 'lost-2' is free again when the machine has left, or at 20") {
-		t.Errorf("the deletion says %s", told)
-	}
+	has(t, "what the deletion says", told,
+		"The name 'lost-2' is free again when the machine has left, or at 20")
 }
 
 // diagnose requests a diagnosis of a machine, and answers as the machine.
@@ -194,7 +177,6 @@ func (w *azWorld) diagnose(t *testing.T) {
 	w.must("az aks flex-node create $G -n edge-9 -o none")
 	const key = subscription + "/my-rg/my-cluster/edge-9"
 	answers := func(d api.Diagnosed) {
-		t.Helper()
 		must(w.store.Update(t.Context(), "diagnosis taken", nil, func(v *store.View) error {
 			n, row := w.store.Nodes.Row(v, key).Value, w.store.Diagnoses.Row(v, key).Value
 			d.ID = row.ID
@@ -232,9 +214,7 @@ func (w *azWorld) diagnose(t *testing.T) {
 	out = asks(api.Diagnosed{SupportBundle: []byte("age-encryption.org/v1")},
 		"az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file out.age -o tsv "+
 			"--query supportBundle; stat -c %a out.age; cat out.age")
-	if !strings.Contains(out, "600\nage-encryption.org/v1") {
-		t.Errorf("bundle: %s", out)
-	}
+	has(t, "the bundle", out, "600\nage-encryption.org/v1")
 	out = asks(api.Diagnosed{Refused: "no key"},
 		"az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file other.age")
 	if !strings.Contains(out, "refuses: no key") || !strings.HasSuffix(out, "1") {
@@ -253,9 +233,8 @@ func (w *azWorld) diagnose(t *testing.T) {
 		t.Errorf("asked by another caller: %s", out)
 	}
 	w.must("az aks flex-node diagnose $G -n edge-9 --no-wait")
-	if d := must(w.store.Diagnoses.Get(t.Context(), key)).Value; d.State != "Requested" {
-		t.Errorf("not waited for: %+v", d)
-	}
+	equal(t, "one that is not waited for", must(w.store.Diagnoses.Get(t.Context(), key)).Value.State,
+		"Requested")
 }
 
 // A provider is used directly, without Resource Manager: by an option, and by a default.
@@ -317,13 +296,9 @@ func (w *azWorld) existing(t *testing.T) {
 		w.fails(create+"--output-url", want)
 	}
 	w.fails(create+"--replace", "Use --yes.")
-	if after := w.must(shown); after != before {
-		t.Errorf("before %s\nafter %s", before, after)
-	}
-	if got := w.must(create + "--replace --yes -o tsv --query '[properties.azureAuth.method," +
-		"properties.nodeConfig.maxPods]' | tr '\n' ' '"); got != "bootstrapToken None" {
-		t.Errorf("replaced: %q", got)
-	}
+	equal(t, "the node", w.must(shown), before)
+	equal(t, "replaced", w.must(create+"--replace --yes -o tsv --query '[properties.azureAuth.method,"+
+		"properties.nodeConfig.maxPods]' | tr '\n' ' '"), "bootstrapToken None")
 }
 
 // An error is one sentence, and comes before any request if possible.
@@ -461,9 +436,7 @@ func (w *azWorld) clusterIsDown(t *testing.T) {
 // linter checks the rules of azdev's linter, which is not available here.
 func (w *azWorld) linter(t *testing.T) {
 	write(t, w.dir, "linter.py", string(must(os.ReadFile("../../../packaging/az/linter.py"))))
-	if out := w.must("/usr/bin/python3 linter.py"); out != "" {
-		t.Errorf("the linter says:\n%s", out)
-	}
+	equal(t, "the linter says", w.must("/usr/bin/python3 linter.py"), "")
 }
 
 // added installs the wheel with az itself.
@@ -475,9 +448,7 @@ func (w *azWorld) added(t *testing.T) {
 az extension add --source aks_flex_node-0.1.0-py3-none-any.whl --yes --only-show-errors
 az extension list --query '[].[name, version]' -o tsv
 az aks flex-node show -h | head -3`)
-	if !strings.Contains(out, "aks-flex-node\t0.1.0") || !strings.Contains(out, "flex-node show") {
-		t.Errorf("az says\n%s", out)
-	}
+	has(t, "what az says", out, "aks-flex-node\t0.1.0", "flex-node show")
 }
 
 // theirPreparer stands in for flexnode-rp: it records its arguments and its input.
@@ -500,9 +471,7 @@ func (w *azWorld) preparesCluster(t *testing.T) {
 	}
 	write(t, w.dir, "preparer.code", "0")
 	program := write(t, w.dir, "flexnode-rp", theirPreparer)
-	if err := os.Chmod(program, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.Chmod(program, 0o700))
 	for _, tt := range []struct{ command, code, args, kubeconfig string }{
 		{"enable -g my-rg -n my-cluster --admin --yes --kube-proxy no --provider 1-2", "0",
 			"cluster prepare --provider=1-2 --kube-proxy=no --yes --kubeconfig", "the administrator's"},

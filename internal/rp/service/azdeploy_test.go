@@ -50,10 +50,8 @@ func (w *azWorld) deployments(t *testing.T) {
 		"outputConfigUrl": true}
 	w.parameterFile("arm-1.json", values)
 	const with = " -g my-rg -f flexnode.json -p arm-1.json "
-	if got := w.must("az deployment group validate" + with +
-		"--query properties.provisioningState -o tsv"); got != "Succeeded" {
-		t.Errorf("validate answers %s", got)
-	}
+	equal(t, "validate answers", w.must("az deployment group validate"+with+
+		"--query properties.provisioningState -o tsv"), "Succeeded")
 	preview := w.must("az deployment group what-if" + with)
 	if !strings.Contains(preview, "+ "+strings.Replace(flexNodeConfig, "/flex", "/my-cluster/flex", 1)+
 		"/arm-1 [2026-05-01-preview]") || !strings.Contains(preview, "Resource changes: 1 to create.") ||
@@ -83,22 +81,15 @@ func (w *azWorld) deployedTwice(t *testing.T) {
 		with    = " -g my-rg -f flexnode.json -p arm-1.json -p outputConfigUrl=false "
 	)
 	before := w.must(version)
-	if got := w.must("az deployment group what-if" + with + "--no-pretty-print " +
-		"--query 'changes[].changeType' -o tsv"); got != "NoChange" {
-		t.Errorf("what-if announces %q", got)
-	}
+	equal(t, "what-if announces", w.must("az deployment group what-if"+with+"--no-pretty-print "+
+		"--query 'changes[].changeType' -o tsv"), "NoChange")
 	for range 2 {
-		if got := w.must("az deployment group create" + with + "-n same -o tsv --query " +
-			"properties.provisioningState"); got != "Succeeded" {
-			t.Errorf("deployed again: %s", got)
-		}
+		equal(t, "deployed again", w.must("az deployment group create"+with+"-n same -o tsv --query "+
+			"properties.provisioningState"), "Succeeded")
 	}
-	if after := w.must(version); after != before {
-		t.Errorf("before %s\nafter %s", before, after)
-	}
-	if got := w.must("az aks flex-node history $G -n arm-1 --query 'length(@)' -o tsv"); got != "1" {
-		t.Errorf("the node has had %s configurations", got)
-	}
+	equal(t, "the version", w.must(version), before)
+	equal(t, "the configurations that the node has had",
+		w.must("az aks flex-node history $G -n arm-1 --query 'length(@)' -o tsv"), "1")
 }
 
 // deployedOnce checks the deployment, and deploys again when the machine has its URL.
@@ -193,8 +184,6 @@ func TestTemplateOfTheExamples(t *testing.T) {
 			t.Errorf("the node is %s", shown)
 		}
 		outputs := string(must(json.Marshal(must(plan.Outputs(deployed{w})))))
-		if !strings.Contains(outputs, `"value":"`+publicURL) {
-			t.Errorf("the outputs are %s", outputs)
-		}
+		has(t, "the outputs", outputs, `"value":"`+publicURL)
 	})
 }

@@ -49,18 +49,12 @@ func (w *azWorld) fleet(t *testing.T) {
 	w.must(report + `'{"appliedConfigVersion": "` + first + `"}'`)
 	w.fails("az aks flex-node allow-versions $G",
 		"Every node of the cluster that has tried this change is well")
-	if got := w.table("pause $G"); !strings.Contains(got, "\nmy-cluster cluster True") {
-		t.Errorf("pause prints\n%s", got)
-	}
+	has(t, "what pause prints", w.table("pause $G"), "\nmy-cluster cluster True")
 	w.must("az aks flex-node update $G -n fleet-1 -m 44 -o none")
 	second := version()
-	if got := w.table("diff $G -n fleet-1"); !strings.Contains(got, "node.maxPods 110 44 restart") {
-		t.Errorf("diff prints\n%s", got)
-	}
-	if got := w.must("az aks flex-node diff $G -n fleet-1 --from " + second + " --to " + second +
-		" --query '[disruption, length(changes)]' -o tsv | tr '\\n' ' '"); got != "none 0" {
-		t.Errorf("diff of one with itself: %s", got)
-	}
+	has(t, "what diff prints", w.table("diff $G -n fleet-1"), "node.maxPods 110 44 restart")
+	equal(t, "diff of one with itself", w.must("az aks flex-node diff $G -n fleet-1 --from "+second+
+		" --to "+second+" --query '[disruption, length(changes)]' -o tsv | tr '\\n' ' '"), "none 0")
 	w.waits("summary $G", "1 held: Paused")
 	w.must("az aks flex-node pause $G -n fleet-1 -o none; az aks flex-node resume $G -o none")
 	w.waits("summary $G", "waiting change")
@@ -76,10 +70,8 @@ func (w *azWorld) fleet(t *testing.T) {
 	w.must(report + `'{"appliedConfigVersion": "` + first + `", "config": {"failed": {"version": "` +
 		second + `", "reason": "HealthFailed"}}}'`)
 	w.waits("summary $G", "held: CanaryFailed; 1 failed")
-	if got := w.table("allow-versions $G --failures 2 --for PT4H"); !strings.Contains(got,
-		"CanaryFailed node.maxPods=44") {
-		t.Errorf("allow-versions prints\n%s", got)
-	}
+	has(t, "what allow-versions prints", w.table("allow-versions $G --failures 2 --for PT4H"),
+		"CanaryFailed node.maxPods=44")
 	w.table("show $G -n fleet-1")
 	w.table("list $G")
 	w.table("history $G -n fleet-1")
@@ -150,9 +142,7 @@ func (w *azWorld) identities(t *testing.T) {
 			" --query properties.azureAuth -o json | tr -d ' \n'",
 			`{"managedIdentity":{"principalId":"` + app + `"},"method":"managedIdentity"}`},
 	} {
-		if got := w.must(step.script); got != step.want {
-			t.Errorf("%s\ngot  %q\nwant %q", step.script, got, step.want)
-		}
+		equal(t, step.script, w.must(step.script), step.want)
 	}
 	w.fails("az aks flex-node update $G -n arc-1 --onboarding-client-id "+app,
 		"--onboarding-client-id goes with --auth-method arc only.")
@@ -170,8 +160,6 @@ func (w *azWorld) unfollowed(t *testing.T) {
 		{update + "--follow false --yes" + follows, "false"},
 		{update + "-m 50" + follows, "false"},
 	} {
-		if got := w.must(step.script); got != step.want {
-			t.Errorf("%s: %s", step.script, got)
-		}
+		equal(t, step.script, w.must(step.script), step.want)
 	}
 }

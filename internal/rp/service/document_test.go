@@ -46,9 +46,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		named := regexp.MustCompile("(?m)^# TYPE (flexnode_rp_[a-z_]+)")
 		all := named.FindAllStringSubmatch(metrics(w), -1)
 		for _, found := range all {
-			if !strings.Contains(page, "`"+found[1]+"`") {
-				t.Errorf("%s is not documented", found[1])
-			}
+			has(t, "the reference of metrics", page, "`"+found[1]+"`")
 		}
 		if len(all) < 12 {
 			t.Errorf("there are only %d metrics", len(all))

@@ -133,9 +133,7 @@ func (w *world) checkNode(acknowledged, exists bool) {
 		return
 	}
 	p := shownNode(w.t, string(must(io.ReadAll(response.Body)))).Properties
-	if p.ProvisioningState != api.Succeeded {
-		w.t.Errorf("the node remains %s", p.ProvisioningState)
-	}
+	equal(w.t, "the node remains", p.ProvisioningState, api.Succeeded)
 }
 
 // consistent checks that cluster, store and URLs agree.
@@ -144,10 +142,8 @@ func (w *world) consistent(urls []string) {
 	var tokens, live []string
 	for _, c := range list(w.t, w.store.Credentials) {
 		node := must(w.store.Nodes.Get(w.t.Context(), c.Value.Node))
-		if c.Value.State != store.Live || node.Value.Credential != c.Key {
-			w.t.Errorf("a credential is left %s; its node has %q", c.Value.State,
-				node.Value.Credential)
-		}
+		equal(w.t, "a credential is left", c.Value.State, store.Live)
+		equal(w.t, "its node has", node.Value.Credential, c.Key)
 		tokens = append(tokens, "bootstrap-token-"+c.Value.TokenID)
 		live = append(live, c.Key)
 	}
@@ -166,9 +162,7 @@ func (w *world) consistent(urls []string) {
 			w.t.Errorf("the bundle %s has no row", b.Key)
 		}
 	}
-	if got := len(list(w.t, w.store.Tokens)); got != len(tokens) {
-		w.t.Errorf("%d tokens are remembered for %d credentials", got, len(tokens))
-	}
+	equal(w.t, "tokens that are remembered", len(list(w.t, w.store.Tokens)), len(tokens))
 	for _, u := range urls {
 		if u == "" {
 			continue
@@ -186,8 +180,6 @@ func (w *world) consistent(urls []string) {
 func list[T any](t testing.TB, table store.Table[T]) []store.Row[T] {
 	t.Helper()
 	rows, _, err := table.List(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, err)
 	return rows
 }

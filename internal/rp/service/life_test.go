@@ -35,7 +35,6 @@ func token(t *testing.T, bundle string) string {
 
 // ask files kubelet's request with a token, and waits for the answer: Approved, Denied or "".
 func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
-	w.t.Helper()
 	groups, _ := w.cluster.Groups.Load(tokenID)
 	return w.cluster.Ask(kubetest.CSR(name, tokenID, node, key,
 		strings.Split(groups.(string), ",")...))
@@ -71,20 +70,13 @@ func TestATokenIsForOneMachine(t *testing.T) {
 			t.Errorf("regenerateToken: %+v", fresh)
 		}
 		_, bundle2 := w.must(200, "GET", path(fresh.ConfigURL), "")
-		if got := w.ask("again", token(t, bundle2)[:6], "edge-1", kubetest.NewKey()); got != "Approved" {
-			t.Errorf("with the new token: %q", got)
-		}
+		equal(t, "with the new token", w.ask("again", token(t, bundle2)[:6], "edge-1", kubetest.NewKey()),
+			"Approved")
 		w.must(200, "DELETE", nodeURL("edge-1"), "") // while a machine joins
-		if left := w.cluster.Secrets(); len(left) != 0 {
-			t.Errorf("a deleted node has a Secret: %v", left)
-		}
+		equal(t, "the Secrets of a deleted node", len(w.cluster.Secrets()), 0)
 		w.must(403, "GET", path(fresh.ConfigURL), "")
-		for _, line := range []string{"credential issued", "bootstrap token consumed",
-			"certificate request denied", "credential revoked"} {
-			if !strings.Contains(w.audit.String(), line) {
-				t.Errorf("the audit log has no %q", line)
-			}
-		}
+		has(t, "the audit log", w.audit.String(), "credential issued", "bootstrap token consumed",
+			"certificate request denied", "credential revoked")
 		for _, b := range []string{bundle, bundle2} {
 			if strings.Contains(w.audit.String(), token(t, b)) {
 				t.Error("the token is in the audit log")
@@ -97,9 +89,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 func (w *world) join(url string) (bundle string) {
 	w.t.Helper()
 	r, bundle := w.must(200, "GET", url, "")
-	if r.Header.Get("Cache-Control") != "no-store" {
-		w.t.Errorf("headers of a bundle: %v", r.Header)
-	}
+	equal(w.t, "Cache-Control of a bundle", r.Header.Get("Cache-Control"), "no-store")
 	w.must(200, "GET", url, "") // a machine that crashed before it joined asks again
 	t, id := w.t.(*testing.T), ""
 	id = token(t, bundle)[:6]
@@ -107,9 +97,7 @@ func (w *world) join(url string) (bundle string) {
 	mine, another := kubetest.NewKey(), kubetest.NewKey()
 	answers := func(want, name, node string, key *ecdsa.PrivateKey) {
 		t.Helper()
-		if got := w.ask(name, id, node, key); got != want {
-			t.Errorf("the request %s: %q, want %s", name, got, want)
-		}
+		equal(t, "the request "+name, w.ask(name, id, node, key), want)
 	}
 	answers("Denied", "other-node", "edge-2", mine)
 	c := list(w.t, w.store.Credentials)[0].Value
@@ -123,16 +111,10 @@ func (w *world) join(url string) (bundle string) {
 	answers("Denied", "thief", "edge-1", another)
 	w.must(409, "POST", nodeURL("edge-1", "/listConfigUrl"), "{}")
 	w.cluster.Issue("first", []byte("a certificate"))
-	if len(w.cluster.Secrets()) != 1 {
-		t.Error("the Secret went without grace")
-	}
+	equal(t, "the Secrets within the grace period", len(w.cluster.Secrets()), 1)
 	pass(credential.Grace)
-	if left := w.cluster.Secrets(); len(left) != 0 {
-		t.Errorf("the Secret is still there: %v", left)
-	}
-	if rows := list(w.t, w.store.Credentials); len(rows) != 0 {
-		t.Errorf("rows are left: %v", rows)
-	}
+	equal(t, "the Secrets after it", len(w.cluster.Secrets()), 0)
+	equal(t, "rows that are left", len(list(w.t, w.store.Credentials)), 0)
 	answers("Denied", "late", "edge-1", another)
 	return bundle
 }
@@ -184,9 +166,7 @@ func TestClusterIsDown(t *testing.T) {
 		w.must(403, "GET", url, "")
 		w.cluster.Down.Store(false)
 		pass(time.Minute)
-		if left := w.cluster.Secrets(); len(left) != 0 {
-			t.Errorf("a deleted node's token is still there: %v", left)
-		}
+		equal(t, "a deleted node's tokens", len(w.cluster.Secrets()), 0)
 	})
 }
 
@@ -203,9 +183,7 @@ func TestLastSeen(t *testing.T) {
 		w.caller = front.Caller{TenantID: tenant, AppID: client, ObjectID: "o", Type: "Application"}
 		before := w.memory.Commits()
 		w.must(304, "GET", nodeURL("a"), "", same)
-		if after := w.memory.Commits(); after != before {
-			t.Errorf("a poll has written %d times", after-before)
-		}
+		equal(t, "the commits after a poll", w.memory.Commits(), before)
 		w.caller = operator
 		time.Sleep(2 * time.Minute)
 		w.must(304, "GET", nodeURL("a"), "", same) // another caller reads

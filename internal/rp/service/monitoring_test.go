@@ -60,9 +60,7 @@ func TestMetricOfWrites(t *testing.T) {
 			{func() { w.memory.Before(silent) }, "0"},
 		} {
 			tt.change()
-			if got := metrics(w); !strings.Contains(got, "\nflexnode_rp_store_writable "+tt.want+"\n") {
-				t.Errorf("want %s:\n%s", tt.want, got)
-			}
+			has(t, "the metrics", metrics(w), "\nflexnode_rp_store_writable "+tt.want+"\n")
 		}
 	})
 }

@@ -27,7 +27,6 @@ import (
 )
 
 func free(t *testing.T) string {
-	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return l.Addr().String()
@@ -103,13 +102,9 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %d %.300s; want %d %s", url, status, text, want.status, want.text)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "data", "etcd")); err != nil {
-		t.Error(err)
-	}
+	must(os.Stat(filepath.Join(dir, "data", "etcd")))
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("the end: %v", err)
-	}
+	equal(t, "the end", <-ended, nil)
 	close(told)
 	var states []string
 	for state := range told {
@@ -152,9 +147,7 @@ func TestHealth(t *testing.T) {
 		check("/readyz", 200, "ok")
 		check("/readyz/write", 503, "full")
 	}
-	if calls != 0 {
-		t.Errorf("probes have called the store %d times", calls)
-	}
+	equal(t, "the calls of probes to the store", calls, 0)
 	h.draining.Store(true)
 	check("/readyz", 503, "draining")
 	check("/livez", 200, "ok")
@@ -168,9 +161,8 @@ func TestEpochOfAnotherEtcd(t *testing.T) {
 		want int64
 	}{{"a", 1}, {"a", 1}, {"b", 2}, {"b", 2}, {"a", 3}} {
 		must(0, noteCluster(t.Context(), st, tt.id))
-		if epoch := must(st.ReadEpoch(t.Context())); epoch != tt.want {
-			t.Errorf("start %d, on %s: epoch %d; want %d", i, tt.id, epoch, tt.want)
-		}
+		equal(t, fmt.Sprintf("start %d, on %s: the epoch", i, tt.id), must(st.ReadEpoch(t.Context())),
+			tt.want)
 	}
 }
 
@@ -191,21 +183,15 @@ func TestReadyWithoutTheStore(t *testing.T) {
 		}
 		failure = errors.New("no leader")
 		pass(5 * time.Minute)
-		if err := h.reading(); err != nil {
-			t.Errorf("no replica reaches the store: %v", err)
-		}
+		equal(t, "no replica reaches the store", h.reading(), nil)
 		failure = nil
 		pass(20 * time.Second)
-		if err := h.reading(); err != nil {
-			t.Errorf("the store has just come back: %v", err)
-		}
+		equal(t, "the store has just come back", h.reading(), nil)
 		pass(20 * time.Second)
 		if err := h.reading(); err == nil {
 			t.Error("a replica that does not hear of a store that answers is ready")
 		}
-		if err := h.writing(); err != nil {
-			t.Error(err)
-		}
+		equal(t, "it can write", h.writing(), nil)
 	})
 }
 
@@ -213,14 +199,12 @@ func TestReadyWithoutTheStore(t *testing.T) {
 func TestEpochAfterARestore(t *testing.T) {
 	s, dir := store.New(storetest.NewMemory()), t.TempDir()
 	epoch := func() string {
-		row := must(s.Meta.Get(t.Context(), "epoch"))
-		return string(row.Value)
+		return string(must(s.Meta.Get(t.Context(), "epoch")).Value)
 	}
 	start := func(want string) {
 		t.Helper()
-		if err := beginEpoch(t.Context(), s, dir); err != nil || epoch() != want {
-			t.Errorf("the epoch is %q, want %q: %v", epoch(), want, err)
-		}
+		must(0, beginEpoch(t.Context(), s, dir))
+		equal(t, "the epoch", epoch(), want)
 	}
 	start("")
 	for _, want := range []string{"2", "3"} {

@@ -138,9 +138,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		at := time.Now().Add(time.Duration(i) * time.Second)
 		must(0, os.Chtimes(path, time.Time{}, at))
 		r.checked = time.Time{} // ten seconds later
-		if got, err := r.get(); err != nil || got != tt.want {
-			t.Errorf("%s: %q, %v; want %q", tt.text, got, err, tt.want)
-		}
+		equal(t, tt.text, must(r.get()), tt.want)
 	}
 	if _, err := (&reread[string]{path: path + "x", read: r.read}).get(); err == nil {
 		t.Error("a file that is not there is read")
@@ -176,7 +174,6 @@ func TestClientCAIsReplaced(t *testing.T) {
 func bounded(
 	t *testing.T, n fair.Network, p patience, h http.Handler,
 ) (address string, of *fair.Connections, newClient func() *http.Client) {
-	t.Helper()
 	trusted := httptest.NewTLSServer(nil) // for its certificate
 	t.Cleanup(trusted.Close)
 	server := newServer(h, slog.New(slog.DiscardHandler), p)
@@ -193,7 +190,6 @@ func bounded(
 }
 
 func dial(t *testing.T, address string) net.Conn {
-	t.Helper()
 	c := must(net.Dial("tcp", address))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -269,9 +265,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 		<-begun
 	}
 	ended(t, dial(t, address))
-	if open := of.Open(); open != 2 {
-		t.Errorf("%d connections", open)
-	}
+	equal(t, "open connections", of.Open(), 2)
 	close(end)
 	<-answered
 	<-answered

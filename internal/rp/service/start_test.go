@@ -27,14 +27,10 @@ func TestStartWhileTheStoreIsFull(t *testing.T) {
 		w.start(w.memory.Another())
 		w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+r.Header.Get("ETag"))
 		pass(time.Minute)
-		if got := w.membership.Owned(); len(got) != 0 {
-			t.Errorf("it owns %v without a row", got)
-		}
+		equal(t, "what it owns without a row", len(w.membership.Owned()), 0)
 		w.memory.SetQuota(0)
 		pass(10 * time.Second)
-		if got := w.membership.Owned(); len(got) != 1 {
-			t.Errorf("it owns %v", got)
-		}
+		equal(t, "what it owns", len(w.membership.Owned()), 1)
 		w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`)
 	})
 }
@@ -47,9 +43,7 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 		must(w.store.Update(t.Context(), "", nil, func(v *store.View) error {
 			for i := range n {
 				key := fmt.Sprintf("%s/edge/c%d", subscription, i)
-				if err := w.store.Clusters.Put(v, key, flexnode.Cluster{ID: clusterID}); err != nil {
-					return err
-				}
+				must(0, w.store.Clusters.Put(v, key, flexnode.Cluster{ID: clusterID}))
 			}
 			return nil
 		}))
@@ -63,9 +57,7 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 		loaded := make(chan error, 1)
 		go func() { loaded <- s.load(ctx) }()
 		pass(time.Minute)
-		if got := len(w.membership.Owned()); got != n {
-			t.Errorf("%d of %d clusters have an owner", got, n)
-		}
+		equal(t, "the clusters that have an owner", len(w.membership.Owned()), n)
 		slow.Resume()
 		must(0, <-loaded)
 		stop := background(ctx, "the membership", func(ctx context.Context) {
@@ -108,16 +100,12 @@ func TestAnOlderProgramEnds(t *testing.T) {
 		pass(time.Second)
 		select {
 		case err := <-w.service.fatal:
-			if !strings.Contains(err.Error(), "run a newer flexnode-rp") {
-				t.Errorf("%v", err)
-			}
+			has(t, "the error", err.Error(), "run a newer flexnode-rp")
 		default:
 			t.Error("it goes on")
 		}
 		_, text := w.must(503, "PUT", nodeURL("edge-1"), `{"properties":{}}`)
-		if !strings.Contains(text, "ProviderIsOutdated") {
-			t.Error(text)
-		}
+		has(t, "the refusal", text, "ProviderIsOutdated")
 	})
 }
 
@@ -130,9 +118,7 @@ func TestACrowdedStore(t *testing.T) {
 		}
 		pass(time.Second)
 		w.must(200, "POST", nodeURL("n0", "/listConfigUrl"), "{}")
-		if got := len(w.cluster.Secrets()); got != 1 {
-			t.Fatalf("%d bootstrap tokens", got)
-		}
+		equal(t, "bootstrap tokens", len(w.cluster.Secrets()), 1)
 		full := must(w.memory.Health(t.Context())).InUse
 		w.memory.SetQuota(full * 100 / 93) // not at its edge: rows with times vary
 		pass(2 * healthInterval)
@@ -140,9 +126,7 @@ func TestACrowdedStore(t *testing.T) {
 			t.Errorf("/readyz/write: %v", err)
 		}
 		_, text := w.must(503, "PUT", nodeURL("d"), withToken)
-		if !strings.Contains(text, "StoreFull") {
-			t.Error(text)
-		}
+		has(t, "the refusal", text, "StoreFull")
 		w.must(200, "PUT", nodeURL("n1"), withToken)
 		larger := `{"properties":{"nodeConfig":{"maxPods":40,"labels":{"a":""`
 		for i := range 20 {
@@ -152,9 +136,7 @@ func TestACrowdedStore(t *testing.T) {
 		w.must(200, "DELETE", nodeURL("n0"), "")
 		w.must(404, "GET", nodeURL("n0"), "")
 		pass(time.Minute)
-		if got := len(w.cluster.Secrets()); got != 0 {
-			t.Errorf("%d bootstrap tokens in the cluster after the deletion", got)
-		}
+		equal(t, "bootstrap tokens in the cluster after the deletion", len(w.cluster.Secrets()), 0)
 		if now := must(w.memory.Health(t.Context())).InUse; now >= full {
 			t.Errorf("%d bytes in use after deletions, %d before", now, full)
 		}
@@ -178,12 +160,8 @@ func TestAFrontWithoutControllers(t *testing.T) {
 		front.must(304, "GET", nodeURL("edge-1"), "", "If-None-Match: "+etag)
 		front.must(200, "GET", "/readyz", "")
 		front.must(200, "GET", "/readyz/write", "")
-		if got := front.membership.Owned(); len(got) != 0 {
-			t.Errorf("the front owns %v", got)
-		}
-		if got := front.cluster.Secrets(); len(got) != 0 {
-			t.Errorf("the front has made %d Secrets", len(got))
-		}
+		equal(t, "what the front owns", len(front.membership.Owned()), 0)
+		equal(t, "the Secrets that the front has made", len(front.cluster.Secrets()), 0)
 
 		controller := front.another(Controller)
 		pass(10 * time.Second)
@@ -191,9 +169,7 @@ func TestAFrontWithoutControllers(t *testing.T) {
 		if n := shownNode(t, text); n.Properties.ProvisioningState != api.Succeeded {
 			t.Errorf("with a controller: %s", text)
 		}
-		if got := controller.membership.Owned(); len(got) != 1 {
-			t.Errorf("the controller owns %v", got)
-		}
+		equal(t, "what the controller owns", len(controller.membership.Owned()), 1)
 	})
 }
 
@@ -212,17 +188,13 @@ func TestFrontsAndControllers(t *testing.T) {
 
 		second, other := front.another(Controller), front.another(Front)
 		pass(time.Minute)
-		if got := other.membership.Owned(); len(got) != 0 {
-			t.Errorf("a front owns %v", got)
-		}
+		equal(t, "what a front owns", len(other.membership.Owned()), 0)
 		if one, two := first.membership.Owned(), second.membership.Owned(); len(one)+len(two) != 1 {
 			t.Errorf("the controllers own %v and %v", one, two)
 		}
 		first.kill()
 		pass(2 * store.MemberTTL)
-		if got := second.membership.Owned(); len(got) != 1 {
-			t.Errorf("the controller that is left owns %v", got)
-		}
+		equal(t, "what the controller that is left owns", len(second.membership.Owned()), 1)
 		_, text = other.must(201, "PUT", nodeURL("edge-2")+"&configUrl=true", withToken)
 		if n := shownNode(t, text); n.Properties.ConfigURL == "" {
 			t.Errorf("with the second controller: %s", text)
@@ -251,9 +223,7 @@ func TestListenersOfRoles(t *testing.T) {
 		}
 		response := must(http.Get("http://" + settings.MetricsAddress + "/livez"))
 		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("%s: livez: %s", role, response.Status)
-		}
+		equal(t, string(role)+": livez", response.StatusCode, http.StatusOK)
 		for _, server := range servers {
 			_ = server.Close()
 		}

@@ -127,7 +127,6 @@ func newWorldOf(t testing.TB, role Role) *world {
 
 // keysFile writes a file with a key.
 func keysFile(t testing.TB, dir string) string {
-	t.Helper()
 	path := filepath.Join(dir, "keys.json")
 	must(seal.Init(path, seal.RootFile(path), time.Now()))
 	return path
@@ -200,7 +199,6 @@ func trusted(*http.Request) (front.Caller, error) { return front.Caller{Trusted:
 
 // do sends a request; a header is given as "Name: value".
 func (w *world) do(method, url, body string, headers ...string) *http.Response {
-	w.t.Helper()
 	return w.send(w.front, method, url, body, headers...)
 }
 
@@ -237,6 +235,24 @@ func shownNode(t testing.TB, text string) api.FlexNodeConfig {
 
 // path returns the path and query of a URL of the provider.
 func path(url string) string { return strings.TrimPrefix(url, publicURL) }
+
+// equal reports what is other than it should be.
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %+v, want %+v", what, got, want)
+	}
+}
+
+// has reports the words that a text should have, and lacks.
+func has(t testing.TB, what, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%s lacks %q: %s", what, word, text)
+		}
+	}
+}
 
 func must[T any](value T, err error) T {
 	if err != nil {
