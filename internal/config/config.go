@@ -25,8 +25,8 @@ type Config struct {
 	Proxy      Proxy      `json:"proxy"`
 	Artifacts  Artifacts  `json:"artifacts"`
 	Agent      Agent      `json:"agent"`
-	// ContinuousMonitoring makes the node follow its flexNodeConfig resource after it has joined; only
-	// a configuration that a provider has delivered is followed.
+	// ContinuousMonitoring makes the node follow its flexNodeConfig resource after the join. This
+	// works only with a configuration that a provider has delivered.
 	ContinuousMonitoring bool `json:"continuousMonitoring,omitempty"`
 }
 
@@ -35,8 +35,8 @@ type Config struct {
 // ServicePrincipal beside Arc onboards Arc, and with continuousMonitoring an identity beside
 // BootstrapToken authenticates the machine to Azure.
 type Azure struct {
-	// SubscriptionID is the subscription of the machine's own Azure resources (Arc); default that
-	// of the cluster.
+	// SubscriptionID is the subscription of the machine's own Azure resources (Arc); default the
+	// cluster's subscription.
 	SubscriptionID string `json:"subscriptionId,omitempty" must:"guid"`
 	// TenantID is the Entra tenant; needed by a service principal and by Arc.
 	TenantID string `json:"tenantId,omitempty" must:"guid"`
@@ -62,12 +62,12 @@ type Azure struct {
 	// token in each request, or a client certificate, which TLS bootstrap requests once with that
 	// token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
-	// Registries are the registries from which kubelet pulls images with the node's Azure identity,
-	// which needs the role AcrPull there: Azure Container Registries, such as contoso.azurecr.io, or
-	// *.azurecr.io for all of a domain.
+	// Registries are the Azure Container Registries from which kubelet pulls images with the node's
+	// Azure identity, such as contoso.azurecr.io, or *.azurecr.io for a whole domain. The identity
+	// must have the role AcrPull there.
 	Registries []string `json:"registries,omitempty" must:"registry"`
-	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
-	// enrol it with Azure Arc; default root's. At a terminal the user who called sudo counts.
+	// CLIUser is the local user whose Azure CLI login (az login) the service uses to enrol the machine
+	// with Azure Arc; default root. Commands at a terminal use the login of the user who called sudo.
 	CLIUser string `json:"cliUser,omitempty" must:"user"`
 	// TargetAgentPoolName is the agent pool of the node; it has no effect in this release.
 	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty" must:"pool"`
@@ -105,7 +105,7 @@ type BootstrapToken struct {
 
 // Arc registers the machine with Azure Arc and uses its managed identity for the node.
 type Arc struct {
-	// Enabled enables this section.
+	// Enabled turns this section on.
 	Enabled *bool `json:"enabled,omitempty"`
 	// MachineName is the name of the Arc machine; default the machine's host name.
 	MachineName string `json:"machineName,omitempty" must:"machine"`
@@ -116,11 +116,11 @@ type Arc struct {
 	// Location of the Arc machine; default azure.targetCluster.location.
 	Location string `json:"location,omitempty" must:"location"`
 	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity, and
-	// token the default of azure.kubeletCredential; otherwise the operator assigns them, and the join
-	// reports the missing ones.
+	// changes the default of azure.kubeletCredential to token. Otherwise the operator assigns the
+	// roles, and the join lists the missing ones.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
-	// Roles are the roles of the Arc identity on the cluster, by name or GUID; default: three with
-	// azure.kubeletCredential token, none with certificate.
+	// Roles are the roles of the Arc identity on the cluster, by name or GUID. Default: three roles
+	// with azure.kubeletCredential token, none with certificate.
 	Roles []string `json:"roles,omitempty" must:"role"`
 	// Package selects the source of the Arc agent's package, on a machine that has none.
 	Package *ArcPackage `json:"package,omitempty"`
@@ -129,12 +129,11 @@ type Arc struct {
 // ArcPackage is the APT repository of the Arc agent. Unset fields are those of Microsoft's
 // repository for the machine's distribution.
 type ArcPackage struct {
-	// URL of the repository; it may be http, since it is signed.
+	// URL of the repository; http is accepted because the repository is signed.
 	URL string `json:"url,omitempty" must:"http-url"`
-	// Suite of the repository, such as noble; needed where Microsoft has none for the distribution.
+	// Suite of the repository, such as noble; needed if Microsoft has none for the distribution.
 	Suite string `json:"suite,omitempty" must:"suite"`
-	// KeyFile is a file with the armored key that must have signed the repository, for one that is
-	// not Microsoft's.
+	// KeyFile is a file with the armored key that signs the repository, if it is not Microsoft's.
 	KeyFile string `json:"keyFile,omitempty" must:"path"`
 }
 
@@ -153,17 +152,17 @@ type TargetCluster struct {
 // Kubernetes selects the version of kubelet, kubectl and kubeadm.
 type Kubernetes struct {
 	// Version of kubelet, kubectl and kubeadm; a leading "v" is accepted. Default: the API server's
-	// own version where its digests are known, else the newest known one that is not newer.
+	// own version if its digests are known, otherwise the newest known version that is not newer.
 	Version string `json:"version,omitempty" must:"kubernetes"`
-	// URLTemplate is the URL of the directory that holds kubelet, kubectl and kubeadm, when it is
-	// not the upstream one.
+	// URLTemplate is the URL of the directory that holds kubelet, kubectl and kubeadm, if it is not
+	// the upstream directory.
 	URLTemplate string `json:"urlTemplate,omitempty" must:"directory-url"`
 }
 
 // Containerd selects and tunes the container runtime.
 type Containerd struct {
-	// Version of containerd; a leading "v" is accepted. 1.7 works up to Kubernetes 1.35. Default: by
-	// the version of Kubernetes (versions.md).
+	// Version of containerd; a leading "v" is accepted. 1.7 works up to Kubernetes 1.35. The default
+	// depends on the version of Kubernetes (versions.md).
 	Version string `json:"version,omitempty" must:"containerd"`
 	// PauseImage is the image of the container that holds a pod's namespaces.
 	PauseImage string `json:"pauseImage" must:"image"`
@@ -173,10 +172,11 @@ type Containerd struct {
 
 // Runc selects the OCI runtime.
 type Runc struct {
-	// Version of runc; a leading "v" is accepted. Default: by the version of containerd (versions.md).
+	// Version of runc; a leading "v" is accepted. The default depends on the version of containerd
+	// (versions.md).
 	Version string `json:"version,omitempty" must:"version"`
-	// URL of the runc binary, or the template of one, when it is not the upstream one; the digest is
-	// still that of the release.
+	// URL of the runc binary, or its template, if it is not the upstream URL. The binary must still
+	// have the digest of the release.
 	URL string `json:"url,omitempty" must:"runc-url"`
 }
 
@@ -184,25 +184,24 @@ type Runc struct {
 type CNI struct {
 	// Version of the reference CNI plugins; a leading "v" is accepted.
 	Version string `json:"version" must:"cni"`
-	// PodCIDR is the node's own pod subnet, of one family; empty means what the cluster allocates to
-	// the Node, which can be one of each.
+	// PodCIDR is the node's own pod subnet, of one address family. If it is empty, the cluster
+	// allocates the subnets, which can be one of each family.
 	PodCIDR string `json:"podCIDR,omitempty" must:"pod-cidr"`
 	// NonMasqueradeCIDRs are the networks that pods reach with their own address, such as the
-	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
-	// address on this node only. Default at the join: the cluster's pod network, if Azure is asked for
-	// the cluster and returns it (how-to/network.md); [] is none.
+	// cluster's pod network; to all others they use the machine's address. Without any, pods keep
+	// their own address only on this node. Default at the join: the cluster's pod network, if the
+	// agent can read it from Azure (how-to/network.md); [] means none.
 	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitzero" must:"network"`
 }
 
 // Network holds the settings of the machine's own network.
 type Network struct {
-	// Firewall is the reaction to a firewall of the machine's owner that stops a node's traffic:
-	// manage opens what is needed and closes it at the end, check shows the commands that open it,
-	// ignore does nothing (how-to/network.md).
+	// Firewall selects what the agent does if a firewall of the machine's owner blocks traffic that a
+	// node needs: manage opens it until unbootstrap, check shows the commands that open it, ignore
+	// does nothing (how-to/network.md).
 	Firewall string `json:"firewall,omitempty" must:"firewall"`
-	// Metadata is block or allow: whether pods are kept from the metadata services of clouds, which
-	// give a machine's identity to every program that can send packets to them
-	// (explanation/security.md).
+	// Metadata blocks or allows the traffic of pods to the metadata services of clouds, which give a
+	// machine's identity to every program that can send packets to them (explanation/security.md).
 	Metadata string `json:"metadata,omitempty" must:"metadata"`
 }
 
@@ -214,69 +213,71 @@ type NPD struct {
 
 // Node holds the settings of the Node object and its kubelet.
 type Node struct {
-	// MaxPods is the number of pods that the node takes.
+	// MaxPods is the maximum number of pods on the node.
 	MaxPods int `json:"maxPods" must:"max-pods"`
-	// Labels of the Node; kubernetes.azure.com/managed=false is always among them, and
+	// Labels of the Node. The agent always adds kubernetes.azure.com/managed=false, and
 	// flexnode.azure.com/pod-cidr if cni.podCIDR is set.
 	Labels map[string]string `json:"labels,omitempty" keys:"label" must:"label-value"`
 	// Taints are the taints that the Node is registered with: "key=value:Effect" or "key:Effect".
 	Taints  []string `json:"taints,omitempty" must:"taint"`
 	Kubelet Kubelet  `json:"kubelet"`
-	// AdminKubeconfig asks Azure for the kubeconfig of the cluster's administrator and keeps it in
-	// admin.conf below paths.kubernetes.configDir, for root alone; unbootstrap removes it. The
-	// identity that joins must be allowed to list it. Its holder is administrator of the cluster.
+	// AdminKubeconfig requests the kubeconfig of the cluster's administrator from Azure and keeps it
+	// in admin.conf below paths.kubernetes.configDir, readable by root only; unbootstrap removes it.
+	// The identity that joins must be allowed to list it. Its holder is an administrator of the
+	// cluster.
 	AdminKubeconfig bool `json:"adminKubeconfig,omitempty"`
 }
 
 // Kubelet holds the settings of kubelet and of its connection to the API server.
 type Kubelet struct {
 	// KubeReserved holds the resources that kubelet reserves for Kubernetes' own daemons. A name that
-	// is left out has the value of AKS: of one processor 60m, two 100m, four 140m, and 10m for each
-	// more; of memory 20Mi for each of maxPods and 50Mi, but no more than a quarter.
+	// is left out gets the value of AKS: cpu 60m of one processor, 100m of two, 140m of four, and 10m
+	// for each further one; memory 20Mi for each of maxPods plus 50Mi, at most a quarter of the
+	// machine's.
 	KubeReserved map[string]string `json:"kubeReserved,omitempty" keys:"reserved" must:"quantity"`
 	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's
 	// default.
 	EvictionHard map[string]string `json:"evictionHard,omitempty" keys:"signal" must:"threshold"`
 	// Verbosity is kubelet's log level.
 	Verbosity int `json:"verbosity" must:"verbosity"`
-	// ImageGCHighThreshold is the disk usage in percent above which unused images are removed.
+	// ImageGCHighThreshold is the disk usage in percent above which kubelet removes unused images.
 	ImageGCHighThreshold int `json:"imageGCHighThreshold" must:"percent"`
-	// ImageGCLowThreshold is the disk usage in percent down to which images are removed; lower than
-	// the high threshold.
+	// ImageGCLowThreshold is the disk usage in percent down to which kubelet removes images; lower
+	// than the high threshold.
 	ImageGCLowThreshold int `json:"imageGCLowThreshold" must:"percent"`
-	// DNSServiceIP is the address of the cluster's DNS service. Default at the join: that of
-	// Azure or of the cluster's Service kube-system/kube-dns; must be set where neither can be read,
-	// as with a bootstrap token.
+	// DNSServiceIP is the address of the cluster's DNS service. Default at the join: the address from
+	// Azure or from the cluster's Service kube-system/kube-dns. It must be set if the agent can read
+	// neither, as with a bootstrap token.
 	DNSServiceIP string `json:"dnsServiceIP,omitempty" must:"dns"`
 	// ServerURL is the URL of the API server.
 	ServerURL string `json:"serverURL,omitempty" must:"host"`
 	// CACertData is the cluster's CA: base64 of PEM certificates.
 	CACertData string `json:"caCertData,omitempty" must:"ca"`
-	// NodeIP is the address that the node announces, for machines with several; one of each family,
-	// separated by a comma, announces both.
+	// NodeIP is the address that the node announces, for machines with several addresses. Two
+	// addresses, one of each family and separated by a comma, announce both.
 	NodeIP string `json:"nodeIP,omitempty" must:"node-ip"`
-	// SeccompDefault makes every container run with the runtime's seccomp profile unless its pod says
-	// otherwise.
+	// SeccompDefault runs every container with the runtime's seccomp profile unless its pod sets
+	// another.
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
-	// PodPidsLimit limits the processes and threads of one pod; -1 is no limit.
+	// PodPidsLimit limits the processes and threads of one pod; -1 means no limit.
 	PodPidsLimit *int `json:"podPidsLimit,omitempty" must:"pids"`
 	// ContainerLogMaxSize is the size at which a container's log is rotated; default kubelet's, 10Mi.
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty" must:"log-size"`
 	// ContainerLogMaxFiles limits the files kept of a container's log; default kubelet's, 5.
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
 	// ServerTLSBootstrap makes kubelet request its serving certificate from the cluster instead of
-	// signing one itself; only for clusters where such requests are approved, as flexnode-rp does for
-	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
+	// signing one itself. Use it only in clusters that approve such requests, as flexnode-rp does for
+	// its nodes; otherwise kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
-	// Swap is off, which turns off all swap of the machine as long as it is a node, or LimitedSwap,
-	// which leaves it and lets pods without a guarantee use their part; default off. LimitedSwap
-	// needs Kubernetes 1.30 and control groups of version 2.
+	// Swap is off or LimitedSwap; default off. off turns off all swap of the machine while it is a
+	// node. LimitedSwap leaves swap on and lets Burstable pods use their share; it needs Kubernetes
+	// 1.30 and control groups of version 2.
 	Swap string `json:"swap,omitempty" must:"swap"`
-	// ShutdownGracePeriod is the time that a shutdown or reboot of the machine waits for pods to end,
-	// as a Go duration; 0s does not wait.
+	// ShutdownGracePeriod is the time that a shutdown or reboot of the machine waits for pods to
+	// terminate, as a Go duration; with 0s it does not wait.
 	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty" must:"stop"`
-	// CriticalGracePeriod is the last part of shutdownGracePeriod, in which critical
-	// pods end; default a third of it, 15s at most.
+	// CriticalGracePeriod is the last part of shutdownGracePeriod, in which critical pods terminate;
+	// default a third of it, at most 15s.
 	CriticalGracePeriod string `json:"shutdownGracePeriodCriticalPods,omitempty" must:"stop"`
 }
 
@@ -296,7 +297,7 @@ type KubernetesPaths struct {
 	ManifestsDir string `json:"manifestsDir" must:"dir"`
 	// VolumePluginDir holds volume plugins.
 	VolumePluginDir string `json:"volumePluginDir" must:"dir"`
-	// KubeletDir is kubelet's root directory; nothing else may be in it, and unbootstrap removes
+	// KubeletDir is kubelet's root directory. It must contain nothing else, and unbootstrap removes
 	// it.
 	KubeletDir string `json:"kubeletDir" must:"own-dir"`
 }
@@ -311,11 +312,11 @@ type CNIPaths struct {
 
 // Proxy is the HTTP proxy of the agent, containerd and kubelet.
 type Proxy struct {
-	// HTTP is the URL of the proxy for http requests; it may hold user and password.
+	// HTTP is the URL of the proxy for http requests; it may contain user and password.
 	HTTP Secret `json:"http,omitempty" must:"proxy"`
-	// HTTPS is the URL of the proxy for https requests; it may hold user and password.
+	// HTTPS is the URL of the proxy for https requests; it may contain user and password.
 	HTTPS Secret `json:"https,omitempty" must:"proxy"`
-	// NoProxy are hosts, domains and CIDRs that are reached directly, beside those that always are.
+	// NoProxy are hosts, domains and CIDRs that never use the proxy, in addition to the built-in ones.
 	NoProxy []string `json:"noProxy,omitempty" must:"no-proxy"`
 }
 
@@ -326,18 +327,18 @@ type Artifacts struct {
 	Mirror string `json:"mirror,omitempty" must:"url"`
 	// Mirrors are further base URLs, tried in order after the mirror and before upstream.
 	Mirrors []string `json:"mirrors,omitempty" must:"url"`
-	// TrustMirrorChecksums reads the checksum of a version without a pinned digest from the mirrors,
-	// for machines that reach no upstream: a mirror then vouches for its own files. A provider may set
-	// it only where the policy of the machine allows that.
+	// TrustMirrorChecksums makes the agent read the checksum of a version without a pinned digest from
+	// the mirrors, for machines that cannot reach upstream. A mirror then vouches for its own files. A
+	// provider may set this only if the policy of the machine allows it.
 	TrustMirrorChecksums bool `json:"trustMirrorChecksums,omitempty"`
-	// Directory holds the same layout as files, for hosts without a network; nothing is downloaded
-	// then.
+	// Directory holds files in the same layout, for hosts without a network. The agent then downloads
+	// nothing.
 	Directory string `json:"directory,omitempty" must:"path"`
-	// Overrides replaces url and digest of an artifact, for private builds: by its name, or, before
-	// that, by name and version (kubelet@1.36.3), for that version only.
+	// Overrides replaces URL and digest of an artifact, for private builds. A key is the name of an
+	// artifact, or its name and a version (kubelet@1.36.3), which takes precedence for that version.
 	Overrides map[string]Override `json:"overrides,omitempty" keys:"artifact"`
-	// AllowVulnerable accepts versions with which a container can break out (versions.md); without it
-	// only versions that run already are accepted.
+	// AllowVulnerable accepts versions from which a container can break out (versions.md). Without it
+	// the agent accepts such a version only if it already runs.
 	AllowVulnerable bool `json:"allowVulnerable,omitempty"`
 }
 
@@ -348,10 +349,9 @@ type Override struct {
 	// SHA256 is the digest of the file as it is published: a plain binary or a .tar.gz; required in
 	// this section.
 	SHA256 string `json:"sha256" must:"digest"`
-	// TarSHA256 is the digest of the uncompressed tar of an archive; with it .tar.zst variants can
-	// be used too.
+	// TarSHA256 is the digest of the uncompressed tar of an archive; it also allows .tar.zst variants.
 	TarSHA256 string `json:"tarSHA256,omitempty" must:"digest"`
-	// Size is the length of the file in bytes, more of which is not read; 0 when unknown.
+	// Size is the length of the file in bytes. The agent reads no more than that; 0 means unknown.
 	Size int64 `json:"size,omitempty" must:"size"`
 }
 
@@ -365,18 +365,18 @@ type Agent struct {
 	LogDir string `json:"logDir" must:"own-dir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
 	NodeName string `json:"nodeName" must:"node-name"`
-	// DriftPolicy is the reaction to drift, when the host is no longer as configured: drift is
-	// reported, repaired, or not detected.
+	// DriftPolicy selects what the agent does when the host is no longer as configured: report the
+	// drift, repair it, or not detect it.
 	DriftPolicy string `json:"driftPolicy" must:"drift"`
-	// DriftPolicies are policies of single kinds of things, by the kind's name, where they differ
-	// from driftPolicy.
+	// DriftPolicies are the policies of individual kinds, by the kind's name, if they differ from
+	// driftPolicy.
 	DriftPolicies map[string]string `json:"driftPolicies,omitempty" keys:"drift-kind" must:"drift"`
-	// CheckInterval is the time between comparisons of the machine with what was applied, spread by a
-	// fifth, as a Go duration; default one minute. Changes that the kernel or systemd
-	// reports are compared within seconds in any case.
+	// CheckInterval is the time between checks of the machine for drift, as a Go duration, randomised
+	// by a fifth; default one minute. The agent always checks within seconds when the kernel or
+	// systemd reports a change.
 	CheckInterval string `json:"checkInterval,omitempty" must:"check"`
-	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration; with less than 20s a
-	// change can be rolled back only because kubelet was slow to renew the Node's lease.
+	// ReadyTimeout limits the wait for the Node to be Ready, as a Go duration. With less than 20s, a
+	// slow renewal of the Node's lease by kubelet can roll a change back.
 	ReadyTimeout string `json:"readyTimeout" must:"ready"`
 	// UpgradePolicy describes how a change of the configuration reaches the node.
 	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
@@ -390,45 +390,46 @@ type Agent struct {
 type Metrics struct {
 	// Listen is the address that serves metrics over HTTP, without authentication; default none.
 	Listen string `json:"listen,omitempty" must:"loopback"`
-	// Textfile is a file that metrics are written to at each check, for the textfile collector of
-	// node_exporter; its directory must be there, and only root may write to it.
+	// Textfile is a file to which the agent writes metrics at each check, for the textfile collector
+	// of node_exporter. Its directory must exist and be writable by root only.
 	Textfile string `json:"textfile,omitempty" must:"textfile"`
 }
 
 // UpgradePolicy controls how a change of the configuration is made on a node.
 type UpgradePolicy struct {
-	// Drain selects when the pods move to other nodes before the machine is changed: at a change of
-	// the Kubernetes minor version, at every change, or never.
+	// Drain selects when the agent drains the node before it changes the machine: for a new Kubernetes
+	// minor version, for every change, or never.
 	Drain string `json:"drain,omitempty" must:"drain"`
-	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time waits, and
-	// nothing was touched.
+	// Deadline limits the drain, as a Go duration. If the pods are not evicted in time, the change
+	// waits and the machine is unchanged.
 	Deadline string `json:"deadline,omitempty" must:"deadline"`
-	// DrainOptions are the pods that the move may delete, as in kubectl drain.
+	// DrainOptions select the pods that a drain may delete, as in kubectl drain.
 	DrainOptions DrainOptions `json:"drainOptions,omitzero"`
-	// MaintenanceWindow is the time in which an agent that follows its resource may begin a change; a
-	// change that a person starts begins at once.
+	// MaintenanceWindow is when an agent that follows its resource may begin a change. A change that a
+	// person starts begins at once.
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
 }
 
 // DrainOptions select the pods that a drain may delete.
 type DrainOptions struct {
-	// Force deletes pods without a controller, which run nowhere afterwards; without it such a pod
+	// Force deletes pods without a controller, which are not created again. Without it such a pod
 	// blocks the change.
 	Force bool `json:"force,omitempty"`
-	// DeleteEmptyDir moves pods with an emptyDir volume, whose data is lost; false: such a pod blocks
-	// the change.
+	// DeleteEmptyDir evicts pods with an emptyDir volume, whose data is lost. With false such a pod
+	// blocks the change.
 	DeleteEmptyDir *bool `json:"deleteEmptyDir,omitempty"`
 }
 
-// MaintenanceWindow is a weekly recurring time.
+// MaintenanceWindow is a period that recurs each week.
 type MaintenanceWindow struct {
-	// Days are the days on which a window begins; none means every day.
+	// Days are the days on which the window begins; default every day.
 	Days []string `json:"days,omitempty" must:"day"`
-	// Start is the time of day at which it begins; required in this section.
+	// Start is the time of day at which the window begins; required in this section.
 	Start string `json:"start" must:"time"`
 	// Duration is the length of the window, as a Go duration; required in this section.
 	Duration string `json:"duration" must:"window"`
-	// UTCOffset is the offset of days and start, without daylight saving time; default +00:00.
+	// UTCOffset is the offset of days and start from UTC, without daylight saving time; default
+	// +00:00.
 	UTCOffset string `json:"utcOffset,omitempty" must:"offset"`
 }
 
@@ -437,15 +438,15 @@ const ResourceManager = "resourceManager"
 
 // Monitoring describes how an agent follows its flexNodeConfig resource.
 type Monitoring struct {
-	// Endpoint is the base URL of the resource provider, which the machine polls with its own key;
-	// "resourceManager" is azure.resourceManagerEndpoint, polled with the identity of section azure;
-	// default resourceManager in a file, the provider's own URL in what a provider delivers.
+	// Endpoint is the base URL of the resource provider, which the machine polls with its own key.
+	// With "resourceManager" it polls azure.resourceManagerEndpoint with the identity of section
+	// azure. Default resourceManager in a file; a provider delivers its own URL.
 	Endpoint string `json:"endpoint,omitempty" must:"endpoint"`
 	// Audience is the provider's application in Entra ID. A machine whose configuration has no
-	// enrolment secret registers its key with a token for it; a provider fills it in.
+	// enrolment secret registers its key with a token for this application. A provider sets it.
 	Audience string `json:"audience,omitempty" must:"audience"`
-	// Interval is the mean time between two polls, as a Go duration; default 30s. The
-	// endpoint's answer overrides it.
+	// Interval is the mean time between two polls, as a Go duration; default 30s. The endpoint's
+	// response overrides it.
 	Interval string `json:"interval,omitempty" must:"poll"`
 }
 

@@ -32,8 +32,8 @@ const KeyringFile = "/usr/share/keyrings/aks-flex-node-archive-keyring.gpg"
 func (r Release) keyring(b *builder) {
 	b.Section = "misc"
 	b.Description = `keys of the AKS Flex Node package archive
-The packages of AKS Flex Node come from a repository whose index is signed.
-This package contains the keys that apt checks the signature with.`
+The packages of AKS Flex Node come from a repository with a signed index.
+This package contains the keys with which apt verifies the signature.`
 	b.put(KeyringFile[1:], string(r.Key))
 }
 
@@ -44,11 +44,11 @@ func (r Release) program(ctx context.Context, b *builder) {
 	b.add("etc/"+b.Name, fs.ModeDir|0o755, "")
 	b.Depends = []string{"ca-certificates", "init-system-helpers (>= 1.54~)", "systemd"}
 	b.Recommends = []string{Keyring}
-	overrides := "# Go's linker makes one file, without libc and without an interpreter.\n" +
+	overrides := "# Go's linker writes one file, without libc and without an interpreter.\n" +
 		b.Name + ": statically-linked-binary [usr/bin/" + b.Name + "]\n"
 	if b.Name == Agent {
 		agent(b)
-		overrides += "# It holds dpkg's lock while it has dpkg install the Arc agent.\n" +
+		overrides += "# It holds dpkg's lock while dpkg installs the Arc agent.\n" +
 			b.Name + ": uses-dpkg-database-directly [usr/bin/" + b.Name + "]\n"
 	} else {
 		provider(b)
@@ -67,14 +67,14 @@ func (r Release) program(ctx context.Context, b *builder) {
 }
 
 func agent(b *builder) {
-	// iptables: kubelet and the CNI plugins call it, and minimal systems have none. nftables: keeps
-	// pods from the metadata service.
+	// kubelet and the CNI plugins call iptables, which minimal systems lack. nftables keeps pods
+	// from the metadata service.
 	b.Depends = append(b.Depends, "iptables", "kmod", "mount", "nftables")
 	b.Recommends = append(b.Recommends, "conntrack", "ethtool", "socat")
 	b.Description = `makes a machine a node of an AKS cluster
-aks-flex-node makes a Linux machine outside of Azure a worker node of an
-Azure Kubernetes Service cluster, keeps it as configured, and gives it back
-as it was.
+aks-flex-node makes a Linux machine outside Azure a worker node of an Azure
+Kubernetes Service cluster, keeps it as configured, and restores it when it
+leaves the cluster.
 
 The installation neither enables nor starts the service: write
 /etc/aks-flex-node/config.json first, or use a configuration URL.`
@@ -90,9 +90,9 @@ The installation neither enables nor starts the service: write
 
 func provider(b *builder) {
 	b.Description = `resource provider of AKS Flex Node
-flexnode-rp serves flexNodeConfig as an Azure Resource Manager resource: it
-generates the configurations with which machines outside of Azure become
-nodes of AKS clusters, and hands each out once.
+flexnode-rp serves flexNodeConfig as an Azure Resource Manager resource. It
+generates the configurations with which machines outside Azure become nodes
+of AKS clusters, and delivers each one once.
 
 The installation neither enables nor starts the service: write
 /etc/flexnode-rp/settings.json first.`
