@@ -169,7 +169,8 @@ func (s *Store) ClearTransition(ctx context.Context) error {
 }
 
 // ErrLedgerLost reports that the machine is a node, and that nothing says what it was before.
-var ErrLedgerLost = errors.New("the ledger is gone, so what the machine was before is not known")
+var ErrLedgerLost = errors.New("the ledger is missing, so the previous state of the machine is " +
+	"unknown")
 
 // LedgerLost tells a machine without a ledger from a machine that has lost it.
 func (s *State) LedgerLost() error {
