@@ -31,19 +31,19 @@ func agentCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Join the cluster, then keep the node as configured",
-		Long: `Makes this machine the node that the configuration describes, as bootstrap does,
-and then keeps it so: every minute the node's health and drift are checked and
-written to /run/aks-flex-node/status.json, drift is repaired if agent.driftPolicy is
-repair, and a changed configuration file is applied within seconds. A configuration that
-does not work is rolled back once and not tried again until it changes.
+		Long: `Makes this machine the node that the configuration describes, as bootstrap does, and
+then keeps it as configured: every minute it checks the node's health and drift and writes
+them to /run/aks-flex-node/status.json, repairs drift if agent.driftPolicy is repair, and
+applies a changed configuration file within seconds. A configuration that does not work is
+rolled back once and not tried again until it changes.
 
-Made to run as a service: systemctl enable --now aks-flex-node-agent
+It is meant to run as a service: systemctl enable --now aks-flex-node-agent
 
-With --config-url-file the configuration is fetched from a resource provider first, and
-kept in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
-machine joins, and the service, where it is installed, is enabled and takes over. Exits
-when the join has ended, also where the service has begun it, with its result: 2 when
-the machine has joined and its pods reach no Services (docs/how-to/prepare-a-cluster.md).`,
+With --config-url-file it first fetches the configuration from a resource provider and stores
+it in /var/lib/aks-flex-node, readable only by root; the URL is not stored. Then the machine
+joins, and the service, if it is installed, is enabled and takes over. Exits with the result
+of the join, also when the service has started it: 2 when the machine has joined and its pods
+reach no Services (docs/how-to/prepare-a-cluster.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := cmd.Flags()
 			url := flags.Changed("config-url") || flags.Changed("config-url-file")
@@ -62,16 +62,16 @@ the machine has joined and its pods reach no Services (docs/how-to/prepare-a-clu
 		},
 	}
 	cmd.Flags().StringVar(&from.file, "config-url-file", "",
-		"fetch the configuration from the URL in a `file` first; - is standard input")
+		"first fetch the configuration from the URL in this `file`; - is standard input")
 	cmd.Flags().StringVar(&from.url, "config-url", "",
-		"the same with the `URL` itself, which logs of sudo and shells keep; - is standard input")
+		"the same with the `URL` itself, which the logs of sudo and shells keep; - is standard input")
 	cmd.Flags().StringVar(&from.proxy, "proxy", "",
 		"the `URL` of the proxy to fetch the configuration through (default HTTPS_PROXY, NO_PROXY)")
 	cmd.Flags().StringVar(&from.caFile, "ca-file", "",
-		"trust the CAs in a PEM `file` too, for the provider alone, now and later")
+		"also trust the CAs in this PEM `file`, for the provider only, now and later")
 	cmd.Flags().StringVar(&from.caPin, "ca-pin", "",
-		"send the URL only to a server whose chain has a certificate with this `pin`: sha256: and the "+
-			"SHA-256 of its public key, of the CA or of the server; trust that certificate too")
+		"send the URL only to a server whose chain has a certificate, of a CA or of the server, with "+
+			"this `pin` (sha256: and the SHA-256 of its public key); also trust that certificate")
 	cmd.Flags().BoolVar(&from.noWait, "no-wait", false, "leave the join to the service")
 	return cmd
 }
@@ -267,7 +267,7 @@ func leaving() bool {
 // beginAgain runs after the machine was given back for its owner. A service becomes a new process,
 // which waits for another configuration; any other command ends.
 func (o *options) beginAgain(done func()) error {
-	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine given back")
+	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine was restored")
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (d delivery) trust(kept []byte) (*follow.Trust, error) {
 	if d.caFile != "" {
 		own, err := regular.ReadFile(d.caFile)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read the file of CAs: %w", err)
+			return nil, fmt.Errorf("cannot read the CA file: %w", err)
 		}
 		kept = own
 	}
@@ -78,7 +78,7 @@ func (d delivery) withoutProxy(getenv func(string) string) string {
 	if d.proxy != "" || getenv("SUDO_UID") == "" || getenv("HTTPS_PROXY")+getenv("https_proxy") != "" {
 		return ""
 	}
-	return "; no proxy is used: sudo does not pass on HTTPS_PROXY, --proxy URL names one"
+	return "; no proxy is used: sudo does not pass on HTTPS_PROXY; use --proxy URL"
 }
 
 // deliver fetches the configuration of a URL, and continues in a process without the URL.
@@ -91,7 +91,7 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 	}
 	for _, name := range []string{"ca-file", "ca-pin"} { // e.g. from an unset variable
 		if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
-			return usageError("cannot know the provider: --%s is empty", name)
+			return usageError("cannot identify the provider: --%s is empty", name)
 		}
 	}
 	service, err := o.receive(cmd.Context(), from)
@@ -109,7 +109,7 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 func replaceProcess(args, environment []string) error {
 	program, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("cannot tell where aks-flex-node is: %w", err)
+		return fmt.Errorf("cannot find the path of aks-flex-node: %w", err)
 	}
 	err = syscall.Exec(program, args, environment)
 	return fmt.Errorf("cannot run %s: %w", program, err)
@@ -208,13 +208,13 @@ func (o *options) fetch(
 		return err
 	}
 	if _, _, err := follow.Verify(bundle, config.JoiningOf(bundle).Root); err != nil {
-		return fmt.Errorf("cannot use the configuration that %s has given: %w", u.Host, err)
+		return fmt.Errorf("cannot use the configuration from %s: %w", u.Host, err)
 	}
 	read, err := config.Read(bundle, before)
 	o.secrets.Know(read.Config.Secrets()...)
 	o.warn(read)
 	if err != nil {
-		return fmt.Errorf("cannot use the configuration that %s has given: %w", u.Host, err)
+		return fmt.Errorf("cannot use the configuration from %s: %w", u.Host, err)
 	}
 	err = change.Receive(ctx, a, change.Delivery{Bundle: bundle, Loaded: read, URLSHA256: u.Digest()})
 	if err != nil {
@@ -236,8 +236,8 @@ func withCA(bundle, ca []byte) ([]byte, error) {
 }
 
 // errWithdrawn reports the interruption of a delivery to a machine with another configuration.
-var errWithdrawn = errors.New("interrupted: the configuration of the URL is taken back, and the " +
-	"machine keeps the one of its file; ask for another URL to try again")
+var errWithdrawn = errors.New("interrupted: the configuration from the URL is discarded, and " +
+	"the machine keeps the one from its file; request another URL to try again")
 
 // joinAndHandOver joins with progress on the terminal, and leaves the rest to the service, which
 // continues even if this fails or the terminal is gone.

@@ -63,12 +63,12 @@ func doctorCommand(o *options) *cobra.Command {
 		Use:   "doctor",
 		Short: "Find out what is wrong, the most likely cause first",
 		Long: `Checks this machine, every server that the configuration needs, the credential, the
-services and the Node, before, during and after a join, and tells what is wrong: the
-most likely cause first, what follows from it behind it, who can mend it, and how. It
-changes nothing. Without root it goes as far as it can.
+services and the Node, before, during and after a join. Reports everything that is wrong: the
+most likely cause first, followed by its consequences, who can fix it, and how. It changes
+nothing. Without root it checks as much as it can.
 
-Exits with 0 when nothing is wrong, with 2 when something is, and with 1 when it could
-not find out.`,
+Exits with 0 when nothing is wrong, with 2 when something is, and with 1 when the checks
+could not be made.`,
 		PreRunE: func(*cobra.Command, []string) error {
 			for _, name := range slices.Concat(only, skip) {
 				if !slices.Contains(health.Names(), name) {
@@ -86,7 +86,7 @@ not find out.`,
 			}), nil
 		}, writeDiagnoses, health.Diagnosis.Found),
 	}
-	cmd.Flags().StringSliceVar(&only, "only", nil, "check these `conditions` only")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "check only these `conditions`")
 	cmd.Flags().StringSliceVar(&skip, "skip", nil, "check all but these `conditions`")
 	for _, flag := range []string{"only", "skip"} {
 		complete := cobra.FixedCompletions(health.Names(), cobra.ShellCompDirectiveNoFileComp)
@@ -136,12 +136,13 @@ func endpointsCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "endpoints",
 		Short: "List every server that the configuration needs, and whether it answers",
-		Long: `Lists every server that this configuration needs, why, through which proxy, whether it
-answers, and who has issued its certificate. All are tried at once, without any
-credential, for five seconds at most; one that is silent is tried again, with small
-packets. What is not needed now is needed for a change to come, such as another version.
+		Long: `Lists every server that this configuration needs, the purpose, the proxy, whether the
+server answers, and the issuer of its certificate. All servers are tried at the same time,
+without a credential, for at most five seconds; one that does not answer is tried again with
+small packets. Servers that are not needed now are needed for a later change, such as another
+version.
 
-Exits with 0 when all that is needed now answers, and with 2 when something does not.`,
+Exits with 0 when every server that is needed now answers, and with 2 when one does not.`,
 		RunE: examines(o, support.Endpoints, writeEndpoints, func(e health.Endpoint) bool {
 			return e.Needed && e.Err != nil
 		}),
@@ -180,11 +181,11 @@ func supportBundleCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "Collect diagnostics for support, without secrets",
-		Long: `Writes a .tar.gz, readable by its owner alone, with what doctor, endpoints and status
-say, the configuration, the records of the agent, the journals of the services, their
-configuration and how the machine is. Secrets are taken out: those of this machine by
-their values, in every encoding, and what looks like one. manifest.json in it says what
-is there, what is not and why. Names and addresses are in it.`,
+		Long: `Writes a .tar.gz, readable only by its owner, with the output of doctor, endpoints and
+status, the configuration, the agent's records, the journals of the services, their
+configuration, and the state of the machine. Secrets are removed: those of this machine by
+value, in every encoding, and everything that looks like one. manifest.json in the bundle
+lists what is included, what is left out and why. Names and addresses are included.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var encrypt func(io.Writer) (io.WriteCloser, error)
 			if recipient != "" {
@@ -226,9 +227,9 @@ is there, what is not and why. Names and addresses are in it.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the `file` to write, - for standard output")
-	cmd.Flags().DurationVar(&within, "timeout", within, "how long to collect")
+	cmd.Flags().DurationVar(&within, "timeout", within, "maximum time to collect")
 	cmd.Flags().StringVar(&recipient, "encrypt-to", "",
-		"encrypt for this `recipient` of age (age1...): only who has its identity can read it")
+		"encrypt to this age `recipient` (age1...): only the holder of its identity can read the bundle")
 	return cmd
 }
 
@@ -250,7 +251,7 @@ func (o *options) bundle(name string, write func(io.Writer) (redact.Manifest, er
 	for _, n := range manifest.Redacted {
 		redacted += n
 	}
-	_, err = fmt.Fprintf(o.out, "%s: files: %d, left out: %d, secrets taken out: %d; see "+
+	_, err = fmt.Fprintf(o.out, "%s: files: %d, left out: %d, secrets removed: %d; see "+
 		"manifest.json in it\n", name, len(manifest.Files), len(manifest.LeftOut), redacted)
 	return err
 }

@@ -34,7 +34,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
 	program, err := os.Executable()
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot tell where aks-flex-node is: %w", err)
+		return nil, nil, fmt.Errorf("cannot find the path of aks-flex-node: %w", err)
 	}
 	log := slog.New(slog.DiscardHandler)
 	if o.changes {
@@ -59,7 +59,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 	}
 	if a.Person.Terminal {
 		if a.Person.Invoker, err = host.Invoker(os.Getenv); err != nil {
-			fmt.Fprintf(o.err, "warning: root's login of the Azure CLI is used: %v\n", err)
+			fmt.Fprintf(o.err, "warning: using root's login of the Azure CLI: %v\n", err)
 		}
 	}
 	return a, sync.OnceFunc(func() {

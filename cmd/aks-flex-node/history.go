@@ -22,14 +22,13 @@ import (
 func historyCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "history",
-		Short: "List what this machine has been: its generations, and what was rejected",
-		Long: `Lists the generations of this machine, the newest first: when each was proved
-healthy, where its configuration came from, which version of aks-flex-node has rendered
-it, and its state:
+		Short: "List the generations of this machine and the rejected configurations",
+		Long: `Lists the generations of this machine, newest first: when each one was proved healthy,
+where its configuration came from, which version of aks-flex-node rendered it, and its state:
 
-  applied   proved healthy, and the machine is this one
-  previous  proved healthy before that; ` + "`rollback`" + ` needs no network
-  kept      proved healthy before that
+  applied   proved healthy, and running now
+  previous  proved healthy before that; ` + "`rollback`" + ` to it needs no network
+  kept      proved healthy earlier, and still kept
   changing  being applied now
   received  delivered by the provider and not tried yet
   rejected  failed, or held back after a rollback; with the reason`,
@@ -90,12 +89,12 @@ func origin(p history.Past) string {
 func diffCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff [FROM] [TO]",
-		Short: "Tell what differs between two generations",
-		Long: `Tells in which settings two generations differ, and what a change from the one to
-the other does to the machine. Each is applied, previous, live, or the first letters of an
-id as ` + "`history`" + ` shows it. Without arguments it compares the previous generation with
-the applied one; with one argument, that one with the applied one. Secrets are redacted.
-Exits with 2 when there is a difference.`,
+		Short: "Show the differences between two generations",
+		Long: `Shows the settings in which two generations differ, and what a change from one to the
+other does to the machine. Each is applied, previous, live, or the first letters of an id as
+` + "`history`" + ` shows it. Without arguments it compares the previous generation with the applied
+one; with one argument, that one with the applied one. Secrets are redacted. Exits with 2
+when there is a difference.`,
 		Args: cobra.MaximumNArgs(2), ValidArgsFunction: o.completeGenerations,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, args []string) error {
 			args = append(args, "", "") // in place of missing ones
@@ -138,19 +137,20 @@ func rollbackCommand(o *options) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "rollback [GENERATION]",
-		Short: "Go back to a generation that was proved healthy before",
-		Long: `Makes the machine again what it was: the previous generation, or another one that is
-kept (` + "`history`" + `), as it was rendered then. Like every change it has to pass the health
-gate, and is undone if it does not. Pods are moved away first where the minor version of
-Kubernetes changes. The previous generation needs no network; artifacts of older ones may
-have to be fetched again, and nothing is changed if they cannot be.
+		Short: "Go back to a previous generation that was healthy",
+		Long: `Restores the previous generation, or another one that is kept (see ` + "`history`" + `), as
+it was rendered then. Like every change, a rollback must pass the health gate, and is undone
+if it does not. The node is drained first when the minor version of Kubernetes changes. The
+previous generation needs no network; artifacts of older ones may have to be downloaded again,
+and nothing is changed if that fails.
 
-The configuration that is left is held back: neither the service nor its provider brings it
-again until its content changes or ` + "`bootstrap`" + ` is run. The provider receives the reason.
+The configuration that is replaced is held back: neither the service nor its provider applies
+it again until its content changes or ` + "`bootstrap`" + ` is run. The provider receives the
+reason.
 
 A rollback that was interrupted is finished by the same command, or by the service.
 
-Asks at a terminal before it begins; elsewhere it needs --yes.`,
+Asks for confirmation at a terminal; elsewhere it needs --yes.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: o.completeGenerations,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, done, err := o.agent(o.applied(cmd.Context()))
@@ -171,16 +171,16 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 			}
 			result, err := change.Rollback(cmd.Context(), a, name)
 			done()
-			return o.printResult(result, err, "Node %s is what it was (%s, %.1f s)\n")
+			return o.printResult(result, err, "Node %s is rolled back (%s, %.1f s)\n")
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 
 func (o *options) ask(ctx context.Context, a *change.Agent, question string, show func()) error {
 	if !a.Person.Terminal {
-		return usageError("cannot ask without a terminal: use --yes")
+		return usageError("cannot ask for confirmation without a terminal: use --yes")
 	}
 	show()
 	return confirmed(ctx, o.err, os.Stdin, question)

@@ -97,7 +97,7 @@ func (o *options) interrupted(err error) error {
 	case errors.Is(err, errWithdrawn), errors.Is(err, errNotConfirmed):
 		return err
 	case o.changes:
-		return errors.New("interrupted; the same command goes on from here")
+		return errors.New("interrupted; run the same command again to continue")
 	}
 	return errors.New("interrupted")
 }

@@ -18,12 +18,13 @@ func pauseCommand(o *options) *cobra.Command {
 	length, reason := time.Duration(0), ""
 	cmd := &cobra.Command{
 		Use:   "pause --for DURATION",
-		Short: "Begin no change and no repair for a time",
-		Long: `Has the agent's service begin no change and no repair of drift, for work on the machine by
-hand. The node goes on running and is checked as before; what is under way is finished.
-What a person runs, such as bootstrap, drift --repair, rollback and unbootstrap, is not
-held, and neither is the deletion of the flexNodeConfig. The pause is shown by status and
-by the condition NotPaused, also on the flexNodeConfig, and ends by itself.`,
+		Short: "Stop changes and repairs for a time",
+		Long: `Stops the agent's service from starting changes and repairs of drift, for manual work on
+the machine. The node keeps running and is still checked; a change that is under way is
+finished. Commands that an operator runs, such as bootstrap, drift --repair, rollback and
+unbootstrap, are not held, and neither is the deletion of the flexNodeConfig. The pause is
+shown by status and by the condition NotPaused, also on the flexNodeConfig, and ends by
+itself.`,
 		Example: `  aks-flex-node pause --for 8h --reason "replacing the disk, ticket 4711"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if length <= 0 || length > longestPause {
@@ -32,8 +33,8 @@ by the condition NotPaused, also on the flexNodeConfig, and ends by itself.`,
 			return o.pause(cmd.Context(), length, reason)
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "how long, such as 30m or 8h; 720h at most")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, which others will read")
+	cmd.Flags().DurationVar(&length, "for", 0, "how long, such as 30m or 8h; at most 720h")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, which status and the provider show")
 	return cmd
 }
 
@@ -41,9 +42,8 @@ func resumeCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Long: `Ends what pause began: changes that wait begin within seconds. Without a pause it does
-nothing.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.pause(cmd.Context(), 0, "") },
+		Long:  `Ends a pause: changes that wait start within seconds. Without a pause it does nothing.`,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.pause(cmd.Context(), 0, "") },
 	}
 }
 
@@ -62,6 +62,6 @@ func (o *options) pause(ctx context.Context, length time.Duration, reason string
 			fmt.Fprintln(w, "The machine is not paused")
 			return
 		}
-		fmt.Fprintf(w, "Paused until %s; `aks-flex-node resume` ends that\n", moment(p.Until))
+		fmt.Fprintf(w, "Paused until %s; `aks-flex-node resume` ends the pause\n", moment(p.Until))
 	})
 }

@@ -24,12 +24,12 @@ type shownPolicy struct {
 func policyCommand(o *options) *cobra.Command {
 	return group("policy", "Show what a provider may do with this machine", &cobra.Command{
 		Use:   "show",
-		Short: "Show each limit of the machine's policy, and where it comes from",
-		Long: `Shows each limit of ` + policy.File + `, its value, and whether that is from
-the file or the default. The policy limits what a provider may do with this machine, by a
-configuration URL or a flexNodeConfig that the machine follows; it does not limit a
-configuration file that root wrote here. Only root may write it. Exits with 3 when the
-file cannot be used; each problem is named with its path.`,
+		Short: "Show each limit of the machine's policy and its source",
+		Long: `Shows each limit of ` + policy.File + `, its value, and whether it comes
+from the file or is the default. The policy limits what a provider may do with this machine,
+through a configuration URL or a flexNodeConfig that the machine follows; it does not limit a
+configuration file that root has written on the machine. Only root may write the policy.
+Exits with 3 when the file cannot be used; each problem is reported with its path.`,
 		RunE: o.reads(func(_ context.Context, a *change.Agent, _ []string) error {
 			p, err := change.Policy(a)
 			if err != nil {
@@ -44,7 +44,7 @@ file cannot be used; each problem is named with its path.`,
 
 func writePolicy(w io.Writer, shown shownPolicy) {
 	if !shown.Exists {
-		fmt.Fprintf(w, "There is no %s: all limits are the defaults.\n", shown.File)
+		fmt.Fprintf(w, "%s does not exist: all limits are the defaults.\n", shown.File)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tVALUE\tFROM\tMEANS")
@@ -55,14 +55,14 @@ func writePolicy(w io.Writer, shown shownPolicy) {
 }
 
 func followCommand(o *options) *cobra.Command {
-	return group("follow", "Decide how this machine follows its provider", &cobra.Command{
+	return group("follow", "Manage how this machine follows its provider", &cobra.Command{
 		Use:   "reset",
 		Short: "Accept an older epoch and version from the provider",
 		Long: `Forgets the epoch and the version of the configurations that were received and applied
-last. A provider may not go back from them, so that an old backup of it changes nothing;
-after this it may: the next configuration on offer is accepted, whatever its version, and
-no other goes back from that one. The configuration must still be of the same
-flexNodeConfig, and the machine's policy counts as before. The node goes on as it is.`,
+last. A provider may not go back from them, so that an old backup of it changes nothing. After
+this command it may: the next configuration is accepted, whatever its version, and later ones
+may not go back from that one. The configuration must still be of the same flexNodeConfig,
+and the machine's policy still applies. The node is not changed.`,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			forgotten, err := change.Forget(ctx, a)
 			if err != nil {

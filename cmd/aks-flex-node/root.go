@@ -119,18 +119,18 @@ func newRoot(o *options) *cobra.Command {
 		Use:   "aks-flex-node",
 		Short: "Make any Ubuntu machine a node of an AKS cluster",
 		Long: `aks-flex-node makes a Linux machine a worker node of an AKS cluster, keeps it as
-configured, and gives it back as it was.
+configured, and restores the machine when it leaves.
 
-  aks-flex-node plan         what would be done, without doing it
-  aks-flex-node agent        join the cluster and keep watch over the node
-  aks-flex-node status       how the node is
-  aks-flex-node doctor       what is wrong, the most likely cause first
-  aks-flex-node rollback     go back to what the node was before
+  aks-flex-node plan         show what would be done, without doing it
+  aks-flex-node agent        join the cluster and keep the node as configured
+  aks-flex-node status       show the state of the node
+  aks-flex-node doctor       find out what is wrong, the most likely cause first
+  aks-flex-node rollback     go back to the previous generation
   aks-flex-node unbootstrap  leave the cluster and restore the machine
 
 Exit codes of all commands:
-  0  done, and nothing was found
-  1  failed
+  0  success, and nothing was found
+  1  failure
   2  plan, drift, diff: something differs; status, doctor, endpoints: something is wrong;
      agent, bootstrap: the machine has joined, and its pods reach no Services
   3  the configuration or the command line is wrong
@@ -139,7 +139,7 @@ Exit codes of all commands:
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			o.begun = true
 			if o.output != "text" && o.output != "json" {
-				return usageError("cannot use --output %s: it is text or json", o.output)
+				return usageError("cannot use --output %s: it must be text or json", o.output)
 			}
 			if !cmd.Flags().Changed("config") && delivered() {
 				o.config = saved.BundleFile
@@ -154,10 +154,10 @@ Exit codes of all commands:
 		},
 	}
 	root.PersistentFlags().StringVar(&o.config, "config", defaultConfig,
-		"configuration `file`, unless a configuration URL has given one")
+		"configuration `file`, unless the configuration came from a URL")
 	root.SetGlobalNormalizationFunc(spellings)
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
-		"how results are printed: text or json")
+		"output format: text or json")
 	root.AddCommand(changing...)
 	root.AddCommand(looking...)
 	root.AddCommand(configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o),
@@ -182,11 +182,11 @@ func bootstrapCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Join the cluster and exit when the Node is Ready",
-		Long: `Makes this machine the node that the configuration describes and exits when the
-node has proved to be healthy. It is idempotent: on a node that is as configured
-it is a no-op, what another run left unfinished is finished, and a changed
-configuration is applied. A new configuration that does not work is rolled back.
-Exits with 2 when it has joined and its pods reach no Services (docs/how-to/prepare-a-cluster.md).`,
+		Long: `Makes this machine the node that the configuration describes, and exits when the node
+has passed the health gate. It is idempotent: on a node that is as configured it is a no-op,
+an interrupted run is finished, and a changed configuration is applied. A new configuration
+that does not work is rolled back. Exits with 2 when the machine has joined and its pods reach
+no Services (docs/how-to/prepare-a-cluster.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			joins := joins(cmd.Context())
 			in, err := o.input(cmd.Context())
@@ -245,10 +245,10 @@ func changes(n int) string {
 func planCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "plan",
-		Short: "Tell exactly what bootstrap would do, and touch nothing",
-		Long: `Prints every change that bootstrap would make to this machine, what it would
-download and from which hosts. Nothing is written. Exits with 0 when there is
-nothing to do and with 2 when there is.`,
+		Short: "Show exactly what bootstrap would do, without doing it",
+		Long: `Prints every change that bootstrap would make to this machine, what it would download,
+and from which hosts. Nothing is written. Exits with 0 when there is nothing to do and with 2
+when there is.`,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			in, err := o.input(ctx)
 			if err != nil {
@@ -294,11 +294,11 @@ func driftCommand(o *options) *cobra.Command {
 	repair := false
 	cmd := &cobra.Command{
 		Use:   "drift",
-		Short: "Compare this machine with the configuration that was applied",
-		Long: `Prints everything on this machine that is no longer as it was applied: what,
-what is expected and what was found, the Node object included as far as the API
-server answers. Exits with 2 when there is drift. With --repair, exactly that is
-repaired, and the exit code is 0 once it is.`,
+		Short: "Compare this machine with the applied configuration",
+		Long: `Prints everything on this machine that differs from the applied configuration, with the
+expected value and the value that was found. The Node object is included when the API server
+answers. Exits with 2 when there is drift. With --repair, exactly these differences are
+repaired, and the exit code is 0 once they are.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(o.applied(cmd.Context()))
 			if err != nil {
@@ -321,17 +321,17 @@ repaired, and the exit code is 0 once it is.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "repair what has drifted")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair the drift")
 	return cmd
 }
 
 func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Tell how the node is: Ready, services, drift",
-		Long: `Tells how the node is: its conditions, services, what the agent's service does, the
-change under way, rejected configurations, and drift. Exits with 2 when something is wrong,
-and with 4 when this machine is not a node; then JSON has no more than the state.`,
+		Short: "Show the state of the node: Ready, services, drift",
+		Long: `Shows the state of the node: its conditions, services, the agent's service, the change
+under way, rejected configurations, and drift. Exits with 2 when something is wrong, and with
+4 when this machine is not a node; the JSON output then has nothing but the state.`,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			status, err := inspect.ReadStatus(ctx, &a.Env)
 			if o.output == "json" && errors.Is(err, inspect.ErrNoNode) {
@@ -350,11 +350,11 @@ and with 4 when this machine is not a node; then JSON has no more than the state
 func tokenCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "token",
-		Short: "Print a token of this node's Azure identity, as kubelet asks for it",
-		Long: `Prints an ExecCredential (client.authentication.k8s.io) with a token for the API
-server. kubelet and kubeconfigs call it. Tokens are kept in /run/aks-flex-node,
-which only root reads, renewed early by one process at a time, and handed out
-until they expire while the issuer is down.`,
+		Short: "Print a token of this node's Azure identity for kubelet",
+		Long: `Prints an ExecCredential (client.authentication.k8s.io) with a token for the API server.
+kubelet and kubeconfigs call it. Tokens are cached in /run/aks-flex-node, readable only by
+root. One process at a time renews them, before they expire; while the issuer is down, a
+cached token is used until it expires.`,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			token, err := inspect.Token(ctx, &a.Env)
 			if err != nil {
@@ -368,10 +368,10 @@ until they expire while the issuer is down.`,
 func imageCredentialCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "image-credential",
-		Short: "Answer kubelet's request for a credential of an image, with the Azure identity",
-		Long: `Reads a CredentialProviderRequest (credentialprovider.kubelet.k8s.io) and prints what
-opens the registry of the image, for the identity of this node. kubelet calls it for
-the registries in azure.registries.`,
+		Short: "Print a registry credential of this node's Azure identity for kubelet",
+		Long: `Reads a CredentialProviderRequest (credentialprovider.kubelet.k8s.io) and prints the
+credential for the registry of the image, obtained with the identity of this node. kubelet
+calls it for the registries in azure.registries.`,
 		Args: cobra.NoArgs,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			images, err := inspect.Images(ctx, &a.Env)

@@ -26,7 +26,7 @@ func TestGiven(t *testing.T) {
 	}{
 		{"named and bad", bad, true, true, ""},
 		{"named and missing", bad + ".none", true, true, ""},
-		{"the usual one, bad", bad, false, false, "the configuration is not used"},
+		{"the usual one, bad", bad, false, false, "ignoring the configuration"},
 		{"the usual one, missing", bad + ".none", false, false, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 	changing := &options{changes: true}
-	if err := changing.interrupted(errors.New("x")); !strings.Contains(err.Error(), "goes on") {
+	if err := changing.interrupted(errors.New("x")); !strings.Contains(err.Error(), "to continue") {
 		t.Errorf("what changes the machine says %v", err)
 	}
 }

@@ -26,7 +26,7 @@ func (o *options) given(cmd *cobra.Command) (*config.Config, error) {
 		return nil, err
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(o.err, "warning: the configuration is not used: %v\n", err)
+		fmt.Fprintf(o.err, "warning: ignoring the configuration: %v\n", err)
 	}
 	return nil, nil
 }
@@ -35,15 +35,15 @@ func unbootstrapCommand(o *options) *cobra.Command {
 	how, yes := change.Leave{}, false
 	cmd := &cobra.Command{
 		Use:   "unbootstrap",
-		Short: "Leave the cluster and give the machine back as it was",
-		Long: `Moves this node's pods to other nodes if it can, deletes the Node object, stops the
-services, restores everything as it was before, and removes the agent's own records
-last. What others have put into shared directories is left; of what others have
-changed since, a copy is kept beside it (.aks-flex-node-kept). A configuration given
-with --config decides who speaks to Azure. Exits with 1 and lists what could not be
-undone; running it again tries that again.
+		Short: "Leave the cluster and restore the machine",
+		Long: `Drains the node if possible, deletes the Node object, stops the services, restores the
+machine to its previous state, and removes the agent's own records last. Files that other
+programs have put into shared directories are kept; of files that other programs have changed
+since, a copy is kept beside them (.aks-flex-node-kept). A configuration given with --config
+selects the identity that is used with Azure. Exits with 1 and lists everything that could
+not be undone; run it again to retry.
 
-Shows what it will undo and asks, at a terminal; elsewhere it needs --yes.`,
+Shows what it will undo and asks for confirmation at a terminal; elsewhere it needs --yes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given, err := o.given(cmd)
 			if err != nil {
@@ -55,7 +55,7 @@ Shows what it will undo and asks, at a terminal; elsewhere it needs --yes.`,
 			}
 			defer done()
 			if !yes {
-				err := o.ask(cmd.Context(), a, "Leave the cluster and give the machine back?", func() {
+				err := o.ask(cmd.Context(), a, "Leave the cluster and restore the machine?", func() {
 					o.showLeave(cmd.Context(), a, how)
 				})
 				if err != nil {
@@ -69,15 +69,15 @@ Shows what it will undo and asks, at a terminal; elsewhere it needs --yes.`,
 			}
 			return o.print(result, func(w io.Writer) {
 				if result.Changes > 0 {
-					fmt.Fprintf(w, "The machine is as it was before (%s undone, %.1f s)\n",
+					fmt.Fprintf(w, "The machine is restored (%s undone, %.1f s)\n",
 						changes(result.Changes), result.Seconds)
 				}
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	cmd.Flags().BoolVar(&how.Force, "force", false,
-		"go on with a lost or damaged ledger: remove only what is as aks-flex-node made it")
+		"continue with a lost or damaged ledger: remove only what has not changed since")
 	cmd.Flags().BoolVar(&how.KeepArc, "keep-arc", false, "leave the machine registered with Azure Arc")
 	cmd.Flags().DurationVar(&how.DrainTimeout, "drain-timeout", time.Minute,
 		"how long to wait for pods to move to other nodes; 0 does not drain")
@@ -91,7 +91,7 @@ Shows what it will undo and asks, at a terminal; elsewhere it needs --yes.`,
 func (o *options) showLeave(ctx context.Context, a *change.Agent, how change.Leave) {
 	report, err := change.PlanLeave(ctx, a, how)
 	if err != nil {
-		fmt.Fprintf(o.err, "warning: cannot tell what will be undone: %v\n", err)
+		fmt.Fprintf(o.err, "warning: cannot determine what will be undone: %v\n", err)
 	}
 	writePlan(o.err, report)
 }

@@ -16,7 +16,7 @@ import (
 const found = 2
 
 // errUnusable is the error for a backup that cannot be restored.
-var errUnusable = errors.New("the backup cannot be used: see problems")
+var errUnusable = errors.New("the backup cannot be used; see \"problems\"")
 
 // exitCode returns the exit code of the program for an error.
 func exitCode(err error) int {
@@ -35,15 +35,15 @@ func backup(settings *string) *cobra.Command {
 		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider, or verify one",
 		Args: cobra.ExactArgs(1),
 		Long: `Write a snapshot of the store of a running provider to a new file. Secrets in it
-are sealed: without the keys file, which belongs in another place, it gives none
-away, and a provider that is restored from it cannot open them.
+are sealed: they cannot be read without the keys file, which must be kept elsewhere.
+A provider that is restored from the snapshot needs that file too.
 
 With --verify nothing is written: FILE is restored into a temporary directory
-(below TMPDIR; it needs as much room as the file), and all of it is read: its
-checksum, the version of its rows, each row, and each secret, with the present
-keys. The provider need not run. What was found is printed as JSON. The exit code
-is 0 for a backup that a provider can be restored from, 2 for one that cannot be
-used (see "problems"), and 1 when it could not be verified.`,
+(below TMPDIR; it needs as much space as the file) and read completely: the
+checksum, the version of the rows, each row, and each secret, with the current
+keys. The provider need not run. The result is printed as JSON. The exit code is
+0 for a backup that a provider can be restored from, 2 for one that cannot be used
+(see "problems"), and 1 when the backup could not be verified.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
@@ -59,7 +59,7 @@ used (see "problems"), and 1 when it could not be verified.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&verify, "verify", false, "read FILE, all of it, and tell what is in it")
+	c.Flags().BoolVar(&verify, "verify", false, "read FILE completely and report its contents")
 	return c
 }
 
@@ -79,24 +79,24 @@ func verifyBackup(cmd *cobra.Command, path, keysFile string) error {
 
 func epoch(settings *string) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "epoch", Short: "Tell the store that it was restored from a backup",
-		Long: `Tell the store that it was restored from a backup. "flexnode-rp restore" does that by
-itself; an etcd outside of the provider does not know that it was restored:
+		Use: "epoch", Short: "Record in the store that it was restored from a backup",
+		Long: `Record in the store that it was restored from a backup. "flexnode-rp restore" does that
+itself; an external etcd does not know that it was restored:
 
   etcdutl snapshot restore ...    on its members, all replicas stopped
-  flexnode-rp epoch raise         the members run, no replica does
+  flexnode-rp epoch raise         with the members running, no replica
   flexnode-rp serve               start the replicas`,
 	}
 	parent.AddCommand(&cobra.Command{
 		Use: "raise", Short: "Begin a new epoch", Args: cobra.NoArgs,
-		Long: `Begin a new epoch: the replicas that start from now on revoke credentials that the
-backup says to be usable, since they may have been used. Raising it more often than
-needed does no other harm.`,
+		Long: `Begin a new epoch: replicas that start from now on revoke the credentials that are
+unused according to the backup, since they may have been used after it. Raising the
+epoch more often than needed does no other harm.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
 				now, err := service.RaiseEpoch(cmd.Context(), st)
 				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "epoch %d has begun; (re)start every replica\n", now)
+					fmt.Fprintf(cmd.OutOrStdout(), "epoch %d has begun; start or restart every replica\n", now)
 				}
 				return err
 			})

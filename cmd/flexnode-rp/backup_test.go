@@ -99,9 +99,9 @@ func TestBackupIsVerified(t *testing.T) {
 	b.verify(filepath.Join(b.dir, "none"), 2, "no such file")
 	b.verify(altered(t, good, "empty", func([]byte) []byte { return nil }), 2, "is empty")
 	b.verify(altered(t, good, "text", func([]byte) []byte { return []byte("hello") }), 2,
-		"no snapshot")
+		"is not a snapshot")
 	b.verify(altered(t, good, "cut", func(d []byte) []byte { return d[:len(d)-100] }), 2,
-		"is cut off")
+		"is truncated")
 	b.verify(altered(t, good, "page", func(d []byte) []byte { return d[:len(d)-4096] }), 2,
 		"damaged or was changed")
 	b.verify(altered(t, good, "flipped", func(d []byte) []byte {

@@ -28,10 +28,10 @@ type clusterFlags struct {
 
 func cluster() *cobra.Command {
 	parent := &cobra.Command{
-		Use: "cluster", Short: "Prepare a cluster for flex nodes, and take that back",
-		Long: `Prepare a cluster for flex nodes, and take that back. It works with a kubeconfig of
-an administrator of the cluster, as kubectl does, and never with the credentials of
-the provider; it needs no settings.`,
+		Use: "cluster", Short: "Prepare a cluster for flex nodes, or undo that",
+		Long: `Prepare a cluster for flex nodes, or undo that. It uses a kubeconfig of an
+administrator of the cluster, as kubectl does, and never the credentials of the
+provider; it needs no settings.`,
 	}
 	var f clusterFlags
 	flags := parent.PersistentFlags()
@@ -39,9 +39,9 @@ the provider; it needs no settings.`,
 		"KUBECONFIG, else ~/.kube/config)")
 	flags.StringVar(&f.context, "context", "", "`name` of the context of the kubeconfig (default the "+
 		"current one)")
-	flags.StringVarP(&f.output, "output", "o", "text", "how the result is printed: text or json")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "show what would be changed, and change nothing")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	flags.StringVarP(&f.output, "output", "o", "text", "output format: text or json")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "show the changes without making them")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
 	parent.AddCommand(prepareCluster(&f), unprepareCluster(&f))
 	return parent
 }
@@ -51,17 +51,17 @@ func prepareCluster(f *clusterFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prepare", Short: "Apply roles, admission policies and kube-proxy, and check the rest",
 		Args: cobra.NoArgs,
-		Long: `Apply what flex nodes and their provider need in a cluster: roles, admission policies
-and, where no other one lands on flex nodes, kube-proxy. The changes are shown before
-(the API server computes them in a dry run), and made after a question. A second run
-changes nothing. What an earlier run has added and these flags no longer ask for is
-removed; objects that were there before, or that another program manages, such as
-helm, are not.
+		Long: `Apply the objects that flex nodes and their provider need in a cluster: roles, admission
+policies and, unless another kube-proxy is scheduled on flex nodes, kube-proxy. The changes
+are computed by the API server in a dry run, shown, and made after confirmation. A second
+run changes nothing. Objects that an earlier run has added and these flags no longer ask for
+are removed; objects that existed before, or that another program such as helm manages, are
+not.
 
 Then it checks what it cannot add: the API server's address, DNS, pod subnets, routes
-to pods and the way to kubelets. For each it says what is missing and who can add it,
-or how it will be tested where that needs a flex node. A kube-proxy that it has
-changed has a minute to be ready on the flex nodes that have joined before.
+to pods and the path to kubelets. For each it reports what is missing and who can add it,
+or how it will be tested if that needs a flex node. After a change, kube-proxy has a minute
+to become ready on the flex nodes that have joined already.
 
 The exit code is 0 when nothing is missing, 2 when something is, or when --dry-run
 shows changes, and 1 when the command has failed.`,
@@ -75,33 +75,33 @@ shows changes, and 1 when the command has failed.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Provider, "provider", prepare.ProviderUser,
-		"`user` that the provider is in the cluster; of an Entra identity the object id; \"\" for "+
-			"no roles: no provider serves the cluster, or its chart has made them")
+		"`user` name of the provider in the cluster; for an Entra identity, its object id; \"\" for "+
+			"no roles, if no provider serves the cluster or its chart has made them")
 	flags.StringVar(&o.Identities, "identities", "",
 		"object `id` of the Entra group of machines that join with an identity for a certificate")
 	flags.BoolVar(&o.Leave, "leave", false,
-		"let nodes delete their own Node, where no provider does")
+		"let nodes delete their own Node, for clusters without a provider")
 	flags.StringVar(&o.KubeProxy, "kube-proxy", "auto",
-		"apply kube-proxy.yaml: auto, yes or no; auto is where nothing else serves Services on "+
+		"apply kube-proxy.yaml: auto, yes or no; auto applies it when nothing else serves Services on "+
 			"flex nodes")
 	flags.StringVar(&o.PodInterfaces, "pod-interfaces", "",
-		"`prefix` of the interfaces of pods, where flex nodes have another plugin than the agent's "+
-			"bridge (Calico: cali)")
+		"`prefix` of pod interfaces, if flex nodes use another plugin than the agent's bridge "+
+			"(Calico: cali)")
 	flags.StringVar(&o.Server, "server", "", "`URL` of the API server for machines (default that of "+
 		"the kubeconfig)")
 	flags.BoolVar(&f.force, "force-conflicts", false,
-		"take over fields that others have set to other values")
+		"take over fields that other managers have set to other values")
 	return cmd
 }
 
 func unprepareCluster(f *clusterFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "unprepare", Short: "Remove what prepare has added", Args: cobra.NoArgs,
-		Long: `Remove what prepare has added, and only that: objects with the label
+		Use: "unprepare", Short: "Remove the objects that prepare has added", Args: cobra.NoArgs,
+		Long: `Remove the objects that prepare has added, and only those: objects with the label
 app.kubernetes.io/managed-by=flexnode-rp. The ConfigMap kube-system/flexnode-revoked
-is kept, so that machines that were shut out remain so when the cluster is prepared
-again. Nodes that have joined go on; they cannot renew their certificates unless
-another role allows it, and their Services end with kube-proxy.`,
+is kept, so that revoked machines stay revoked when the cluster is prepared again.
+Nodes that have joined keep running; they cannot renew their certificates unless
+another role allows it, and they lose Services when kube-proxy is removed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd, func(ctx context.Context, c *prepare.Cluster) (prepare.Report, error) {
 				return c.PlanRemoval(ctx)
@@ -117,7 +117,7 @@ func (f *clusterFlags) run(
 	await func(context.Context, *prepare.Cluster, *prepare.Report) error,
 ) error {
 	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("cannot use --output %s: it is text or json", f.output)
+		return fmt.Errorf("cannot use --output %s: it must be text or json", f.output)
 	}
 	c, err := prepare.Open(f.kubeconfig, f.context)
 	if err != nil {
@@ -152,7 +152,7 @@ func (f *clusterFlags) run(
 		return err
 	}
 	if missing := r.Missing(); missing > 0 || f.dryRun && r.Pending() > 0 {
-		return fmt.Errorf("%w: %d changes are not made, %d checks find something missing", errFound,
+		return fmt.Errorf("%w: %d changes not made, %d checks found something missing", errFound,
 			r.Pending(), missing)
 	}
 	return nil
@@ -170,7 +170,7 @@ func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
 		return nil
 	}
 	if in, ok := cmd.InOrStdin().(*os.File); ok && !isTerminal(in) {
-		return errors.New("cannot ask without a terminal: give --yes, or --dry-run")
+		return errors.New("cannot ask for confirmation without a terminal: use --yes or --dry-run")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Make %d changes in %s? [y/N] ", r.Pending(), r.Server)
 	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
@@ -178,7 +178,7 @@ func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
 		return fmt.Errorf("cannot read the answer: %w", err)
 	}
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return errors.New("nothing is changed")
+		return errors.New("nothing was changed")
 	}
 	return nil
 }

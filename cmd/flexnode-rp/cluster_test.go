@@ -42,7 +42,7 @@ func TestClusterPrepare(t *testing.T) {
 	wants("a dry run", out, code, 2, 0, "create     DaemonSet kube-system/aks-flex-node-kube-proxy",
 		"(the cluster's operator)", "PodRoutes")
 	out, code = run("no\n", "prepare", "--server", "https://api.example")
-	wants("a refusal", out, code, 1, 0, "? [y/N]", "nothing is changed")
+	wants("a refusal", out, code, 1, 0, "? [y/N]", "nothing was changed")
 	out, code = run("", "prepare", "--server", "https://api.example", "-y")
 	all := s.Writes
 	wants("prepare", out, code, 2, all, "changes made", "missing   ClusterDNS")
@@ -69,5 +69,5 @@ func TestClusterPrepare(t *testing.T) {
 	wants("without a kubeconfig", out, code, 1, 2*all-1, "cannot use the kubeconfig",
 		"no configuration")
 	out, code = run("", "prepare", "-o", "yaml")
-	wants("a wrong flag", out, code, 1, 2*all-1, "it is text or json")
+	wants("a wrong flag", out, code, 1, 2*all-1, "it must be text or json")
 }

@@ -21,38 +21,37 @@ import (
 
 func keys(settings *string) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "keys", Short: "Make and replace the keys that seal secrets and sign revisions",
-		Long: `Make and replace the keys that secrets are sealed with, and that URLs and revisions
-are signed with.
+		Use: "keys", Short: "Create and rotate the keys that seal secrets and sign revisions",
+		Long: `Create and rotate the keys that seal secrets and sign URLs and revisions.
 
   flexnode-rp keys init FILE        once, before the first start
 
-It also makes the root key, in root-key.pem beside FILE. Move that file to a place
+This also creates the root key, in root-key.pem beside FILE. Move that file to a place
 that is not online, and keep it: the root key certifies the keys in FILE, and each
-machine trusts the one of its first configuration URL. It is needed for "keys add",
+machine trusts the root key of its first configuration URL. It is needed for "keys add",
 and for "keys init" if FILE is lost (--root). A key is certified for two years.
-"keys status" shows until when; replace the key before. A machine goes on following
-with a certificate that has expired, and reports it.
+"keys status" shows the end of that time; rotate the key before. A machine continues to
+follow with an expired certificate, and reports it.
 
-To replace the key, in this order; the provider runs all the time. Where replicas
-have a file each, run add, promote and drop on one and copy it to the others:
+To rotate the key, run these steps in this order; the provider keeps running. If each
+replica has its own file, run add, promote and drop on one and copy the file to the others:
 
-  1. flexnode-rp keys add FILE      the new key opens what it has sealed: nothing yet
+  1. flexnode-rp keys add FILE      the new key is known, and seals nothing yet
   2. restart every replica          now each can open what the new key will seal
   3. flexnode-rp keys promote FILE  the new key seals and signs from the next start on;
                                     refused while a replica has not read it
-  4. restart every replica          now none seals with the old key any more
-  5. flexnode-rp keys rewrap        what the old key has sealed is sealed again
+  4. restart every replica          now none seals with the old key
+  5. flexnode-rp keys rewrap        secrets that the old key has sealed are sealed again
   6. flexnode-rp keys drop FILE     refused while anything is sealed with the old key,
                                     or a replica seals with it
   7. restart every replica
 
-Between 4 and 6 wait for 24 hours, or tell owners to ask for their configuration
-URLs again: those that the old key has signed end when it is dropped.`,
+Between steps 4 and 6 wait 24 hours, or ask owners to request their configuration URLs
+again: URLs that the old key has signed become invalid when it is dropped.`,
 	}
 	parent.AddCommand(
-		keysFile("init FILE", "Make the file with the first key", "made", seal.Init),
-		keysFile("add FILE", "Put a new key behind the others", "added", seal.Add),
+		keysFile("init FILE", "Create the file with the first key", "made", seal.Init),
+		keysFile("add FILE", "Add a new key after the others", "added", seal.Add),
 		keysPromote(settings), keysRewrap(settings), keysDrop(settings), keysStatus(settings),
 	)
 	return parent
@@ -94,8 +93,8 @@ func changeKeys(
 func keysPromote(settings *string) *cobra.Command {
 	return keysOnceRead(settings, cobra.Command{
 		Use: "promote FILE", Short: "Put the newest key first", Args: cobra.ExactArgs(1),
-		Long: `Put the newest key first. It is refused while a live process of the provider has
-not read that key: restart it first.`,
+		Long: `Put the newest key first. Refused while a running process of the provider has not
+read that key: restart it first.`,
 	}, "promote a key", func(ring seal.Ring, read []string) bool {
 		return slices.Contains(read, ring.Keys[len(ring.Keys)-1].ID)
 	}, func(cmd *cobra.Command, _ *store.Store, path string) error {
@@ -105,9 +104,9 @@ not read that key: restart it first.`,
 
 func keysDrop(settings *string) *cobra.Command {
 	return keysOnceRead(settings, cobra.Command{
-		Use: "drop FILE", Short: "Take away every key but the first", Args: cobra.ExactArgs(1),
-		Long: `Take away every key but the first. It is refused while anything in the store is
-sealed with another: run "keys rewrap" first. So it is while a live process of the
+		Use: "drop FILE", Short: "Remove every key but the first", Args: cobra.ExactArgs(1),
+		Long: `Remove every key but the first. Refused while anything in the store is sealed with
+another key: run "keys rewrap" first. Also refused while a running process of the
 provider seals with another key: restart it first.`,
 	}, "drop the older keys", func(ring seal.Ring, read []string) bool {
 		return len(read) > 0 && read[0] == ring.Keys[0].ID
@@ -140,7 +139,7 @@ func keysOnceRead(
 				})
 			}
 			if err == nil && len(old) > 0 {
-				err = fmt.Errorf("restart the processes that have not read the file since: %s",
+				err = fmt.Errorf("restart the processes that have not read the file since it changed: %s",
 					strings.Join(old, ", "))
 			}
 			if err != nil {
@@ -161,14 +160,14 @@ func keysRewrap(settings *string) *cobra.Command {
 			return withStore(cmd.Context(), *settings, func(st *store.Store, ring seal.Ring) error {
 				n, err := credential.Rewrap(cmd.Context(), st, ring)
 				rows, failed := credential.SignAgain(cmd.Context(), st, ring, time.Now(), accept)
-				fmt.Fprintf(cmd.OutOrStdout(), "%d boxes are sealed again with %s, %d rows signed\n",
+				fmt.Fprintf(cmd.OutOrStdout(), "%d boxes sealed again with %s, %d rows signed\n",
 					n, ring.Keys[0].ID, rows)
 				return errors.Join(err, failed)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&accept, "accept-store", false, "also sign what no key of the file has "+
-		"signed, after the loss of the keys: only if no other program could write to the store")
+	cmd.Flags().BoolVar(&accept, "accept-store", false, "also sign rows that no key of the file "+
+		"has signed, after the keys were lost; only if no other program could write to the store")
 	return cmd
 }
 
@@ -228,7 +227,7 @@ func withStore(
 			return err
 		}
 		if !st.HasSchema() {
-			return errors.New("the store has no rows of this release: start `flexnode-rp serve` first")
+			return errors.New("the store has no rows of this release: run `flexnode-rp serve` first")
 		}
 		return work(st, ring)
 	})

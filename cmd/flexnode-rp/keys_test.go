@@ -70,10 +70,10 @@ func TestKeys(t *testing.T) {
 	must(st.Update(t.Context(), "", nil, func(v *store.View) error {
 		return st.Secrets.Put(v, "n", store.Sealed{Box: box})
 	}))
-	refused("start `flexnode-rp serve` first", "status")
+	refused("run `flexnode-rp serve` first", "status")
 	must(0, st.BeginSchema(t.Context()))
 	expect(ring.Keys[0].ID+"  1 boxes  seals and signs", "status")
-	refused("there is one only", "promote", file)
+	refused("it has only one", "promote", file)
 	expect("added; "+ring.Keys[0].ID+" seals", "add", file)
 	now := must(seal.Load(file))
 	runs := func(keys ...string) {
@@ -85,16 +85,16 @@ func TestKeys(t *testing.T) {
 	}
 	was, next := now.Keys[0].ID, now.Keys[1].ID
 	runs(was)
-	refused("since: a (front, 1)", "promote", file)
+	refused("since it changed: a (front, 1)", "promote", file)
 	runs(was, next)
 	expect("promoted", "promote", file)
 	expect("a  front 1  "+was+" "+next, "status")
 	expect(ring.Keys[0].ID+"  1 boxes  opens", "status")
-	refused("since: a (front, 1)", "drop", file)
+	refused("since it changed: a (front, 1)", "drop", file)
 	runs(next, was)
 	refused("run `keys rewrap` first", "drop", file)
-	expect("1 boxes are sealed again", "rewrap")
-	expect("0 boxes are sealed again", "rewrap")
+	expect("1 boxes sealed again", "rewrap")
+	expect("0 boxes sealed again", "rewrap")
 	expect("is the only one", "drop", file)
 	now = must(seal.Load(file))
 	if len(now.Keys) != 1 || now.Keys[0].ID == ring.Keys[0].ID {

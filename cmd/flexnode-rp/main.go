@@ -37,8 +37,8 @@ func newRoot() *cobra.Command {
 		Short: "The resource provider of AKS Flex Node",
 		Long: `flexnode-rp serves flexNodeConfig as an ARM resource: it generates complete node
 configurations, hands each out once through an expiring URL, and answers polling
-agents. It stores what it knows in an etcd inside the process, or in a cluster of
-etcds, which several replicas share.
+agents. It stores its data in an embedded etcd, or in an external etcd cluster that
+several replicas share.
 
   flexnode-rp keys init /etc/flexnode-rp/keys.json       once, before the first start
   flexnode-rp cluster prepare                            once for each cluster
@@ -68,9 +68,9 @@ func serve(settings *string) *cobra.Command {
 	role := ""
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve until SIGTERM, then drain", Args: cobra.NoArgs,
-		Long: `Serve until SIGTERM, then drain. With an etcd outside the process the work can be
-divided: a front answers callers and machines and works in no cluster; a controller
-works in the clusters that it owns and answers only requests for health and metrics.`,
+		Long: `Serve until SIGTERM, then drain. With an external etcd the work can be divided: a
+front answers callers and machines and does no work in clusters; a controller works in
+the clusters that it owns and answers only requests for health and metrics.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
@@ -98,7 +98,7 @@ func notifySystemd(state string) {
 
 func check(settings *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "check", Short: "Check the settings and start nothing", Args: cobra.NoArgs,
+		Use: "check", Short: "Check the settings without starting the provider", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
@@ -123,20 +123,19 @@ func check(settings *string) *cobra.Command {
 func restore(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Make a data directory of a snapshot; the provider must not run",
+		Short: "Create a data directory from a snapshot; the provider must not run",
 		Args:  cobra.ExactArgs(1),
-		Long: `Make a data directory of a snapshot; there must be none yet, and the provider must
-not run. The first start on it begins a new epoch: credentials that the backup
-says to be usable are revoked, since they may have been used.`,
+		Long: `Create a data directory from a snapshot. The directory must not exist yet, and the
+provider must not run. The first start on it begins a new epoch: credentials that are
+unused according to the backup are revoked, since they may have been used after it.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
 				return err
 			}
 			if s.DataDir == "" {
-				return errors.New("cannot restore an etcd outside the process: stop all " +
-					"replicas, use `etcdutl snapshot restore` on its members, then `flexnode-rp " +
-					"epoch raise`")
+				return errors.New("cannot restore an external etcd: stop all replicas, use `etcdutl snapshot " +
+					"restore` on its members, then `flexnode-rp epoch raise`")
 			}
 			if err := service.Restore(args[0], s.DataDir); err != nil {
 				return err

@@ -17,15 +17,15 @@ import (
 func ready() *cobra.Command {
 	patience := 20 * time.Second
 	cmd := &cobra.Command{
-		Use: "ready URL", Short: "Ask a provider whether it answers and takes writes",
+		Use: "ready URL", Short: "Check whether a provider answers and accepts writes",
 		Args: cobra.ExactArgs(1),
-		Long: `Ask /readyz and /readyz/write below a URL, such as http://127.0.0.1:9447
-(metricsAddress), until both say yes or the time is over. It needs no settings, so it
-can ask from elsewhere: the chart's test does.`,
+		Long: `Query /readyz and /readyz/write below a URL, such as http://127.0.0.1:9447
+(metricsAddress), until both succeed or the timeout expires. It needs no settings, so
+it can run elsewhere, as in the chart's test.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			base, err := url.Parse(args[0])
 			if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-				return fmt.Errorf("cannot ask %q: it is no URL with http or https", args[0])
+				return fmt.Errorf("cannot query %q: it is not an http or https URL", args[0])
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), patience)
 			defer cancel()
@@ -41,7 +41,7 @@ can ask from elsewhere: the chart's test does.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&patience, "timeout", patience, "how long to ask")
+	cmd.Flags().DurationVar(&patience, "timeout", patience, "how long to wait")
 	return cmd
 }
 
@@ -63,16 +63,16 @@ func untilReady(ctx context.Context, client *http.Client, at string) (last error
 func askReady(ctx context.Context, client *http.Client, at string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
-		return fmt.Errorf("cannot ask %s: %w", at, err)
+		return fmt.Errorf("cannot query %s: %w", at, err)
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("cannot ask whether the provider is ready: %w", err)
+		return fmt.Errorf("cannot check whether the provider is ready: %w", err)
 	}
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
 	err = errors.Join(err, answer.Body.Close())
 	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("not ready: %s says %d: %s", at, answer.StatusCode,
+		err = fmt.Errorf("not ready: %s answered %d: %s", at, answer.StatusCode,
 			strings.TrimSpace(string(text)))
 	}
 	return err

@@ -33,10 +33,10 @@ func TestReady(t *testing.T) {
 	}
 	writable = false
 	for _, tt := range []struct{ at, want string }{
-		{server.URL, "/readyz/write says 503: the store's disk has less than 192 MiB left"},
-		{server.URL + "/elsewhere", "/elsewhere/readyz says 404"},
-		{"http://127.0.0.1:1", "cannot ask whether the provider is ready"},
-		{"flexnode-rp:9447", "no URL"},
+		{server.URL, "/readyz/write answered 503: the store's disk has less than 192 MiB left"},
+		{server.URL + "/elsewhere", "/elsewhere/readyz answered 404"},
+		{"http://127.0.0.1:1", "cannot check whether the provider is ready"},
+		{"flexnode-rp:9447", "not an http or https URL"},
 	} {
 		out, err := run(t, "ready", "--timeout", "50ms", tt.at)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

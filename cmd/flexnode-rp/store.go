@@ -16,24 +16,24 @@ import (
 
 func storage(settings *string) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "store", Short: "See how full the store is, and make room in it",
-		Long: `See how full the store is, and make room in it. The provider may run: an etcd in
+		Use: "store", Short: "Show how full the store is, and free space in it",
+		Long: `Show how full the store is, and free space in it. The provider may run: an etcd in
 its process is reached through the socket in its data directory.
 
-The provider has the store forget old changes by itself, every five minutes, so
-that in normal times none of this is needed. A store that has reached its quota
-refuses writes until an operator does this, in this order:
+The provider compacts the store by itself every five minutes, so none of this is
+needed in normal operation. A store that has reached its quota refuses writes until
+an operator runs these commands, in this order:
 
-  flexnode-rp store status        which member is full, and of what
-  flexnode-rp store compact       forget the history of every row
-  flexnode-rp store defragment    give the space back to the disk
-  flexnode-rp store disarm        take writes again
+  flexnode-rp store status        show which member is full, and why
+  flexnode-rp store compact       discard the history of every row
+  flexnode-rp store defragment    return the free space to the disk
+  flexnode-rp store disarm        accept writes again
 
 If "in use" is near the quota after compact, the rows themselves need the space:
 give etcd a larger quota (at most 8 GiB), or delete what is not needed. From 90 % in
-use the provider takes nothing that makes rows larger, so that nodes and clusters can
-be deleted through the API. Where even that is refused, use "store delete-cluster".
-Machines poll and join on meanwhile as far as that needs no write.`,
+use the provider refuses everything that makes rows larger, so that nodes and clusters
+can be deleted through the API. If even that is refused, use "store delete-cluster".
+Machines still poll and join as far as that needs no write.`,
 	}
 	add := func(use, short, long string, work func(context.Context, io.Writer, *store.Etcd) error) {
 		parent.AddCommand(&cobra.Command{
@@ -46,22 +46,22 @@ Machines poll and join on meanwhile as far as that needs no write.`,
 		})
 	}
 	add("status", "Show each member: size, quota, alarms",
-		`Show each member of the store: how large its file is, how much of that is in use,
-how much it may become, and its alarms. It writes nothing. The exit code is 1 when
-a member does not answer, has no leader or raises an alarm.`, storeStatus)
-	add("compact", "Forget the history of all rows",
-		`Forget the history of all rows and free its space within the files; the rows remain
-as they are. The files do not shrink: that is for "store defragment". Replicas that
-are behind read everything again.`, storeCompact)
-	add("defragment", "Give free space back to the disk, member by member",
-		`Rewrite each member's file without the space that is free within it, one member
-after the other, the leader last. A member does not answer while its file is
-written: some seconds for each GiB. With three members the others answer meanwhile;
-with one, as in the provider's own process, the provider stands still.`, storeDefragment)
-	add("disarm", "Have a store that was full take writes again",
-		`Have a store that was full take writes again, after compact and defragment. A store
-that is still full raises its alarm again at the next write. Alarms about damaged
-data are not touched: replace that member, or restore a backup.`, storeDisarm)
+		`Show each member of the store: the size of its file, how much of it is in use, the
+quota, and the alarms. It writes nothing. The exit code is 1 when a member does not
+answer, has no leader or raises an alarm.`, storeStatus)
+	add("compact", "Discard the history of all rows",
+		`Discard the history of all rows and free its space within the files; the rows
+themselves are kept. The files do not shrink: run "store defragment" for that.
+Replicas that are behind read everything again.`, storeCompact)
+	add("defragment", "Return free space to the disk, member by member",
+		`Rewrite each member's file without its free space, one member after the other, the
+leader last. A member does not answer while its file is written: some seconds for
+each GiB. With three members the others answer meanwhile; with one, as in the
+provider's own process, the provider does not answer either.`, storeDefragment)
+	add("disarm", "Accept writes again in a store that was full",
+		`Clear the alarm of a store that was full, after compact and defragment, so that it
+accepts writes again. A store that is still full raises the alarm at the next write.
+Alarms about damaged data are not cleared: replace that member, or restore a backup.`, storeDisarm)
 	parent.AddCommand(deleteCluster(settings))
 	return parent
 }
@@ -69,19 +69,20 @@ data are not touched: replace that member, or restore a backup.`, storeDisarm)
 // deleteCluster returns the command that removes a registration if the API cannot.
 func deleteCluster(settings *string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "delete-cluster KEY --release", Short: "Delete a cluster's rows where the API cannot",
-		Long: `Delete the rows of a cluster and of its nodes, where the API cannot: in a store that
-refuses every write, deletions still work. KEY is the subscription, the resource
-group and the name of the cluster, as "SUBSCRIPTION/GROUP/NAME". The machines run
-on, unmanaged, as with DELETE and nodes=release; nothing is revoked in the cluster,
-where bootstrap tokens expire. Compact and defragment afterwards.`,
+		Use: "delete-cluster KEY --release", Short: "Delete a cluster's rows when the API cannot",
+		Long: `Delete the rows of a cluster and of its nodes when the API cannot: a store that
+refuses every other write still accepts deletions. KEY is the subscription, the resource
+group and the name of the cluster, as "SUBSCRIPTION/GROUP/NAME". The machines keep
+running, unmanaged, as after DELETE with nodes=release. Nothing is revoked in the
+cluster, where bootstrap tokens expire. Compact and defragment afterwards.`,
 		Args: cobra.ExactArgs(1),
 	}
-	release := cmd.Flags().Bool("release", false, "let the machines run on, unmanaged; required")
+	release := cmd.Flags().Bool("release", false, "keep the machines running, unmanaged; required")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		key := strings.ToLower(args[0])
 		if !*release || strings.Count(key, "/") != 2 {
-			return errors.New("give SUBSCRIPTION/GROUP/NAME and --release: machines run on, unmanaged")
+			return errors.New("SUBSCRIPTION/GROUP/NAME and --release are required: the machines keep " +
+				"running, unmanaged")
 		}
 		return withEtcd(*settings, func(_ service.Settings, e *store.Etcd) error {
 			deleted, err := store.New(e).ReleaseCluster(cmd.Context(), key)
@@ -89,9 +90,9 @@ where bootstrap tokens expire. Compact and defragment afterwards.`,
 			case err != nil:
 				return fmt.Errorf("cannot delete all rows of %s; run this again: %w", key, err)
 			case deleted == 0:
-				return fmt.Errorf("cannot delete %s: it has no rows", key)
+				return fmt.Errorf("cannot delete %s: no rows found", key)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is deleted: %d rows\n", key, deleted)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s deleted: %d rows\n", key, deleted)
 			return nil
 		})
 	}
@@ -136,7 +137,7 @@ func storeStatus(ctx context.Context, out io.Writer, e *store.Etcd) error {
 		return err
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d members of the store are not well; see "+
+		return fmt.Errorf("%d members of the store are not healthy; see "+
 			"docs/how-to/troubleshoot-a-provider.md", bad)
 	}
 	return nil
@@ -148,11 +149,11 @@ func stateOf(m store.EtcdMember) string {
 	case m.Err != nil:
 		return "does not answer: " + m.Err.Error()
 	case m.Corrupt:
-		return "its data is damaged: replace it, or restore a backup"
+		return "data is damaged: replace the member, or restore a backup"
 	case m.Full:
-		return "full: it refuses writes"
+		return "full: refuses writes"
 	case !m.HasLeader:
-		return "has no leader: most members are gone"
+		return "no leader: most members are down"
 	}
 	return "ok"
 }
@@ -164,7 +165,7 @@ func storeCompact(ctx context.Context, out io.Writer, e *store.Etcd) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "the history before revision %d is forgotten\n", revision)
+	fmt.Fprintf(out, "the history before revision %d is discarded\n", revision)
 	return nil
 }
 
@@ -173,11 +174,11 @@ func storeDefragment(ctx context.Context, out io.Writer, e *store.Etcd) error {
 	return e.Defragment(ctx, func(m store.EtcdMember, done bool) {
 		if !done {
 			before = m.Size
-			fmt.Fprintf(out, "%s does not answer while its file of %s is rewritten ...\n",
+			fmt.Fprintf(out, "rewriting the file of %s (%s); the member does not answer meanwhile ...\n",
 				m.Endpoint, mib(m.Size))
 			return
 		}
-		fmt.Fprintf(out, "%s is done: %s, %s less\n", m.Endpoint, mib(m.Size), mib(before-m.Size))
+		fmt.Fprintf(out, "%s done: %s, %s less\n", m.Endpoint, mib(m.Size), mib(before-m.Size))
 	})
 }
 
@@ -185,6 +186,6 @@ func storeDisarm(ctx context.Context, out io.Writer, e *store.Etcd) error {
 	if err := e.Disarm(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "the store takes writes")
+	fmt.Fprintln(out, "the store accepts writes")
 	return nil
 }

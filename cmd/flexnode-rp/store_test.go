@@ -46,7 +46,7 @@ func TestMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := run("status"); err == nil ||
-		!strings.Contains(text, "full: it refuses writes") {
+		!strings.Contains(text, "full: refuses writes") {
 		t.Errorf("the status of a full store: %s, %v", text, err)
 	}
 	// Deletions go on: those of a cluster and its nodes without the API.
@@ -55,7 +55,7 @@ func TestMakeRoom(t *testing.T) {
 			t.Errorf("delete-cluster %v: %s", args, text)
 		}
 	}
-	expect("s/g/c is deleted: 3 rows", "delete-cluster", "S/g/C", "--release")
+	expect("s/g/c deleted: 3 rows", "delete-cluster", "S/g/C", "--release")
 	left := map[string]int{}
 	for _, key := range rows {
 		got, _, err := e.Read(ctx, key)
@@ -65,9 +65,9 @@ func TestMakeRoom(t *testing.T) {
 	if left[rows[0]]+left[rows[1]]+left[rows[2]] != 0 || left[rows[3]] != 1 {
 		t.Errorf("rows that are left: %v", left)
 	}
-	expect("is forgotten", "compact")
-	expect("does not answer while", "defragment")
-	expect("takes writes", "disarm")
+	expect("is discarded", "compact")
+	expect("does not answer meanwhile", "defragment")
+	expect("accepts writes", "disarm")
 	expect("ok", "status")
 	must(e.Commit(ctx, nil, []store.Write{{Key: "a", Value: []byte("1")}}))
 }

@@ -93,7 +93,7 @@ func (c Client) clusters() (*armcontainerservice.ManagedClustersClient, error) {
 	subscription, _, _ := c.Target.ID()
 	client, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential, c.Options)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		return nil, fmt.Errorf("cannot create a client for Resource Manager: %w", err)
 	}
 	return client, nil
 }

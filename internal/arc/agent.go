@@ -84,9 +84,9 @@ const proxySetting = "proxy.url"
 func (a Arc) setProxy(ctx context.Context, r *Record) error {
 	want := a.Proxy.Reveal()
 	if u, err := url.Parse(want); err != nil || u.User != nil {
-		a.Warn("the Arc agent is not given the proxy, because its URL holds a user or a password "+
-			"and azcmagent takes it only as an argument, which every user of this machine can "+
-			"see; configure it yourself (azcmagent config set %s)", proxySetting)
+		a.Warn("the proxy of the Arc agent is not set, because its URL holds a user or a password and "+
+			"azcmagent accepts it only as an argument, which every user of this machine can see; set it "+
+			"yourself (azcmagent config set %s)", proxySetting)
 		want = ""
 	}
 	if want == "" && r.Proxy == "" {
@@ -97,7 +97,7 @@ func (a Arc) setProxy(ctx context.Context, r *Record) error {
 		return err
 	}
 	if is != "" && is != r.Proxy {
-		a.Warn("the Arc agent has another proxy than the configured one, and keeps it")
+		a.Warn("the Arc agent keeps its own proxy, which differs from the configured one")
 		return nil
 	}
 	// Clear the old one before recording the new one: the current one is always known as ours.
@@ -109,7 +109,7 @@ func (a Arc) setProxy(ctx context.Context, r *Record) error {
 		return err
 	}
 	if _, err := a.azcmagent(ctx, "config", "set", proxySetting, want); err != nil {
-		return fmt.Errorf("cannot give the Arc agent the proxy: %w", err)
+		return fmt.Errorf("cannot set the proxy of the Arc agent: %w", err)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (a Arc) clearProxy(ctx context.Context, r *Record) error {
 		_, err = a.azcmagent(ctx, "config", "clear", proxySetting)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot take the proxy away from the Arc agent: %w", err)
+		return fmt.Errorf("cannot remove the proxy of the Arc agent: %w", err)
 	}
 	r.Proxy = ""
 	return a.Save(*r)

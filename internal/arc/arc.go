@@ -212,7 +212,7 @@ var clouds = map[string]string{config.PublicCloud: "AzureCloud",
 	config.USGovernmentCloud: "AzureUSGovernment", config.ChinaCloud: "AzureChinaCloud"}
 
 func (a Arc) principal(ctx context.Context, is Status) (principal string, err error) {
-	err = a.retry(ctx, 5*time.Minute, "waiting for Azure to know the Arc machine",
+	err = a.retry(ctx, 5*time.Minute, "waiting for the Arc machine to appear in Azure",
 		func() (bool, error) {
 			principal, _, err = a.find(ctx, is)
 			return principal != "", err
@@ -252,7 +252,7 @@ func client[C any](
 ) (C, error) {
 	c, err := make(subscription, a.Credential, a.Options)
 	if err != nil {
-		err = fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		err = fmt.Errorf("cannot create a client for Resource Manager: %w", err)
 	}
 	return c, err
 }

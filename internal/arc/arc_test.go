@@ -336,7 +336,7 @@ func TestNewPrincipalIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.given() != 3 || !strings.Contains(strings.Join(said, "\n"),
-		"waiting for Azure to know the identity") {
+		"waiting for the identity of the Arc machine") {
 		t.Errorf("%d assignments; said %q", w.given(), said)
 	}
 }
@@ -354,7 +354,7 @@ func TestFaults(t *testing.T) {
 		{"Entra ID is ill a while", azuresim.Entra,
 			azuresim.Fault{Status: 503, Match: "token", Times: 1}, ""},
 		{"Entra ID is ill", azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"},
-			"Entra ID has a problem of its own"},
+			"Entra ID has an internal problem"},
 		{"the machine hangs up a while", azuresim.ARM,
 			azuresim.Fault{Outage: true, Match: "roleAssignments", Times: 2}, ""},
 		{"throttled a while", azuresim.ARM,
@@ -366,7 +366,7 @@ func TestFaults(t *testing.T) {
 			"cannot connect the machine to Azure Arc"},
 		{"roles cannot be assigned", azuresim.ARM,
 			azuresim.Fault{Status: 500, Match: "roleAssignments"},
-			"Resource Manager has a problem of its own (500)"},
+			"Resource Manager has an internal problem (500)"},
 		{"a page", azuresim.ARM, azuresim.Fault{HTML: true, Match: "roleAssignments"},
 			"is not Azure: it sent a web page"},
 	}

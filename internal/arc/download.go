@@ -127,8 +127,8 @@ func (d Download) file(c config.Config) (string, error) {
 	case len(files) == 1:
 		return files[0], d.Trusted(files[0])
 	}
-	return "", fmt.Errorf("cannot tell which package of the Arc agent to install: there are %s; "+
-		"keep one", strings.Join(files, " and "))
+	return "", fmt.Errorf("cannot choose a package of the Arc agent to install: found %s; keep one",
+		strings.Join(files, " and "))
 }
 
 // repositories returns the repositories that may have the package, in the order of trying them.

@@ -88,7 +88,8 @@ func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignment
 		RoleDefinitionID: to.Ptr("/providers/Microsoft.Authorization/roleDefinitions/" + role),
 	}
 	parameters := armauthorization.RoleAssignmentCreateParameters{Properties: properties}
-	err = a.retry(ctx, 10*time.Minute, "waiting for Azure to know the identity of the Arc machine",
+	err = a.retry(ctx, 10*time.Minute, "waiting for the identity of the Arc machine to appear in "+
+		"Azure",
 		func() (bool, error) {
 			got, err := client.Create(ctx, mine.Scope, mine.Name, parameters, nil)
 			if hasCode(err, "PrincipalNotFound") {

@@ -180,7 +180,7 @@ func checkToken(c Config, r *report) {
 		r.add("node.adminKubeconfig", show("true"),
 			"must not be true with a bootstrap token, which cannot ask Azure for it")
 	}
-	const why = "must be set: a bootstrap token cannot ask Azure for it"
+	const why = "must be set: Azure cannot be queried with a bootstrap token for it"
 	r.need("node.kubelet.serverURL", c.Node.Kubelet.ServerURL != "", why)
 	r.need("node.kubelet.caCertData", c.Node.Kubelet.CACertData != "", why)
 }

@@ -363,10 +363,10 @@ func TestEveryProblemAtOnce(t *testing.T) {
 		`azure.targetCluster.resourceId: "edge" is not allowed: must be the id of a ` +
 			"managed cluster: /subscriptions/<GUID>/resourceGroups/<name>" +
 			"/providers/Microsoft.ContainerService/managedClusters/<name>",
-		"node.kubelet.caCertData: must be set: a bootstrap token cannot ask Azure for it",
+		"node.kubelet.caCertData: must be set: Azure cannot be queried with a bootstrap token for it",
 		"node.kubelet.imageGCLowThreshold: 90 is not allowed: " +
 			"must be lower than imageGCHighThreshold, which is 85",
-		"node.kubelet.serverURL: must be set: a bootstrap token cannot ask Azure for it",
+		"node.kubelet.serverURL: must be set: Azure cannot be queried with a bootstrap token for it",
 		`node.labels["a b"]: every name here must be a label that a node may give itself: ` +
 			"[prefix/]name, name of up to 63 letters, digits, '-', '_', '.'; " +
 			"of the prefixes kubernetes.io and k8s.io only those that kubelet may set",

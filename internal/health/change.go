@@ -23,8 +23,8 @@ func hostAsConfigured(e Evidence) Condition {
 	differ := "differences from the applied configuration on this machine: " + strconv.Itoa(n)
 	const list cure = "`aks-flex-node drift` lists them"
 	if e.BudgetExhausted {
-		return fails(OwnerMachine, "RepairBudgetExhausted", differ+", which were repaired "+
-			"several times and came again", list,
+		return fails(OwnerMachine, "RepairBudgetExhausted", differ+", which were repaired several "+
+			"times and have returned", list,
 			"find out what changes them, then run `aks-flex-node drift --repair`")
 	}
 	return fails(OwnerMachine, "Drift", differ, list, "run `aks-flex-node drift --repair`")
@@ -35,8 +35,8 @@ func storeIntact(e Evidence) Condition {
 	if !e.Damaged.OK() {
 		return e.Damaged.missing()
 	}
-	return lacking(e.Damaged.Value, "Damaged", "the files of %s below /opt/aks-flex-node/store are "+
-		"not what was verified when they were fetched", "find out who or what has changed them, then "+
+	return lacking(e.Damaged.Value, "Damaged", "the files of %s below /opt/aks-flex-node/store "+
+		"have changed since they were downloaded and verified", "find out what has changed them, then "+
 		"run `aks-flex-node drift --repair`")
 }
 
@@ -51,18 +51,19 @@ func configurationAccepted(e Evidence) Condition {
 	version, at := r.Version, r.At.UTC().Format(time.RFC3339)
 	switch {
 	case r.ByPolicy:
-		return fails(OwnerMachine, RefusedByPolicy, fmt.Sprintf("the policy of this machine has refused "+
-			"the configuration %s at %s, and the node runs on the one before it: %s", version, at,
+		return fails(OwnerMachine, RefusedByPolicy, fmt.Sprintf("the policy of this machine has "+
+			"refused the configuration %s at %s, and the node still runs the previous one: "+
+			"%s", version, at,
 			joined(r.Reason)), "`aks-flex-node policy show` shows the policy")
 	case r.Untrusted:
 		return fails(OwnerCluster, RevisionNotTrusted, fmt.Sprintf("this machine has refused the "+
-			"configuration %s at %s, and the node goes on as it is: %s", version, at, joined(r.Reason)),
-			"tell the operator of the provider: someone may have changed its store; a new "+
-				"configuration URL is needed if its root key is another")
+			"configuration %s at %s, and the node is unchanged: %s", version, at, joined(r.Reason)),
+			"contact the operator of the provider: its store may have been tampered with; if its root "+
+				"key has changed, a new configuration URL is needed")
 	}
 	return fails(OwnerConfiguration, "Rejected", fmt.Sprintf("the configuration %s was rejected at "+
-		"%s, and the node runs on the one before it: %s", version, at, r.Reason), "correct it, or have "+
-		"it tried again with `aks-flex-node bootstrap`")
+		"%s, and the node still runs the previous one: %s", version, at, r.Reason), "correct it, or "+
+		"retry it with `aks-flex-node bootstrap`")
 }
 
 func changing(t transition.Transition) Condition {
@@ -103,7 +104,7 @@ type Waiting struct {
 
 // PauseText returns a message with the end of a pause and its reason.
 func PauseText(until time.Time, reason string) string {
-	text := "the agent begins no change and no repair until " + until.UTC().Format(time.RFC3339)
+	text := "the agent starts no change and no repair until " + until.UTC().Format(time.RFC3339)
 	if reason != "" {
 		text += ": " + Clip(joined(reason), longestCause)
 	}
@@ -112,7 +113,7 @@ func PauseText(until time.Time, reason string) string {
 
 func notPaused(e Evidence) Condition {
 	return when(e.Paused != "", OwnerMachine, MachinePaused, e.Paused,
-		"run `aks-flex-node resume` to end that")
+		"run `aks-flex-node resume` to end the pause")
 }
 
 // longestCause is the max length in bytes of the cause in a message that also has times and owner.
@@ -135,12 +136,13 @@ func noChangeWaiting(e Evidence) Condition {
 func deletionKept(reason string) Condition {
 	const deleted = "the flexNodeConfig of this node was deleted, "
 	if reason == DeletionWaits {
-		return fails(OwnerMachine, reason, deleted+"and the policy of this machine asks for a person",
-			"run `aks-flex-node unbootstrap` to give the machine back")
+		return fails(OwnerMachine, reason, deleted+"and the policy of this machine requires "+
+			"confirmation by an operator",
+			"run `aks-flex-node unbootstrap` to restore the machine")
 	}
 	return fails(OwnerMachine, reason,
-		deleted+"which the policy of this machine ignores: the node goes on as it is",
-		"`aks-flex-node unbootstrap` gives the machine back")
+		deleted+"which the policy of this machine ignores: the node is unchanged",
+		"run `aks-flex-node unbootstrap` to restore the machine")
 }
 
 func person(owner string) string {

@@ -45,8 +45,8 @@ func TestConfigurationAccepted(t *testing.T) {
 		{"refused by the policy", with(func(e *Evidence) {
 			e.Rejected = &Rejection{Version: "8", Reason: "paths:\nno", At: now(), ByPolicy: true}
 		}), False, RefusedByPolicy, OwnerMachine,
-			"has refused the configuration 8 at 2026-11-21T12:00:00Z, and the node runs on the one before " +
-				"it: paths: no; `aks-flex-node policy show`"},
+			"has refused the configuration 8 at 2026-11-21T12:00:00Z, and the node still runs the " +
+				"previous one: paths: no; `aks-flex-node policy show`"},
 		{"a change is under way", inTransition(), Unknown, "ChangeInProgress", "", ""},
 	})
 }

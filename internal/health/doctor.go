@@ -40,7 +40,7 @@ func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
 	for _, c := range judged(e, func(known entry) bool { return wanted(known.name) }) {
 		if e.Examined != nil && e.Examined.Unprivileged && c.of(forRoot) {
 			c = Condition{Type: c.Type, Status: Unknown, Reason: "NotRoot", Since: c.Since,
-				Message: "only root can tell: run it with sudo"}
+				Message: "root is needed to check this: run it with sudo"}
 		}
 		d := diagnosisOf(c)
 		if d.Found() {

@@ -25,31 +25,31 @@ func tried(a Answer[struct{}], owner, reason, form string, cures ...cure) Condit
 
 func configurationValid(e Evidence) Condition {
 	return tried(e.Examined.Configuration, OwnerConfiguration, "Invalid",
-		"%s", "correct it, and check it with `aks-flex-node config validate`")
+		"%s", "fix it, and check it with `aks-flex-node config validate`")
 }
 
 // stateReadable checks the agent's records, without which it can neither keep nor remove the node.
 func stateReadable(e Evidence) Condition {
-	return tried(e.Examined.State, OwnerMachine, "Damaged", "%s; what is below "+
-		"/var/lib/aks-flex-node was changed by another program", "restore it from a backup, or see "+
+	return tried(e.Examined.State, OwnerMachine, "Damaged", "%s; another program has changed files "+
+		"below /var/lib/aks-flex-node", "restore it from a backup, or see "+
 		"`aks-flex-node unbootstrap --help` (--force)")
 }
 
 func processorSupported(e Evidence) Condition {
 	return lacking(e.Examined.MissingCPU, "TooOld",
 		"the processor lacks features of x86-64-v2, which images need: %s",
-		"on a virtual machine choose a newer CPU model, such as the host's; `lscpu` shows it")
+		"on a virtual machine choose a newer CPU model, such as that of the host; see `lscpu`")
 }
 
 func controlGroups(e Evidence) Condition {
 	if e.Examined.CgroupVersion == 1 && !e.Examined.CgroupV1Allowed && refusesCgroupV1(e) {
-		return fails(OwnerMachine, "CgroupV1", "this machine has control groups of version 1, which "+
-			"kubelet refuses from 1.35 on", "boot with systemd.unified_cgroup_hierarchy=1: add it to "+
+		return fails(OwnerMachine, "CgroupV1", "this machine uses cgroup v1, which kubelet refuses "+
+			"from 1.35 on", "boot with systemd.unified_cgroup_hierarchy=1: add it to "+
 			"GRUB_CMDLINE_LINUX in /etc/default/grub, and run `update-grub` and `reboot`")
 	}
 	return lacking(e.Examined.MissingControllers, "ControllersMissing",
-		"the kernel has no control group controller: %s", "boot without cgroup_disable, or with a "+
-			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
+		"the kernel lacks the cgroup controllers: %s", "boot without cgroup_disable, or with a kernel "+
+			"that has them; `cat /sys/fs/cgroup/cgroup.controllers` lists the available ones")
 }
 
 // refusesCgroupV1 reports whether kubelet refuses cgroup v1: from 1.35 on, or any unset version.
@@ -67,9 +67,10 @@ func podFeatures(e Evidence) Condition {
 	w, ids := e.Wanted, e.Examined.KubeletIDs
 	if kubernetes, ok := release.Parse(w.Kubernetes.Version); len(ids) == 2 &&
 		(!ok || kubernetes.Minor >= 33) && (ids[0] != ids[1] || !idsFit(ids[0], w.Node.MaxPods)) {
-		return fails(OwnerMachine, "SubordinateIDs", fmt.Sprintf("this machine has a user kubelet, "+
-			"and kubelet does not start with its ids: /etc/subuid and /etc/subgid must have the same "+
-			"one line for it, kubelet:N:M, N a multiple of 65536, M of at least %d times 65536",
+		return fails(OwnerMachine, "SubordinateIDs", fmt.Sprintf("this machine has a user kubelet "+
+			"whose subordinate ids kubelet does not accept: /etc/subuid and /etc/subgid must have the "+
+			"same one line for it, kubelet:N:M, with N a multiple of 65536 and M at least %d times "+
+			"65536",
 			w.Node.MaxPods), "correct them, or remove the user")
 	}
 	is := map[string]string{"Kubernetes": w.Kubernetes.Version, "containerd": w.Containerd.Version,
@@ -111,7 +112,7 @@ func idsFit(ids string, pods int) bool {
 // ownersSettings notes the owner's settings that override ours.
 func ownersSettings(e Evidence) Condition {
 	if found := e.Examined.OwnersSettings; len(found) > 0 {
-		return noted("OfOthers", "settings of others change the services, and are no drift: "+
+		return noted("OfOthers", "settings of other programs change the services, and are not drift: "+
 			strings.Join(found, ", "))
 	}
 	return holds()
@@ -140,7 +141,7 @@ func defaultRoute(e Evidence) Condition {
 	}
 	reached := e.Probe.OK() || e.Node.OK() || kube.NodeMissing(e.Node.Err)
 	return when(!*e.Examined.Routed && !reached, OwnerNetwork, "NoRoute", "this machine has no "+
-		"default route, and reaches no other network", "see `ip route`, and the state of the network "+
+		"default route and cannot reach other networks", "see `ip route`, and the state of the network "+
 		"(`networkctl`)")
 }
 
@@ -148,8 +149,8 @@ func resolverConfigured(e Evidence) Condition {
 	if e.Examined.Resolvers == nil {
 		return notAsked()
 	}
-	return when(len(e.Examined.Resolvers) == 0, OwnerMachine, "NoServers", "this machine has no DNS "+
-		"server, and pods will have none either", "configure one; `resolvectl status` shows them")
+	return when(len(e.Examined.Resolvers) == 0, OwnerMachine, "NoServers", "this machine has no "+
+		"DNS server, so its pods will have none either", "configure one; `resolvectl status` shows them")
 }
 
 // slowSync is a slow disk's time for a small file: containerd and kubelet wait for many.
@@ -160,8 +161,8 @@ func diskResponsive(e Evidence) Condition {
 		return notAsked()
 	}
 	took := e.Examined.Sync
-	return when(took > slowSync, OwnerMachine, "SlowDisk", fmt.Sprintf("it takes %s to write a small "+
-		"file to the disk below /var/lib: containerd and kubelet wait that long many times for each "+
+	return when(took > slowSync, OwnerMachine, "SlowDisk", fmt.Sprintf("writing a small file to "+
+		"the disk below /var/lib takes %s: containerd and kubelet wait that long many times for each "+
 		"pod", took.Round(time.Millisecond)), "see `iostat -x 1` and `cat /proc/pressure/io` for the "+
 		"cause, or use a faster disk")
 }
@@ -178,11 +179,11 @@ func packagesInOrder(e Evidence) Condition {
 			"run `"+m.Finish+"`")
 	case len(x.Upgradable) > 0:
 		return fails(OwnerMachine, "RuntimeUpgraded", m.Front+" and "+m.Upgrader+" may upgrade "+
-			strings.Join(x.Upgradable, " ")+", which starts services of that name again beneath the "+
-			"node").run("run `"+m.Hold+" %s`, or remove what is not needed", x.Upgradable...)
+			strings.Join(x.Upgradable, " ")+", which restarts these services under the node").
+			run("run `"+m.Hold+" %s`, or remove what is not needed", x.Upgradable...)
 	case len(x.Held) > 0:
 		return fails(OwnerMachine, "PackageHeld", "there is a hold on "+strings.Join(x.Held, " ")+
-			", so that it gets no updates").run("run `"+m.Unhold+" %s`", x.Held...)
+			", so it gets no updates").run("run `"+m.Unhold+" %s`", x.Held...)
 	}
 	return holds()
 }

@@ -13,7 +13,7 @@ func TestFirewallOpen(t *testing.T) {
 		{"ufw", []string{"in tcp 10250"}, []string{"ufw allow 10250/tcp"}},
 		{"nft ip x y", []string{"in from cni0", "in udp 1"}, []string{"nft 'a'", "nft 'b'"}},
 	}, nil)
-	const found = "a firewall of this machine stops what a node needs: ufw (in tcp 10250), " +
+	const found = "a firewall of this machine blocks traffic that a node needs: ufw (in tcp 10250), " +
 		"nft ip x y (in from cni0; in udp 1); "
 	for name, tt := range map[string]struct {
 		change       func(*Evidence)
@@ -22,17 +22,17 @@ func TestFirewallOpen(t *testing.T) {
 		isCautioning bool
 	}{
 		"check": {func(*Evidence) {}, False, found + "set network.firewall to manage, or to ignore " +
-			"where other rules let it pass, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
+			"if other rules allow it, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
 		"manage": {func(e *Evidence) { e.Wanted.Network.Firewall = config.FirewallManage }, False,
 			found + "open it again with `aks-flex-node bootstrap`", true},
 		"tunnel": {func(e *Evidence) { e.Machine.Tunnel = true }, False, strings.TrimSuffix(found, "; ") +
 			"; logs and exec use the cluster's tunnel (konnectivity-agent on this node); " +
-			"set network.firewall to manage, or to ignore where other rules let it pass, or run: ufw " +
+			"set network.firewall to manage, or to ignore if other rules allow it, or run: ufw " +
 			"allow 10250/tcp; nft 'a'; nft 'b'", true},
 		"no tunnel": {func(e *Evidence) { e.Machine.Installed = true }, False,
 			strings.TrimSuffix(found, "; ") + "; logs and exec need port 10250: no tunnel " +
 				"of the cluster (konnectivity-agent) ends on this node; set network.firewall to manage, or " +
-				"to ignore where other rules let it pass, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
+				"to ignore if other rules allow it, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
 		"ignore": {func(e *Evidence) {
 			e.Wanted.Network.Firewall = config.FirewallIgnore
 		}, True, "", false},

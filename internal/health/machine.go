@@ -46,8 +46,8 @@ func toolsInstalled(e Evidence) Condition {
 			"network needs it: "+string(d.Manager.Fetch+" "+d.IPTables))
 	}
 	return when(!e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow,
-		OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from the metadata "+
-			"service of this machine: "+string(d.Manager.Fetch+" "+d.NFTables))
+		OwnerMachine, "NFTablesMissing", "nft is not installed, and is needed to block pods from the "+
+			"metadata service of this machine: "+string(d.Manager.Fetch+" "+d.NFTables))
 }
 
 // The free bytes that a node needs: first for artifacts and images, later for an update.
@@ -87,8 +87,8 @@ func runtimeOwned(e Evidence) Condition {
 	for _, u := range e.Machine.Units {
 		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
 	}
-	return lacking(foreign, "ForeignRuntime", "another program has installed %s; remove what it "+
-		"belongs to, or use another machine")
+	return lacking(foreign, "ForeignRuntime", "%s was installed by another program; remove the "+
+		"package it belongs to, or use another machine")
 }
 
 func directoriesFree(e Evidence) Condition {
@@ -141,8 +141,8 @@ func podSubnetsFit(e Evidence) Condition {
 		}
 	}
 	if len(six) > 0 && e.Machine.NoIPv6 {
-		return fails(OwnerMachine, "IPv6Off", fmt.Sprintf("cannot give pods addresses of %s: this "+
-			"machine has IPv6 switched off; set net.ipv6.conf.all.disable_ipv6 and "+
+		return fails(OwnerMachine, "IPv6Off", fmt.Sprintf("cannot assign pods addresses of %s: IPv6 "+
+			"is disabled on this machine; set net.ipv6.conf.all.disable_ipv6 and "+
 			"net.ipv6.conf.default.disable_ipv6 to 0 (and boot without ipv6.disable=1), or set "+
 			"cni.podCIDR to a subnet of IPv4", six[0]))
 	}
@@ -152,7 +152,7 @@ func podSubnetsFit(e Evidence) Condition {
 			family, has = "IPv6", six
 		}
 		if e.Wanted.CNI.PodCIDR == "" && len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
-			return fails(OwnerCluster, "FamilyMissing", fmt.Sprintf("cannot have pods reach %s of "+
+			return fails(OwnerCluster, "FamilyMissing", fmt.Sprintf("pods cannot reach %s of "+
 				"cni.nonMasqueradeCIDRs with their own address: the cluster has allocated %s to this "+
 				"Node, and no subnet of %s; make the cluster dual-stack, or remove that network",
 				cidr, strings.Join(e.Machine.PodCIDRs, " and "), family))
@@ -181,7 +181,8 @@ func firewallOpen(e Evidence) Condition {
 		names = append(names, f.Name+" ("+strings.Join(f.Closed, "; ")+")")
 		commands = append(commands, f.Commands...)
 	}
-	message := "a firewall of this machine stops what a node needs: " + strings.Join(names, ", ")
+	message := "a firewall of this machine blocks traffic that a node needs: " +
+		strings.Join(names, ", ")
 	if strings.Contains(message, " 10250") {
 		message += kubeletWay(e.Machine)
 	}
@@ -190,7 +191,7 @@ func firewallOpen(e Evidence) Condition {
 			"open it again with `aks-flex-node bootstrap`")
 	}
 	return fails(OwnerMachine, "FirewallBlocks", message+"; set network.firewall to manage, or to "+
-		"ignore where other rules let it pass, or run: "+strings.Join(commands, "; "))
+		"ignore if other rules allow it, or run: "+strings.Join(commands, "; "))
 }
 
 // kubeletWay describes the effect of a closed kubelet port in this cluster.
@@ -223,16 +224,16 @@ func metadataGuarded(e Evidence) Condition {
 	case !m.OK():
 		return m.missing()
 	case m.Value.Reached:
-		return fails(OwnerMachine, "MetadataReachable", "a pod can connect to the metadata service "+
-			"at 169.254.169.254, and so use the identity of this machine: the rules are not loaded, "+
-			"or the pod network bypasses netfilter", "`aks-flex-node drift --repair` loads them, a "+
-			"network policy is needed for the other")
+		return fails(OwnerMachine, "MetadataReachable", "a pod can connect to the metadata service at "+
+			"169.254.169.254 and use the identity of this machine: the rules are not loaded, "+
+			"or the pod network bypasses netfilter", "`aks-flex-node drift --repair` loads them; if the "+
+			"pod network bypasses netfilter, a network policy is needed")
 	case !m.Value.Guarded:
-		return fails(OwnerMachine, "RulesNotLoaded", "the rules that keep pods from the metadata "+
+		return fails(OwnerMachine, "RulesNotLoaded", "the rules that block pods from the metadata "+
 			"service are not loaded", "`aks-flex-node drift --repair` loads them")
 	case !m.Value.Tried:
-		return unknown(notChecked, "the rules are loaded; no pod with a network of its own runs here "+
-			"from which to try them")
+		return unknown(notChecked, "the rules are loaded, but not tested: no pod with its own network "+
+			"namespace runs on this node")
 	case m.Value.Refused:
 		return holds()
 	}
@@ -258,8 +259,8 @@ func memorySize(e Evidence) Condition {
 		return notAsked()
 	}
 	return when(m.MemoryBytes < leastMemory, OwnerMachine, "MemoryTooSmall", fmt.Sprintf("this "+
-		"machine has %d MB of memory, and a node needs at least %d MB, 2 GB to be of use: take a "+
-		"larger one", m.MemoryBytes>>20, leastMemory>>20))
+		"machine has %d MB of memory; a node needs at least %d MB, and 2 GB to be useful: use a "+
+		"larger machine", m.MemoryBytes>>20, leastMemory>>20))
 }
 
 // sizeAdvised warns of a small machine, which works with few pods and small images.
@@ -270,11 +271,11 @@ func sizeAdvised(e Evidence) Condition {
 	}
 	var less []string
 	if m.MemoryBytes < advisedMemory {
-		less = append(less, fmt.Sprintf("%d MB of memory (advised are 2 GB)", m.MemoryBytes>>20))
+		less = append(less, fmt.Sprintf("%d MB of memory (2 GB recommended)", m.MemoryBytes>>20))
 	}
 	free, known := m.Free[imagesDir]
 	if known && !m.Installed && free < advisedFree { // an installed node has used some of it
-		less = append(less, fmt.Sprintf("%d GB free below %s (advised are 25 GB)",
+		less = append(less, fmt.Sprintf("%d GB free below %s (25 GB recommended)",
 			free/1_000_000_000, imagesDir))
 	}
 	return when(len(less) > 0, OwnerMachine, "BelowRecommendedSize", "this machine has only "+
@@ -328,9 +329,9 @@ func reservationsFit(e Evidence) Condition {
 	if m.DiskBytes > 0 && disk >= float64(m.DiskBytes) {
 		short = append(short, fmt.Sprintf("disk: %.0f of %d MB", disk/(1<<20), m.DiskBytes>>20))
 	}
-	return when(len(short) > 0, OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of "+
-		"this machine would be left for pods, since the system, node.kubelet.kubeReserved and "+
-		"evictionHard need %s; kubelet does not start like that: lower them", strings.Join(short, ", ")))
+	return when(len(short) > 0, OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing "+
+		"would be left for pods: the system, node.kubelet.kubeReserved and evictionHard need %s, and "+
+		"kubelet does not start; lower kubeReserved or evictionHard", strings.Join(short, ", ")))
 }
 
 // amountOf parses a quantity, or a percentage of the whole; "" is 0.
@@ -354,8 +355,8 @@ func amountOf(text string, whole int64) (float64, error) {
 func swapLimited(e Evidence) Condition {
 	if e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits {
 		return fails(OwnerConfiguration, "NoSwapLimits", "node.kubelet.swap is LimitedSwap, and "+
-			"the kernel cannot limit the swap of containers: it has control groups of version 1, or "+
-			"was booted with swapaccount=0", "set it to off, or boot with "+
+			"the kernel cannot limit the swap of containers: it uses cgroup v1, or was booted with "+
+			"swapaccount=0", "set it to off, or boot with "+
 			"systemd.unified_cgroup_hierarchy=1 and without swapaccount=0")
 	}
 	return holds()
@@ -363,8 +364,8 @@ func swapLimited(e Evidence) Condition {
 
 // nodeObserved fails if observing failed. Conditions that depend on it are Unknown, not unhealthy.
 func nodeObserved(e Evidence) Condition {
-	return tried(e.Observed, OwnerMachine, "NotObserved", "cannot find out all of how this machine "+
-		"is: %s", "see whether `systemctl status` answers, and `dmesg` for errors of a disk")
+	return tried(e.Observed, OwnerMachine, "NotObserved", "cannot read the complete state of this "+
+		"machine: %s", "check that `systemctl status` answers, and `dmesg` for disk errors")
 }
 
 // Unchecked returns the last conditions after a failed check, with NodeObserved set to False.

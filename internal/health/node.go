@@ -43,7 +43,7 @@ func outdated(e Evidence) bool {
 }
 
 func notReported() Condition {
-	return unknown("NotReported", "kubelet has been started and has not reported to the Node since")
+	return unknown("NotReported", "kubelet has been started but has not updated the Node since")
 }
 
 func nodeReady(e Evidence) Condition {
@@ -57,7 +57,7 @@ func nodeReady(e Evidence) Condition {
 	case ready.Status == corev1.ConditionTrue:
 		return holds()
 	case lost:
-		return fails(OwnerNetwork, "NodeStatusUnknown", "the cluster does not hear from kubelet: "+
+		return fails(OwnerNetwork, "NodeStatusUnknown", "the cluster receives no status from kubelet: "+
 			ready.Message, "check the network, and `journalctl -u kubelet`")
 	case strings.Contains(ready.Message, "NetworkPluginNotReady"),
 		strings.Contains(ready.Message, "cni plugin not initialized"):
@@ -79,7 +79,7 @@ func networkNotReady(e Evidence) Condition {
 			"allocate one (kube-controller-manager --allocate-node-cidrs), or install a network "+
 			"such as Cilium")
 	default:
-		return fails(OwnerMachine, "PodNetworkMissing", "there is no pod network configuration in "+
+		return fails(OwnerMachine, "PodNetworkMissing", "no pod network configuration found in "+
 			"/etc/cni/net.d", "run `aks-flex-node drift --repair`")
 	}
 }
@@ -125,7 +125,7 @@ func runsAsConfigured(e Evidence) Condition {
 	var differ []string
 	add := func(what, wanted, is string) {
 		if wanted != "" && wanted != is {
-			differ = append(differ, fmt.Sprintf("%s is %s, wanted is %s", what, is, wanted))
+			differ = append(differ, fmt.Sprintf("%s is %s, expected %s", what, is, wanted))
 		}
 	}
 	info := n.Status.NodeInfo
@@ -186,7 +186,8 @@ func taintsApplied(e Evidence) Condition {
 		return holds()
 	}
 	return fails(OwnerCluster, "TaintsDiffer", "the Node lacks taints of the configuration, and a "+
-		"node may not change its own").run("the cluster's operator can run `kubectl taint node %s "+
+		"node may not change its own taints").run("the cluster's operator can run `kubectl taint node "+
+		"%s "+
 		"--overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
 }
 
@@ -206,11 +207,12 @@ func nodeOwned(e Evidence) Condition {
 	}
 	name := e.Wanted.Agent.NodeName
 	told := func(id string) string { return cmp.Or(id, "unknown") }
-	return fails(OwnerConfiguration, "AnotherMachine", fmt.Sprintf("Node %s is that of another "+
+	return fails(OwnerConfiguration, "AnotherMachine", fmt.Sprintf("Node %s belongs to another "+
 		"machine (its machineID is %s and its systemUUID %s, those of this machine are %s and %s): "+
-		"give this machine a name of its own with agent.nodeName", name, told(info.MachineID),
+		"set a different name with agent.nodeName", name, told(info.MachineID),
 		told(info.SystemUUID), told(e.Machine.MachineID), told(e.Machine.SystemUUID))).
-		run("or, if that machine is gone, have the cluster's operator run `kubectl delete node %s`", name)
+		run("or, if that machine no longer exists, ask the cluster's operator to run `kubectl delete "+
+			"node %s`", name)
 }
 
 // anothers reports whether a Node describes another machine: both identifiers differ, or one does
@@ -253,12 +255,12 @@ func podsSynchronized(e Evidence) Condition {
 	}
 	switch {
 	case len(ignored) > 0:
-		return fails(OwnerMachine, "PodsIgnored", fmt.Sprintf("kubelet has not begun with %s for "+
-			"more than %s: %s", count(len(ignored), "pod"), podStart,
+		return fails(OwnerMachine, "PodsIgnored", fmt.Sprintf("kubelet has not started %s for more "+
+			"than %s: %s", count(len(ignored), "pod"), podStart,
 			Clip(strings.Join(ignored, ", "), longestLine)), "read `journalctl -u kubelet`")
 	case len(waiting) > 0 && e.Now.Sub(started) <= podStart:
-		return unknown("Starting", fmt.Sprintf("kubelet has just been started, and has not begun "+
-			"with %s", count(len(waiting), "pod")))
+		return unknown("Starting", fmt.Sprintf("kubelet has just been started, and has not started %s "+
+			"yet", count(len(waiting), "pod")))
 	}
 	return holds()
 }

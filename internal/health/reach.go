@@ -72,20 +72,20 @@ func credentialValid(e Evidence) Condition {
 			"and belong to the same tenant; check this machine's clock too (timedatectl)")
 	case refused:
 		return fails(issuer, "Unauthorized", "the API server does not accept the node's "+
-			"credential (401): it was used up, has expired, or is of another cluster", joinAgain)
+			"credential (401): it was already used, has expired, or belongs to another cluster", joinAgain)
 	case isFault && fault.Layer == kube.LayerAuth:
 		return fails(issuer, "Unauthorized", oneLine(fault))
 	case e.Probe.Err != nil && !isFault:
 		return fails(issuer, "CredentialUnavailable", oneLine(e.Probe.Err)+
-			"; run the same command again when that is repaired")
+			"; run the same command again when that is fixed")
 	}
 	return e.Credential.missing()
 }
 
-const joinAgain cure = "a node that was created as a flexNodeConfig: ask the operator to run " +
-	"regenerateToken, and give the new URL to this machine with " +
-	"`aks-flex-node agent --config-url-file -`; another: put a new bootstrap token into the " +
-	"configuration, and run `aks-flex-node bootstrap`"
+const joinAgain cure = "if the node was created as a flexNodeConfig, ask the operator to run " +
+	"regenerateToken, and join with the new URL: `aks-flex-node agent --config-url-file -`; " +
+	"otherwise put a new bootstrap token into the configuration, and run `aks-flex-node " +
+	"bootstrap`"
 
 func versionsCompatible(e Evidence) Condition {
 	if !e.ServerVersion.OK() {
@@ -98,11 +98,11 @@ func versionsCompatible(e Evidence) Condition {
 	case release.Unreadable:
 		return unknown("VersionUnknown", versions+", cannot be compared")
 	case release.Newer:
-		return fails(OwnerConfiguration, "KubeletNewer", fmt.Sprintf("%s, do not go together: "+
-			"kubelet may not be newer; set kubernetes.version to 1.%d.z", versions, v.Minor))
+		return fails(OwnerConfiguration, "KubeletNewer", fmt.Sprintf("%s, are not compatible: kubelet "+
+			"must not be newer; set kubernetes.version to 1.%d.z", versions, v.Minor))
 	case release.TooOld:
-		return fails(OwnerConfiguration, "KubeletTooOld", fmt.Sprintf("%s, do not go together: "+
-			"kubelet may be %d minor versions older; set kubernetes.version to 1.%d.z",
+		return fails(OwnerConfiguration, "KubeletTooOld", fmt.Sprintf("%s, are not compatible: "+
+			"kubelet may be at most %d minor versions older; set kubernetes.version to 1.%d.z",
 			versions, release.MaxSkew, v.Minor))
 	}
 	return holds()
@@ -120,9 +120,9 @@ func clusterUpgradable(e Evidence) Condition {
 	}
 	next := release.SkewOf(kubelet, fmt.Sprintf("%d.%d.0", v.Major, v.Minor+1))
 	return when(Works(kubelet, server) && next == release.TooOld, OwnerConfiguration, "KubeletBehind",
-		fmt.Sprintf("kubelet %s is %d minor versions behind the API server, %s, which is the most: "+
-			"after the cluster's next upgrade they do not go together; set kubernetes.version to "+
-			"1.%d.z before that", kubelet, release.MaxSkew, server, v.Minor))
+		fmt.Sprintf("kubelet %s is %d minor versions behind the API server, %s, which is the maximum: "+
+			"after the cluster's next upgrade they are not compatible; set kubernetes.version to 1.%d.z "+
+			"before that", kubelet, release.MaxSkew, server, v.Minor))
 }
 
 // certificateIssued checks the node's credential, or else kubelet's latest certificate request.
@@ -140,9 +140,9 @@ func certificateIssued(e Evidence) Condition {
 	request := "kubelet's certificate request " + last.Name
 	switch last.State {
 	case "pending":
-		return fails(OwnerCluster, "Pending", request+" is pending: no one has approved it").run(
-			"the cluster's operator can run `kubectl certificate approve %s`; so that it "+
-				"happens by itself, apply manifests/rbac.yaml", last.Name)
+		return fails(OwnerCluster, "Pending", request+" is pending: it has not been approved yet").run(
+			"the cluster's operator can run `kubectl certificate approve %s`; to approve such requests "+
+				"automatically, apply manifests/rbac.yaml", last.Name)
 	case "denied":
 		return fails(OwnerCluster, "Denied", request+" was denied: "+last.Reason+"; ask the "+
 			"cluster's operator why", joinAgain)
@@ -165,7 +165,7 @@ const (
 	notReachable = "NotReachable"
 )
 
-const servicesGuide = "docs/how-to/prepare-a-cluster.md says what the cluster needs"
+const servicesGuide = "see docs/how-to/prepare-a-cluster.md"
 
 // servicesReachable checks Services: without them pods resolve no names on a Node that is Ready.
 func servicesReachable(e Evidence) Condition {
@@ -181,14 +181,15 @@ func servicesReachable(e Evidence) Condition {
 	dns, told := e.Services.Value.DNS, e.Wanted.Node.Kubelet.DNSServiceIP
 	switch {
 	case len(silent) > 0 && e.Pods.OK() && !slices.ContainsFunc(e.Pods.Value, proxies):
-		return fails(OwnerCluster, proxyMissing, "Services cannot be reached, and so no names "+
-			"resolved: no kube-proxy runs on this node, nor what replaces it; the cluster's operator "+
+		return fails(OwnerCluster, proxyMissing, "Services cannot be reached and names cannot be "+
+			"resolved: neither kube-proxy nor a replacement runs on this node; the cluster's operator "+
 			"can run `flexnode-rp cluster prepare`; "+servicesGuide)
 	case len(silent) > 0:
 		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
-			Clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+
-			"moment; else see its log, whether a firewall of this machine drops what it forwards, "+
-			"and whether the network has routes to the pods behind the Service; "+servicesGuide)
+			Clip(strings.Join(silent, "; "), longestLine)+"; if kube-proxy has just started, wait a "+
+			"moment; otherwise check its log, whether a firewall of this machine drops forwarded "+
+			"packets, and whether the network has routes to the pods behind the "+
+			"Service; "+servicesGuide)
 	case dns != "" && told != "" && dns != told &&
 		!strings.HasPrefix(told, "169.254."): // a cache on each node (NodeLocal DNSCache)
 		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods ask "+told+
@@ -245,7 +246,7 @@ func arcConnected(e Evidence) Condition {
 	a := e.Arc.Value
 	switch {
 	case e.Arc.Err != nil:
-		return fails(OwnerMachine, "AgentSilent", "the Arc agent does not say how it is: "+
+		return fails(OwnerMachine, "AgentSilent", "the Arc agent does not report its status: "+
 			oneLine(e.Arc.Err)+"; check azcmagent show and systemctl status himdsd")
 	case a.Machine == "":
 		return fails(OwnerAzure, "NotRegistered", "this machine is no longer registered with Azure "+
@@ -255,7 +256,7 @@ func arcConnected(e Evidence) Condition {
 			a.Recorded+" was deleted, or its identity has expired", mend)
 	case a.Lost:
 		return fails(OwnerAzure, "AnotherMachine", fmt.Sprintf("this machine is registered with Azure "+
-			"Arc as %s, and was enrolled as %s", a.Machine, a.Recorded))
+			"Arc as %s, but was enrolled as %s", a.Machine, a.Recorded))
 	case a.Agent != "Connected":
 		return fails(OwnerNetwork, "NotConnected", "the Arc agent does not reach Azure ("+a.Agent+
 			"); check its network and proxy (azcmagent check), then systemctl restart himdsd")
@@ -295,20 +296,21 @@ func (e Evidence) broken(reason string, advice cure, in func(Endpoint, kube.Laye
 }
 
 func namesResolved(e Evidence) Condition {
-	return e.broken("NotResolved", "ask the machine's resolver itself with `resolvectl query NAME`; "+
-		"a private cluster's name resolves only with its own DNS zone",
+	return e.broken("NotResolved", "query the machine's resolver with `resolvectl query NAME`; the "+
+		"name of a private cluster resolves only with its private DNS zone",
 		func(_ Endpoint, l kube.Layer) bool { return l == kube.LayerDNS })
 }
 
 func endpointsReachable(e Evidence) Condition {
-	return e.broken("NotConnected", "`aks-flex-node endpoints` lists all that this machine needs",
+	return e.broken("NotConnected", "`aks-flex-node endpoints` lists every server that this machine "+
+		"needs",
 		func(p Endpoint, l kube.Layer) bool {
 			return !p.Cluster && (l == kube.LayerTCP || l == kube.LayerProxy)
 		})
 }
 
 func endpointsTrusted(e Evidence) Condition {
-	return e.broken("NotTrusted", "a proxy that inspects TLS shows a certificate of its own: exempt "+
+	return e.broken("NotTrusted", "a proxy that inspects TLS presents its own certificate: exempt "+
 		"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)",
 		func(p Endpoint, l kube.Layer) bool { return !p.Cluster && l == kube.LayerTLS })
 }
@@ -317,10 +319,10 @@ func endpointsTrusted(e Evidence) Condition {
 func pathMTU(e Evidence) Condition {
 	for _, p := range e.endpoints() {
 		if p.SmallOnly {
-			return fails(OwnerNetwork, "LargePacketsLost", p.URL+" ("+p.Purpose+") answers small packets "+
-				"only: larger ones are dropped on the way, as by a VPN whose MTU is not told", "lower the "+
-				"MTU of the network interface (`ip link set dev NAME mtu 1400`), or have the network "+
-				"let ICMP \"fragmentation needed\" through")
+			return fails(OwnerNetwork, "LargePacketsLost", p.URL+" ("+p.Purpose+") answers only small "+
+				"packets: larger ones are dropped on the path, for example by a VPN with a smaller "+
+				"MTU", "lower the MTU of the network interface (`ip link set dev NAME mtu 1400`), or allow "+
+				"ICMP \"fragmentation needed\" in the network")
 		}
 	}
 	return holds()
@@ -353,7 +355,7 @@ func clockAccurate(e Evidence) Condition {
 		return holds()
 	case len(differ) < dated:
 		return fails(OwnerCluster, "ServersDiffer", "the clocks of servers differ: this machine's is "+
-			strings.Join(differ, ", and ")+", and right by the others; ask who runs that server")
+			strings.Join(differ, ", and ")+", and right by the others; contact the operator of that server")
 	}
 	return fails(OwnerMachine, "ClockWrong", "the clock of this machine is "+
 		strings.Join(differ, ", and "), "certificates and tokens depend on it: set it, and keep it "+

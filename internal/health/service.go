@@ -27,11 +27,11 @@ func containerdRunning(e Evidence) Condition {
 		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log), advice)
 	case errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):
 		return fails(OwnerMachine, "RuntimeServiceMissing", "containerd runs without its CRI plugin, "+
-			"so that kubelet starts no pod"+failedPlugin(s.Log), "run `systemctl restart containerd`, and "+
+			"so kubelet cannot start pods"+failedPlugin(s.Log), "run `systemctl restart containerd`, and "+
 			"if that does not help, "+advice)
 	case e.Hangs():
-		return fails(OwnerMachine, "Hung", "containerd runs and does not answer, so that kubelet starts "+
-			"no pod"+lastWords(s.Log), "run `systemctl restart containerd`; a disk that hangs has the "+
+		return fails(OwnerMachine, "Hung", "containerd runs but does not answer, so kubelet cannot "+
+			"start pods"+lastWords(s.Log), "run `systemctl restart containerd`; a disk that hangs has the "+
 			"same effect: see `dmesg`")
 	}
 	return holds()
@@ -90,7 +90,7 @@ func kubeletStable(e Evidence) Condition {
 }
 
 func unstable(s Service, age time.Duration) Condition {
-	times := fmt.Sprintf("kubelet has ended by itself %s, and was last started %s ago",
+	times := fmt.Sprintf("kubelet has exited unexpectedly %s, and was last started %s ago",
 		count(s.Restarts, "time"), age.Round(time.Second))
 	if c, ok := diagnose(s.Log, false); ok {
 		c.Message = times + ": " + c.Message
@@ -108,10 +108,10 @@ func kubeletHealthy(e Evidence) Condition {
 	case lacks && !e.Kubelet.Value.Active:
 		return lacking
 	case e.Kubelet.OK() && e.Now.Sub(e.Kubelet.Value.Since) < e.Wanted.settling():
-		return unknown("Starting", "kubelet has just been started, and does not say yet whether it "+
+		return unknown("Starting", "kubelet has just been started, and does not report yet whether it "+
 			"is healthy: "+oneLine(e.Healthz.Err))
 	}
-	return fails(OwnerMachine, "Unhealthy", "kubelet says that it is not healthy: "+
+	return fails(OwnerMachine, "Unhealthy", "kubelet reports that it is not healthy: "+
 		oneLine(e.Healthz.Err)+lastWords(e.Kubelet.Value.Log),
 		"read `journalctl -u kubelet`, and restart it with `systemctl restart kubelet`")
 }
@@ -127,10 +127,10 @@ func servingCertificate(e Evidence) Condition {
 		return holds()
 	}
 	return fails(OwnerCluster, "Pending", "kubelet waits for its serving certificate "+
-		"(node.kubelet.serverTLSBootstrap), and until it has one kubectl logs and exec do not work on "+
-		"this node: no one has approved its request", "see `kubectl get csr --field-selector "+
+		"(node.kubelet.serverTLSBootstrap), and until then kubectl logs and exec do not work on this "+
+		"node: its request has not been approved", "see `kubectl get csr --field-selector "+
 		"spec.signerName=kubernetes.io/kubelet-serving` and run `kubectl certificate approve`; "+
-		"flexnode-rp approves those of its nodes; or set serverTLSBootstrap to false")
+		"flexnode-rp approves the requests of its nodes; or set serverTLSBootstrap to false")
 }
 
 type symptom struct {
@@ -161,7 +161,7 @@ func symptoms() []symptom {
 		{kube.ErrNoRuntimeService.Error(), "RuntimeServiceMissing", own,
 			"containerd runs without its CRI plugin",
 			"run `systemctl restart containerd`, and read `journalctl -u containerd`", false},
-		{"inotify_init", "InotifyExhausted", own, "this machine has no inotify instance left",
+		{"inotify_init", "InotifyExhausted", own, "this machine has no inotify instances left",
 			"raise the sysctl fs.inotify.max_user_instances", false},
 		{"address already in use", "PortInUse", own, "another program uses one of kubelet's ports",
 			"find it with `ss -ltnp sport = :10250`, and stop it", false},
@@ -172,11 +172,11 @@ func symptoms() []symptom {
 			"more is reserved than this machine has",
 			"lower node.kubelet.kubeReserved or evictionHard", false},
 		{"invalid kernel flag", "KernelParameter", own,
-			"a kernel parameter is not as kubelet demands",
-			"something sets it after us: `aks-flex-node drift` tells which", false},
+			"a kernel parameter does not have the value that kubelet requires",
+			"another program has changed it: `aks-flex-node drift` shows which parameter", false},
 		{"is forbidden: node", "NodeNameTaken", configured,
-			"the API server does not let this machine use this node name",
-			"another machine may have it: choose another agent.nodeName", true},
+			"the API server does not allow this machine to use this node name",
+			"another machine may use it: set another agent.nodeName", true},
 		{"Unable to register node", "RegistrationRefused", cluster,
 			"the API server does not accept the Node", "read `journalctl -u kubelet`", true},
 		{"x509:", "CertificateUntrusted", configured,

@@ -32,10 +32,10 @@ func TestSizeAdvised(t *testing.T) {
 	installed.Machine.Installed = true
 	check(t, "SizeAdvised", []expect{
 		blank("NotChecked"),
-		{"1 GB", sized(1000<<20, 1<<40), False, small, owner, "1000 MB of memory (advised are 2 GB)"},
+		{"1 GB", sized(1000<<20, 1<<40), False, small, owner, "1000 MB of memory (2 GB recommended)"},
 		{"sold as 2 GB", sized(1900<<20, 1<<40), True, "", "", ""},
 		{"a small disk", sized(8<<30, 20_900_000_000), False, small, owner,
-			"only 20 GB free below /var/lib (advised are 25 GB)"},
+			"only 20 GB free below /var/lib (25 GB recommended)"},
 		{"both", sized(1000<<20, 5<<30), False, small, owner, "2 GB) and 5 GB free"},
 		{"a disk that the node has filled", installed, True, "", "", ""},
 	})

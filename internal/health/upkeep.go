@@ -77,8 +77,9 @@ func inodesFree(e Evidence) Condition {
 			full = append(full, fmt.Sprintf("%s (%d %% of the inodes in use)", dir, used))
 		}
 	}
-	return lacking(full, "InodesFull", "there is no room for more files below: %s",
-		"find what has so many with `du --inodes -xd2 /var | sort -n`, and remove it")
+	return lacking(full, "InodesFull", "no inodes are left for new files below: %s",
+		"find the directories with the most files with `du --inodes -xd2 /var | sort -n`, and remove "+
+			"what is not needed")
 }
 
 func swapOff(e Evidence) Condition {
@@ -86,13 +87,13 @@ func swapOff(e Evidence) Condition {
 		return holds()
 	}
 	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it: "+
-		"%s", "turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
+		"%s", "turn it off with `aks-flex-node drift --repair`, and find out which program turned it on")
 }
 
 // registriesAllow fails if a registry refuses the node's identity: its images are not pulled.
 func registriesAllow(e Evidence) Condition {
 	c := lacking(e.Upkeep.Registries, "PullRefused", "images cannot be pulled: %s",
-		"wait some minutes after a new role assignment; kubelet tries again by itself")
+		"wait some minutes after a new role assignment; kubelet retries automatically")
 	if c.Status == False {
 		c.Owner = OwnerAzure
 	}
@@ -116,7 +117,7 @@ func hostNameStable(e Evidence) Condition {
 			return fails(OwnerMachine, "Changed", fmt.Sprintf("this machine is called %q now, and kubelet, "+
 				"which takes its name from it, will not be Node %s any more when it starts again",
 				name, wanted),
-				"run `aks-flex-node bootstrap`, which tells kubelet the Node's name").
+				"run `aks-flex-node bootstrap`, which sets the Node's name for kubelet").
 				run("or `hostnamectl set-hostname %s`", wanted)
 		}
 	}
@@ -140,8 +141,8 @@ func timeSynchronized(e Evidence) Condition {
 			"run `timedatectl set-ntp true`, or install chrony")
 	default:
 		return fails(OwnerNetwork, "NotSynchronized", "the clock is not synchronised: "+
-			strings.Join(c.Keepers, ", ")+" runs and has no time server that answers", "see "+
-			"`timedatectl timesync-status` or `chronyc sources`, and let UDP port 123 out")
+			strings.Join(c.Keepers, ", ")+" runs and gets no answer from a time server", "see "+
+			"`timedatectl timesync-status` or `chronyc sources`, and allow outgoing UDP port 123")
 	}
 }
 
@@ -166,7 +167,7 @@ func clusterCAValid(e Evidence) Condition {
 			ca.NotAfter.UTC().Format(time.DateOnly))
 	}
 	return fails(OwnerCluster, "NotValidNow", "no certificate of the cluster's CA is valid now: "+
-		ended+"; ask the cluster's operator for a configuration with the present one")
+		ended+"; ask the cluster's operator for a configuration with the current CA")
 }
 
 // renewal describes how a certificate is kept valid: margin returns how long before the end of its
@@ -214,7 +215,7 @@ func kubeletCertificate(e Evidence) Condition {
 		expired: ", and the API server no longer knows this node",
 		late:    joinAgain,
 		reason:  "NotRenewed",
-		expires: ", and kubelet has not been given a new one: no one approves its requests",
+		expires: ", and kubelet has received no new one: its certificate requests are not approved",
 		renew:   "see `kubectl get csr`",
 	}.judge(e, e.Upkeep.Client)
 }
@@ -224,7 +225,7 @@ const soon = 14 * 24 * time.Hour
 
 // principalCredential warns of an expiring credential, which only its owner can renew.
 func principalCredential(e Evidence) Condition {
-	const renew cure = "have a new one made, add it to the application in Entra ID, and put it there"
+	const renew cure = "create a new one, add it to the application in Entra ID, and put it there"
 	what := "the secret of the service principal (azure.servicePrincipal.secretExpires)"
 	if sp := e.Wanted.Azure.ServicePrincipal; sp != nil && sp.CertificateFile != "" {
 		what = "the certificate of the service principal (azure.servicePrincipal.certificateFile)"
@@ -233,7 +234,7 @@ func principalCredential(e Evidence) Condition {
 		what:    what,
 		owner:   OwnerAzure,
 		margin:  func(life time.Duration) time.Duration { return min(soon, life/3) },
-		expired: ", and Entra ID gives no more tokens for it",
+		expired: ", and Entra ID issues no more tokens for it",
 		reason:  "ExpiringSoon", renew: renew, late: renew,
 	}.judge(e, e.Upkeep.Principal)
 }
@@ -249,12 +250,12 @@ func onlyMachine(e Evidence) Condition {
 	p := e.Upkeep.Polls
 	if p != nil && p.Second == SecondRefused {
 		return fails(OwnerConfiguration, secondMachine, "the resource provider refuses this machine: "+
-			"another one is this node, with the same key or one that was registered before; if this "+
-			"machine is a copy, wipe it; if it is to be the node, ask for a new configuration URL with "+
-			"regenerateToken", "give it to this machine with `aks-flex-node agent --config-url -`")
+			"another machine is registered as this node; if this machine is a copy, wipe it; if it "+
+			"should be the node, ask for a new configuration URL with regenerateToken", "join with that "+
+			"URL: `aks-flex-node agent --config-url -`")
 	}
-	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, secondMachine, "the resource "+
-		"provider has seen, and refuses, another machine that says it is this node; if its disk is a "+
+	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, secondMachine, "the "+
+		"resource provider refuses another machine that claims to be this node; if that machine is a "+
 		"copy of this one, wipe it")
 }
 
@@ -273,8 +274,8 @@ func providerAnswers(e Evidence) Condition {
 	since := cmp.Or(p.Answered, p.First)
 	silent := p.Failures > 1 && p.Second != SecondRefused && e.Now.Sub(since) >= unanswered
 	return when(silent, OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
-		since.UTC().Format(time.RFC3339)+", so that this node receives no change: "+
-		p.Error, "see `aks-flex-node endpoints`, and ask its operator")
+		since.UTC().Format(time.RFC3339)+", so this node receives no changes: "+
+		p.Error, "see `aks-flex-node endpoints`, and contact the operator of the provider")
 }
 
 // notVulnerable fails for releases that are known to let a container break out.
@@ -284,7 +285,8 @@ func notVulnerable(e Evidence) Condition { return said(e, "Vulnerable", e.Wanted
 func versionsSupported(e Evidence) Condition {
 	return said(e, "EndOfSupport", func(name, version string) string {
 		if day := release.SupportEnded(name, version, e.Today); day != "" {
-			return fmt.Sprintf("%s %s gets no fixes after %s: take a newer branch", name, version, day)
+			return fmt.Sprintf("%s %s gets no fixes after %s: upgrade to a newer minor version", name,
+				version, day)
 		}
 		return ""
 	})

@@ -29,9 +29,10 @@ func TestVersions(t *testing.T) {
 	e.Wanted.Kubernetes.Version, e.Wanted.Containerd.Version = "1.34.4", "2.2.7"
 	for day, want := range map[string]string{
 		"": "", "2026-10-27": "",
-		"2026-10-28": "kubelet 1.34.4 gets no fixes after 2026-10-27: take a newer branch",
-		"2026-11-07": "kubelet 1.34.4 gets no fixes after 2026-10-27: take a newer branch; " +
-			"containerd 2.2.7 gets no fixes after 2026-11-06: take a newer branch",
+		"2026-10-28": "kubelet 1.34.4 gets no fixes after 2026-10-27: upgrade to a newer minor version",
+		"2026-11-07": "kubelet 1.34.4 gets no fixes after 2026-10-27: upgrade to a newer minor " +
+			"version; " +
+			"containerd 2.2.7 gets no fixes after 2026-11-06: upgrade to a newer minor version",
 	} {
 		e.Today = day
 		c := find("VersionsSupported")

@@ -115,7 +115,7 @@ func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 		return azidentity.NewAzureCLICredential(
 			&azidentity.AzureCLICredentialOptions{TenantID: c.TenantID})
 	}
-	return nil, errors.New("cannot ask Azure: the configuration has no identity of Azure")
+	return nil, errors.New("cannot query Azure: the configuration has no identity of Azure")
 }
 
 // Kubelet returns the credential for kubelet's tokens.
@@ -201,7 +201,7 @@ func Certificate(sp config.ServicePrincipal) (*x509.Certificate, error) {
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("cannot use %s: no certificate in it is of its private key",
+	return nil, fmt.Errorf("cannot use %s: none of its certificates matches its private key",
 		sp.CertificateFile)
 }
 
@@ -260,8 +260,8 @@ func secret(p config.ServicePrincipal) (string, error) {
 	if !strings.Contains(path, "/") {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY")
 		if dir == "" {
-			return "", fmt.Errorf("cannot read the credential %s: systemd has given this "+
-				"process none; run it in a unit with LoadCredential=%s", path, path)
+			return "", fmt.Errorf("cannot read the credential %s: systemd has not passed it to this "+
+				"process; run it in a unit with LoadCredential=%s", path, path)
 		}
 		path = filepath.Join(dir, path)
 	}

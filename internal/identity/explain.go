@@ -47,9 +47,9 @@ var objections = map[int]struct{ problem, remedy string }{
 			"azure.servicePrincipal.certificateFile"},
 	700024: {"Entra ID does not accept the time of the request",
 		"check this machine's clock (timedatectl)"},
-	65001: {"no one has consented to what the application wants",
-		"an administrator of the tenant must consent to it"},
-	500011: {"the tenant does not know what the token is for",
+	65001: {"the permissions of the application have not been consented to",
+		"an administrator of the tenant must give consent"},
+	500011: {"the tenant does not know the resource that the token is for",
 		"check azure.cloud and azure.resourceManagerEndpoint"},
 	50020: {"the account is not a member of the tenant",
 		"log in with another account: az login --tenant"},
@@ -95,7 +95,7 @@ func (e *explained) Unwrap() error { return e.cause }
 
 func diagnose(err error, need Need) (problem, remedy string) {
 	if page, ok := errors.AsType[*notAzure](err); ok {
-		return page.Error(), "check the proxy, and whether this network wants a login"
+		return page.Error(), "check the proxy, and whether this network requires a login"
 	}
 	if failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
 		if problem, remedy := entra(failed.RawResponse); problem != "" {
@@ -133,7 +133,7 @@ func entra(response *http.Response) (problem, remedy string) {
 		}
 	}
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500 {
-		return "Entra ID has a problem of its own (" + response.Status + ")", "try again later"
+		return "Entra ID has an internal problem (" + response.Status + ")", "try again later"
 	}
 	return "", ""
 }
@@ -147,7 +147,7 @@ func manager(refused *azcore.ResponseError, need Need) (problem, remedy string) 
 			fmt.Sprintf("ask an owner for the role %q there: az role assignment create --role "+
 				"%q --scope %s --assignee CLIENT-ID", need.Role, need.Role, need.Scope)
 	case refused.ErrorCode == "SubscriptionNotFound":
-		return "there is no such subscription, or the identity may see nothing in it",
+		return "the subscription does not exist, or the identity has no access to it",
 			"check azure.targetCluster.resourceId, azure.subscriptionId and azure.tenantId"
 	case slices.Contains(missing, refused.ErrorCode):
 		return fmt.Sprintf("%s does not exist", need.Scope), "check azure.targetCluster.resourceId"
@@ -157,7 +157,7 @@ func manager(refused *azcore.ResponseError, need Need) (problem, remedy string) 
 	case refused.StatusCode == http.StatusTooManyRequests:
 		return "Resource Manager is throttling this identity (429)", "try again in a few minutes"
 	case refused.StatusCode >= 500:
-		return fmt.Sprintf("Resource Manager has a problem of its own (%d)", refused.StatusCode),
+		return fmt.Sprintf("Resource Manager has an internal problem (%d)", refused.StatusCode),
 			"try again later"
 	}
 	return "", ""

@@ -52,14 +52,14 @@ func TestExplain(t *testing.T) {
 		{"no consent", func(sim *azuresim.Sim, _ *config.Azure) {
 			sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
 				ConsentMissing: true, Secrets: []azuresim.Secret{{Value: canary}}})
-		}, []string{"AADSTS65001", "an administrator of the tenant must consent"}},
+		}, []string{"AADSTS65001", "an administrator of the tenant must give consent"}},
 		{"no role", func(*azuresim.Sim, *config.Azure) {},
 			[]string{"lacks permission on " + clusterID, config.RoleClusterUser,
 				"az role assignment create"}},
 		{"another subscription", func(sim *azuresim.Sim, c *config.Azure) {
 			c.TargetCluster.ResourceID = strings.Replace(clusterID, subscription,
 				"99999999-9999-9999-9999-999999999999", 1)
-		}, []string{"there is no such subscription", "azure.targetCluster.resourceId"}},
+		}, []string{"the subscription does not exist", "azure.targetCluster.resourceId"}},
 		{"no such cluster", func(sim *azuresim.Sim, c *config.Azure) {
 			sim.Assign(azuresim.Assignment{Scope: groupID, RoleID: reader, PrincipalID: objectID})
 			c.TargetCluster.ResourceID = clusterID + "x"
@@ -73,11 +73,11 @@ func TestExplain(t *testing.T) {
 		{"Resource Manager throttles a while",
 			fault(azuresim.ARM, azuresim.Fault{Status: 429, Times: 2}), nil},
 		{"Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 503}),
-			[]string{"a problem of its own (503)", "try again later"}},
+			[]string{"an internal problem (503)", "try again later"}},
 		{"Resource Manager hangs up a while",
 			fault(azuresim.ARM, azuresim.Fault{Outage: true, Times: 2}), nil},
 		{"Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}),
-			[]string{"a problem of its own"}},
+			[]string{"an internal problem"}},
 		{"Entra ID is ill a while", fault(azuresim.Entra,
 			azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
 		{"slow", fault(azuresim.ARM, azuresim.Fault{Latency: 100 * time.Millisecond}), nil},

@@ -53,10 +53,10 @@ func (l Login) Ensure(ctx context.Context, c config.Azure, proxy Proxy, doing st
 		return nil
 	}
 	if l.Terminal == nil {
-		return fmt.Errorf("cannot %s: there is no valid login of the Azure CLI for %s, and no "+
-			"terminal to make one at; %s: %w", doing, cmp.Or(l.Name, "root"), l.remedy(c), err)
+		return fmt.Errorf("cannot %s: no valid login of the Azure CLI found for %s, and no terminal "+
+			"to log in at; %s: %w", doing, cmp.Or(l.Name, "root"), l.remedy(c), err)
 	}
-	l.Note("there is no valid login of the Azure CLI; logging in")
+	l.Note("no valid login of the Azure CLI found; logging in")
 	err = l.Terminal(ctx, loginLimit, "az", "login", "--use-device-code", "--tenant", c.TenantID,
 		"--output", "none")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +67,7 @@ func (l Login) Ensure(ctx context.Context, c config.Azure, proxy Proxy, doing st
 		err = l.valid(ctx, c, proxy)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot %s: the login did not succeed; %s: %w", doing, l.remedy(c), err)
+		return fmt.Errorf("cannot %s: the login failed; %s: %w", doing, l.remedy(c), err)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (l Login) valid(ctx context.Context, c config.Azure, proxy Proxy) error {
 // remedy describes how a person logs in to enrol the machine. The service uses root's login unless
 // a user is configured.
 func (l Login) remedy(c config.Azure) string {
-	sudo, or := "sudo ", ", name the user who has logged in as azure.cliUser"
+	sudo, or := "sudo ", ", set azure.cliUser to the user who has logged in"
 	switch {
 	case l.Name != "":
 		sudo, or = "sudo -iu "+l.Name+" ", ""
@@ -133,7 +133,7 @@ func (c UserCLI) GetToken(
 	if answer.Expires == 0 {
 		until, err = time.ParseInLocation("2006-01-02 15:04:05", answer.Local, time.Local)
 		if err != nil {
-			return azcore.AccessToken{}, fmt.Errorf("cannot tell when the token expires: %w", err)
+			return azcore.AccessToken{}, fmt.Errorf("cannot read when the token expires: %w", err)
 		}
 	}
 	return azcore.AccessToken{Token: answer.Token, ExpiresOn: until.UTC()}, nil

@@ -139,7 +139,8 @@ func TestCertificateFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Certificate(config.ServicePrincipal{CertificateFile: file})
-	if err == nil || !strings.Contains(err.Error(), "no certificate in it is of its private key") {
+	if err == nil || !strings.Contains(err.Error(), "none of its certificates matches its private "+
+		"key") {
 		t.Errorf("a key without its certificate: %v", err)
 	}
 }

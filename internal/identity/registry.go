@@ -110,11 +110,11 @@ func (i Images) token(ctx context.Context, host string) (string, error) {
 			"assignment create --role AcrPull --assignee %s --scope REGISTRY-ID", host,
 			response.Status, ClaimsOf(aad.Value).ObjectID)
 	case status != http.StatusOK:
-		return "", fmt.Errorf("cannot %s: it has answered %s", need.Doing, response.Status)
+		return "", fmt.Errorf("cannot %s: it answered %s", need.Doing, response.Status)
 	}
 	err = json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&answer)
 	if err != nil || answer.Token == "" {
-		return "", fmt.Errorf("cannot %s: it is no Azure Container Registry", need.Doing)
+		return "", fmt.Errorf("cannot %s: it is not an Azure Container Registry", need.Doing)
 	}
 	return answer.Token, nil
 }

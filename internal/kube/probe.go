@@ -254,7 +254,7 @@ func (t Target) judge(response *http.Response) error {
 		return nil
 	case response.StatusCode >= 500:
 		return fault(LayerHTTP, nil, "try again; if it does not pass, check the state of the cluster",
-			"the API server has a problem of its own (%s)", response.Status)
+			"the API server has an internal problem (%s)", response.Status)
 	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &version) != nil,
 		version.Minor == "":
 		return fault(LayerHTTP, nil, "check node.kubelet.serverURL",

@@ -194,7 +194,7 @@ func killsOfJoin(auth string) []time.Duration {
 
 // waits are the waits that a join must report.
 var waits = map[string][]string{"arc": {
-	"waiting for Azure to know the identity of the Arc machine",
+	"waiting for the identity of the Arc machine to appear in Azure",
 	"restarting the Arc agent's metadata service",
 	"waiting for the role assignments to have an effect", "is connected and authorised",
 }}
@@ -409,7 +409,7 @@ az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\n22\naz-1\n2\
 		t.Errorf("az with the resource provider: exit code %d\n%s", code, out)
 	}
 	if out, code := shell("aks-flex-node bootstrap < /dev/null"); code != 1 ||
-		!strings.Contains(out, "no terminal to make one at") ||
+		!strings.Contains(out, "no terminal to log in at") ||
 		!strings.Contains(out, "az login --use-device-code") {
 		t.Errorf("without a login and without a terminal: exit code %d\n%s", code, out)
 	}

@@ -40,7 +40,7 @@ func withinThePolicy(t *testing.T) {
 			t.Errorf("/%s is there", path)
 		}
 	}
-	if out := must(t, m, "policy", "show"); !strings.Contains(out, "There is no "+lab.PolicyPath) {
+	if out := must(t, m, "policy", "show"); !strings.Contains(out, lab.PolicyPath+" does not exist") {
 		t.Errorf("without a policy `policy show` says\n%s", out)
 	}
 

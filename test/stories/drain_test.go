@@ -271,7 +271,7 @@ func TestLeaveKeepsPods(t *testing.T) {
 				t.Errorf("evicted (-want +got):\n%s", diff)
 			}
 			if log := w.log.String(); tt.says != "" && !strings.Contains(log, tt.says) ||
-				tt.says == "" && strings.Contains(log, "pods were not moved away") {
+				tt.says == "" && strings.Contains(log, "cannot drain the node") {
 				t.Errorf("the log should say %q:\n%s", tt.says, log)
 			}
 		})

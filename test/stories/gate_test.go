@@ -66,7 +66,7 @@ func illnesses() map[string]illness {
 		"a proxy cuts the API server off": {condition: health.APIServerReachable, says: "proxy",
 			begin:  func(*world) func() { return func() {} },
 			change: func(c map[string]any) { c["proxy"] = map[string]any{"https": "http://127.0.0.1:9"} }},
-		"kubelet ends again and again": {condition: health.KubeletStable, says: "ended by itself",
+		"kubelet ends again and again": {condition: health.KubeletStable, says: "exited unexpectedly",
 			begin: crashing},
 		"kubelet is not well": {condition: health.KubeletHealthy, says: "not healthy",
 			begin: while(func(w *world, on bool) { w.sick.Store(on) })},
@@ -212,7 +212,7 @@ func TestUnsatisfiable(t *testing.T) {
 		want   []string
 	}{
 		"reserved": {kubelet("kubeReserved", map[string]any{"cpu": "900", "memory": "900Gi"}),
-			[]string{"ReservationsFit", "cpu", "memory", "lower them"}},
+			[]string{"ReservationsFit", "cpu", "memory", "lower kubeReserved"}},
 		"evicted": {kubelet("evictionHard", map[string]any{"memory.available": "99%"}),
 			[]string{"ReservationsFit", "memory"}},
 		"foreign nodeIP": {kubelet("nodeIP", "203.0.113.7"),

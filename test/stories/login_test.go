@@ -91,7 +91,7 @@ func TestLoginOfTheConfiguredUser(t *testing.T) {
 		t.Errorf("of a user that is not there: %v", err)
 	}
 	w.config.Azure.CLIUser = "nobody" // as on every Debian
-	const want = "for nobody, and no terminal to make one at; log in with `sudo -iu nobody az login"
+	const want = "for nobody, and no terminal to log in at; log in with `sudo -iu nobody az login"
 	if err := w.bootstrapAs(nil); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("without a login of that user: %v", err)
 	}

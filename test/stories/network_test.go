@@ -227,7 +227,7 @@ func TestPodSubnetsAreRefused(t *testing.T) {
 				}
 			},
 			cure: func(w *world) { w.config.CNI.PodCIDR = "10.244.9.0/24" },
-			want: "this machine has IPv6 switched off", early: true,
+			want: "IPv6 is disabled on this machine", early: true,
 		},
 		"one family where the configuration counts on two": {
 			before: func(w *world) {

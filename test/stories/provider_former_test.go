@@ -45,7 +45,7 @@ func TestFormerWayToTheProvider(t *testing.T) {
 					}
 				})
 				s.until(30*time.Minute, "both ways", func() bool { return s.asked() == wrongHost })
-				if !strings.Contains(s.log.String(), "in the former way too") {
+				if !strings.Contains(s.log.String(), "also trying the previous one") {
 					t.Error("the log does not tell")
 				}
 				s.until(time.Minute, "the provider is called silent", s.silent)

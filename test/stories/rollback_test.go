@@ -143,8 +143,8 @@ func TestGoesBackWithoutToken(t *testing.T) {
 		t.Fatalf("the error is %v; want that the change was rolled back", err)
 	}
 	w.goesOn(applied, w.kubeletSince())
-	if w.warned("could not be proved") != 1 {
-		t.Error("nothing tells that the restored node could not be proved")
+	if w.warned("could not be checked") != 1 {
+		t.Error("nothing tells that the restored node could not be checked")
 	}
 	sim.Adjust(func(k *azuresim.Knobs) { k.Faults = nil })
 	w.config = healthy

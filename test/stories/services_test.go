@@ -18,7 +18,7 @@ func TestServicesMissing(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	if log := w.log.String(); !strings.Contains(log, "no kube-proxy") {
+	if log := w.log.String(); !strings.Contains(log, "neither kube-proxy") {
 		t.Errorf("bootstrap does not warn:\n%s", log)
 	}
 	c := w.condition("ServicesReachable")
@@ -74,7 +74,7 @@ func TestServicesComeLate(t *testing.T) {
 	w.cluster.set(func() { w.cluster.refusals = 2 })
 	w.config.Node.MaxPods = 43
 	if _, err := w.bootstrap(); err != nil || connected() != 2 || !warns() && !strings.Contains(
-		w.log.String(), "no kube-proxy") {
+		w.log.String(), "neither kube-proxy") {
 		t.Errorf("a change where they do not: %v\n%s", err, w.log.String())
 	}
 }

@@ -240,7 +240,7 @@ func TestSupportBundleIsBounded(t *testing.T) {
 	if !slices.ContainsFunc(manifest.LeftOut, func(l redact.LeftOut) bool {
 		return l.Name == "journal/kubelet.service.log" && strings.Contains(l.Why, "time")
 	}) {
-		t.Errorf("the manifest does not say that the time was over: %+v", manifest.LeftOut)
+		t.Errorf("the manifest does not say that the time limit was reached: %+v", manifest.LeftOut)
 	}
 	w.same(before)
 }

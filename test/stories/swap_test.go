@@ -74,7 +74,7 @@ func TestLimitedSwapIsRefused(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()
 	w.config = w.configuration(func(c map[string]any) { kubelet(c)["swap"] = "LimitedSwap" })
-	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "version 1") {
+	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "cgroup v1") {
 		t.Errorf("%v", err)
 	}
 	w.same(before)

@@ -247,7 +247,7 @@ func TestVersionsOfANode(t *testing.T) {
 	w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"), nodeSetting("maxPods", 42))
 	w.config.Agent.ReadyTimeout = "1500ms"
 	_, err := w.bootstrap()
-	if !rolledBack(err) || !strings.Contains(err.Error(), "kubelet may not be newer") {
+	if !rolledBack(err) || !strings.Contains(err.Error(), "kubelet must not be newer") {
 		t.Errorf("the error is %v", err)
 	}
 	if c := w.condition(health.VersionsCompatible); c.Reason != "KubeletTooOld" {

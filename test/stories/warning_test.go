@@ -48,7 +48,7 @@ func TestWarningsReachTheLog(t *testing.T) {
 	if err := w.service(reconcile); err != nil {
 		t.Fatal(err)
 	}
-	once("has a pod network already (05-cilium.conflist); ours is left out")
+	once("already has a pod network (05-cilium.conflist); the node's own is not installed")
 
 	w.refuseChangedKubelet()
 	healthy := w.config

@@ -22,9 +22,8 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	if err := w.introduce(ctx); err != nil {
-		w.Home.Warn("cannot tell the resource provider which identity this node joins with: %v; "+
-			"if no other approver approves kubelet's certificate request, run `aks-flex-node "+
-			"bootstrap`", err)
+		w.Home.Warn("cannot report this node's identity to the resource provider: %v; if kubelet's "+
+			"certificate request is not approved otherwise, run `aks-flex-node bootstrap`", err)
 	}
 	return nil
 }

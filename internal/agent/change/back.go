@@ -63,7 +63,7 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 	case err != nil:
 		return nil, err
 	case to.ID == h.Saved.Applied.ID:
-		return nil, fmt.Errorf("cannot roll back to generation %.12s: the machine runs on it", to.ID)
+		return nil, fmt.Errorf("cannot roll back to generation %.12s: it is the current one", to.ID)
 	}
 	list, err := h.Saved.ReadHistory()
 	if err != nil {
@@ -152,7 +152,7 @@ func holdBack(ctx context.Context, w *work, t transition.Transition) error {
 	if _, held := w.Saved.Rejected.Of(from.Received); held || from.Received == w.to.Received {
 		return nil
 	}
-	r := newRejection(w.Home, &from, fmt.Sprintf("held back: an operator went back to generation "+
+	r := newRejection(w.Home, &from, fmt.Sprintf("held back: an operator rolled back to generation "+
 		"%.12s with `aks-flex-node rollback`", t.To))
 	r.ByHand = true
 	return w.Store.KeepRejection(ctx, r)

@@ -47,18 +47,18 @@ func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.C
 	if clusterErr == nil {
 		return c.WithDNS(address)
 	}
-	return c, fmt.Errorf("cannot tell the address of the cluster's DNS service, which pods ask for "+
-		"names: set node.kubelet.dnsServiceIP to it (kubectl get service --namespace kube-system "+
-		"kube-dns): %w", errors.Join(err, clusterErr))
+	return c, fmt.Errorf("cannot determine the address of the cluster's DNS service: set "+
+		"node.kubelet.dnsServiceIP to it (kubectl get service --namespace kube-system kube-dns): %w",
+		errors.Join(err, clusterErr))
 }
 
 func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error) {
 	if c.Azure.AuthMode() == config.AuthBootstrapToken {
-		return "", errors.New("a bootstrap token cannot ask Azure")
+		return "", errors.New("Azure cannot be queried with a bootstrap token")
 	}
 	said, err := t.Locator.Ask(ctx, c)
 	if err == nil && said.DNSServiceIP == "" {
-		err = errors.New("its networkProfile in Azure does not say it")
+		err = errors.New("its networkProfile in Azure does not include it")
 	}
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 	t.Locator.Again = true
 	at, err := t.Locator.Locate(ctx, c)
 	if err != nil {
-		return fmt.Errorf("the API server is not where it was (%w), and cannot find it again: %w",
+		return fmt.Errorf("the API server has moved (%w), and its new address cannot be found: %w",
 			fault, err)
 	}
 	b := h.Saved.Bindings

@@ -37,7 +37,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	if err := w.release(ctx, *t); err != nil { // the record remains, and the next run continues here
-		return fmt.Errorf("the node is healthy, and its Node cannot be uncordoned: %w", err)
+		return fmt.Errorf("the node is healthy, but its Node cannot be uncordoned: %w", err)
 	}
 	if t.Ungated {
 		w.view.End()
@@ -66,7 +66,7 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 	}
 	list, err := w.Saved.ReadHistory()
 	if err != nil {
-		w.Log.Warn("the history cannot be read and starts empty", "error", err)
+		w.Log.Warn("cannot read the history; starting with an empty one", "error", err)
 	}
 	if t.ByHand {
 		if err := holdBack(ctx, w, *t); err != nil {

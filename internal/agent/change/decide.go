@@ -149,7 +149,7 @@ func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error
 
 func carryOn(ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase) error {
 	left := *h.Saved.Transition
-	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
+	h.Log.Info("continuing an interrupted run", "kind", left.Kind, "phase", left.Phase)
 	if leads {
 		if err := renewOnboarding(ctx, h, left.To, t.Input.Config); err != nil {
 			return err
@@ -167,7 +167,7 @@ func carryOn(ctx context.Context, h *Home, t *Target, leads bool, until transiti
 
 func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 	if h.Saved.Transition == nil {
-		h.Note("the rollback that another run had begun is finished")
+		h.Note("finished the rollback that another run had started")
 	}
 	if err := h.Read(ctx); err != nil {
 		return t, err
@@ -208,7 +208,7 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 		}
 	}
 	if foreign := b.ForeignCNI; len(foreign) > 0 {
-		h.Warn("%s has a pod network already (%s); ours is left out",
+		h.Warn("%s already has a pod network (%s); the node's own is not installed",
 			t.Input.Config.Paths.CNI.ConfDir, strings.Join(foreign, ", "))
 	}
 	next.To = to.ID

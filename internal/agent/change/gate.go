@@ -59,7 +59,7 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 }
 
 // errNodeDiffers ends a wait, since only the lock's holder changes the Node object and its ledger.
-var errNodeDiffers = errors.New("the Node object is not what it is to be")
+var errNodeDiffers = errors.New("the Node object differs from the configuration")
 
 // untilHealthy changes nothing. It may return errNodeDiffers, but if tried not at the first check.
 func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool) error {
@@ -78,7 +78,7 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 			advise(ctx, w, t)
 			return nil
 		}
-		w.view.Doing("waiting until the node has proved to be healthy: " + worst.Type)
+		w.view.Doing("waiting for the node to be healthy: " + worst.Type)
 		if !w.evidence.Node.Asked {
 			pause = first
 		}

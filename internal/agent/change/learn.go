@@ -72,7 +72,7 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 
 func learnCredential(ctx context.Context, w *work) error {
 	for !access.Held(w.Node, w.config) {
-		w.view.Doing("waiting for kubelet to get its certificate") // also a sign of life
+		w.view.Doing("waiting for kubelet's certificate") // also a sign of life
 		if !wait.Sleep(ctx, w.Every(50*time.Millisecond)) {
 			return fmt.Errorf("cannot wait for kubelet's certificate: %w", context.Cause(ctx))
 		}

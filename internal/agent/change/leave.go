@@ -51,7 +51,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	defer h.Close()
 	if is := a.Records().BundleResource().UID; how.Deleted != "" && is != "" && is != how.Deleted {
 		return Result{}, &transition.Outcome{Kind: transition.Replaced, Err: errors.New(
-			"this machine has another configuration than the one that was deleted")}
+			"this machine has a different configuration from the one that was deleted")}
 	}
 	l := &leaving{Home: h, config: leaver(h, given), given: given}
 	result := Result{}
@@ -110,10 +110,10 @@ func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	case !unknown:
 		a.Warn("%v", err)
 	case !how.Force:
-		return nil, fmt.Errorf("%w; with --force what still is as aks-flex-node made it is removed, and "+
-			"the rest is left", err)
+		return nil, fmt.Errorf("%w; --force removes only what has not changed since, and leaves the "+
+			"rest", err)
 	case given == nil:
-		return nil, errors.New("cannot tell what is ours without the configuration: give it with " +
+		return nil, errors.New("cannot determine what to remove without the configuration: use " +
 			"--config")
 	}
 	h = Unopened(a)
@@ -205,7 +205,7 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 		})
 	}
 	if err != nil {
-		l.Warn("pods were not moved away: %v", err)
+		l.Warn("cannot drain the node: %v", err)
 	}
 	return ctx.Err()
 }
@@ -308,7 +308,7 @@ func reports(l *leaving) (kept, left []string) {
 		kept = append(kept, k.Copy)
 	}
 	for _, c := range l.Engine.Left {
-		l.Warn("%s was changed by another process and is left as it is", c.From.Key())
+		l.Warn("another process has changed %s; it is left unchanged", c.From.Key())
 		left = append(left, string(c.From.Key()))
 	}
 	return kept, left

@@ -143,6 +143,6 @@ func unknownFirewalls(t *Target) error {
 		t.Input.Config.Network.Firewall != config.FirewallManage {
 		return nil
 	}
-	return fmt.Errorf("cannot find the firewalls that network.firewall: manage is to open: %w",
+	return fmt.Errorf("cannot find the firewalls to open (network.firewall: manage): %w",
 		t.seen.FirewallErr)
 }

@@ -60,7 +60,7 @@ func FormerManner(h *Home) follow.Manner {
 	}
 	c, err := h.Saved.Generations.Config(id)
 	if err != nil {
-		h.Log.Warn("the former way to the provider cannot be read", "error", err)
+		h.Log.Warn("cannot read the previous connection to the provider", "error", err)
 		return follow.Manner{}
 	}
 	return follow.MannerOf(c.WithCredentials(h.Saved.Secrets[id]))
@@ -113,6 +113,6 @@ func tryProvider(ctx context.Context, h *Home, t *Target) error {
 	if err == nil || transition.Of(err).Kind == transition.Refused {
 		return err
 	}
-	h.Warn("the resource provider cannot be followed yet: %v; the machine joins nevertheless", err)
+	h.Warn("cannot follow the resource provider yet: %v; the machine joins anyway", err)
 	return nil
 }

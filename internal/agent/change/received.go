@@ -28,8 +28,8 @@ type Delivery struct {
 type OtherNodeError struct{ Is, Given string }
 
 func (e *OtherNodeError) Error() string {
-	return fmt.Sprintf("cannot use the configuration: it is of %s, and this machine is %s; run "+
-		"`aks-flex-node unbootstrap` first, or use a URL of that node", e.Given, e.Is)
+	return fmt.Sprintf("cannot use the configuration: it belongs to %s, but this machine is %s; "+
+		"run `aks-flex-node unbootstrap` first, or use a URL of that node", e.Given, e.Is)
 }
 
 // Received reports whether this machine got its configuration from the URL with a digest.
@@ -51,8 +51,8 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	}
 	defer h.Close()
 	if h.Saved.Transition != nil && h.Saved.Transition.Kind == transition.Leave {
-		return errors.New("cannot use the configuration: this machine is being given back; wait for " +
-			"that, or run `aks-flex-node unbootstrap`")
+		return errors.New("cannot use the configuration: this machine is being restored; wait for " +
+			"that to finish, or run `aks-flex-node unbootstrap`")
 	}
 	if err := Accept(h, d.Loaded.Config); err != nil {
 		return err

@@ -52,7 +52,7 @@ func comesFirst(t transition.Transition) error {
 		finish = "rollback"
 	}
 	return &transition.Outcome{Kind: transition.Busy, Err: fmt.Errorf(
-		"cannot begin now: a %s is under way (phase %s); finish it with `aks-flex-node %s`",
+		"cannot start now: a %s is under way (phase %s); finish it with `aks-flex-node %s`",
 		t.Kind, t.Phase, finish)}
 }
 
@@ -116,7 +116,7 @@ func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error
 	if len(t.Things) > 0 && !slices.Contains(t.Things, key) || !inspect.RuntimeLost(ctx, w.Node) {
 		return nil
 	}
-	w.Warn("containerd runs and does not serve kubelet; restarting it")
+	w.Warn("containerd runs but does not serve kubelet; restarting it")
 	if err := w.Engine.Owe(ctx, node.ContainerdUnit); err != nil {
 		return err
 	}
@@ -133,8 +133,8 @@ func rebind(ctx context.Context, h *Home, t *transition.Transition) error {
 	if len(is) == 0 {
 		return nil
 	}
-	h.Warn("the Node has the pod subnets %s now, instead of %s; pods that run keep their addresses "+
-		"until they are started again", strings.Join(is, ", "),
+	h.Warn("the Node has the pod subnets %s now, instead of %s; running pods keep their addresses "+
+		"until they are restarted", strings.Join(is, ", "),
 		strings.Join(h.Saved.Bindings.PodCIDRs, ", "))
 	h.Saved.Bindings.PodCIDRs = is
 	if len(t.Things) > 0 {

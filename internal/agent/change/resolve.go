@@ -190,7 +190,7 @@ func ServerVersion(ctx context.Context, h *Home, t *Target) (_ string, err error
 		t.server, err = t.Locator.Asked.Version, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot tell the version of the API server: %w", err)
+		return "", fmt.Errorf("cannot determine the version of the API server: %w", err)
 	}
 	return t.server, nil
 }

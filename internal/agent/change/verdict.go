@@ -145,8 +145,8 @@ func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 		return c.Status == health.False && !excused(c)
 	})
 	if !wrong && t.Kind == transition.Rollback {
-		w.Warn("the API server or the issuer of the node's tokens does not answer; the restored node " +
-			"could not be proved and was healthy before")
+		w.Warn("the API server or the issuer of the node's tokens does not answer; the health of the " +
+			"restored node could not be checked; it was healthy before")
 		return nil
 	}
 	if !wrong && t.Kind == transition.Change {
@@ -163,8 +163,8 @@ func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 			return nil
 		}
 		if !health.AtFault(before, w.evidence, now, excused) {
-			return fmt.Errorf("%w: the API server does not answer, or does not write; run the same "+
-				"command again when it does", transition.ErrUndecided)
+			return fmt.Errorf("%w: the API server does not answer or does not accept writes; run the "+
+				"same command again when it does", transition.ErrUndecided)
 		}
 	}
 	w.Alive()

@@ -198,6 +198,7 @@ func Paused(a *Agent) *health.Waiting {
 	}
 	return &health.Waiting{
 		Reason: health.MachinePaused, Owner: health.OwnerMachine, NextAttempt: p.Until,
-		Message: fmt.Sprintf("%s; `aks-flex-node resume` ends that", health.PauseText(p.Until, p.Reason)),
+		Message: fmt.Sprintf("%s; `aks-flex-node resume` ends the pause",
+			health.PauseText(p.Until, p.Reason)),
 	}
 }

@@ -131,7 +131,8 @@ func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 		return nil
 	}
 	if err := w.fetch.WaitAll(ctx); err != nil {
-		return fmt.Errorf("cannot fetch what the configuration needs; nothing was changed: %w", err)
+		return fmt.Errorf("cannot download the artifacts of the configuration; nothing was changed: %w",
+			err)
 	}
 	return healed(ctx, w)
 }
@@ -219,7 +220,7 @@ func unobserved(w *work, unknown []state.Unknown) error {
 		return err
 	}
 	if err != nil {
-		w.Log.Warn("going on with what can be observed", "error", err)
+		w.Log.Warn("continuing with the state that can be observed", "error", err)
 	}
 	return nil
 }

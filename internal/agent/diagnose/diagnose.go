@@ -111,6 +111,6 @@ func bundleFor(
 			return out.Bytes(), nil
 		}
 	}
-	return nil, fmt.Errorf("the support bundle is larger than %d bytes: make it on the machine, "+
+	return nil, fmt.Errorf("the support bundle is larger than %d bytes: create it on the machine "+
 		"with `aks-flex-node support-bundle`", maxBundle)
 }

@@ -233,6 +233,6 @@ func Allowed(ctx context.Context, h *Node, c config.Config, at Cluster) error {
 		return err
 	}
 	_, role := access.Required(c)
-	return fmt.Errorf("cannot join the cluster: it does not authorise the configured identity, which "+
-		"needs %s; a role assignment takes some minutes to have an effect", role)
+	return fmt.Errorf("cannot join the cluster: the configured identity is not authorised and "+
+		"needs %s; a role assignment takes some minutes to take effect", role)
 }

@@ -50,7 +50,7 @@ func unplanned(h *Node, e health.Evidence) []state.Line {
 	var list []state.Line
 	if is := OtherSubnets(h, e.Node); len(is) > 0 {
 		list = append(list, state.Line{Key: SubnetsKey, Step: state.CNI,
-			Action:   "give pods the subnets of the Node",
+			Action:   "use the pod subnets of the Node",
 			Expected: strings.Join(is, ", "), Found: strings.Join(h.Saved.Bindings.PodCIDRs, ", ")})
 	}
 	swept, _ := Swept(h)
@@ -61,7 +61,7 @@ func unplanned(h *Node, e health.Evidence) []state.Line {
 		}
 		list = append(list, state.Line{Key: StoreKey(name), Step: step,
 			Action:   "fetch " + name + " again",
-			Expected: "as it was verified when it was fetched", Found: "damaged"})
+			Expected: "unchanged since it was downloaded and verified", Found: "damaged"})
 	}
 	if found := arcLost(e); found != "" {
 		list = append(list, state.Line{Key: ArcKey, Step: state.Arc,

@@ -239,7 +239,7 @@ func HasJoined(ctx context.Context, a *Env) (bool, error) {
 func AppliedResource(a *Env) config.Resource {
 	from, err := a.Records().Source()
 	if err != nil {
-		a.Log.Warn("cannot tell which version is applied", "error", err)
+		a.Log.Warn("cannot determine which version is applied", "error", err)
 	}
 	return from.Applied
 }

@@ -95,7 +95,7 @@ func (k Keys) BootID() (string, error) {
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot tell the boots of the machine apart: %w", err)
+		return "", fmt.Errorf("cannot read the boot id of the machine: %w", err)
 	}
 	return string(id), nil
 }

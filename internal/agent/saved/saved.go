@@ -169,7 +169,8 @@ func (s *Store) ClearTransition(ctx context.Context) error {
 }
 
 // ErrLedgerLost reports that the machine is a node whose former state is unknown.
-var ErrLedgerLost = errors.New("the ledger is gone, so what the machine was before is not known")
+var ErrLedgerLost = errors.New("the ledger is missing, so the previous state of the machine is " +
+	"unknown")
 
 // LedgerLost returns an error if the machine must have had a ledger, which is lost.
 func (s *State) LedgerLost() error {

@@ -55,7 +55,8 @@ func (f *Following) settle(ctx context.Context, h *change.Home) {
 		return
 	}
 	if err := f.forgetFormer(ctx); err != nil {
-		f.agent.Log.Warn("cannot forget how the provider was asked; trying again", "error", err)
+		f.agent.Log.Warn("cannot remove the previous connection to the provider; trying again",
+			"error", err)
 	}
 }
 
@@ -67,7 +68,7 @@ func (f *Following) change(current, former follow.Manner) bool {
 	if !changed {
 		return answered
 	}
-	f.agent.Log.Info("the provider is asked in another way", "asked", current.Asks, "endpoint",
+	f.agent.Log.Info("the connection to the provider has changed", "asked", current.Asks, "endpoint",
 		current.Endpoint, "interval", current.Interval)
 	f.again()
 	return false
@@ -103,8 +104,8 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	within, f.again = context.WithCancel(ctx)
 	before := f.ways.Asked
 	if f.ways.Turn() {
-		f.agent.Log.Warn("the provider does not answer as it is configured; it is asked in the former "+
-			"way too", "endpoint", f.ways.Asked.Endpoint)
+		f.agent.Log.Warn("the provider does not answer on the configured connection; also trying the "+
+			"previous one", "endpoint", f.ways.Asked.Endpoint)
 	}
 	m := f.ways.Asked
 	if !m.Asks {
@@ -300,7 +301,7 @@ func (f *Following) configOf(h *change.Home) config.Config {
 func (f *Following) Offers() (received, applied config.Resource) {
 	from, err := f.agent.Records().Source()
 	if err != nil {
-		f.agent.Log.Warn("cannot tell which version is applied", "error", err)
+		f.agent.Log.Warn("cannot determine which version is applied", "error", err)
 	}
 	offer := func(r config.Resource) config.Resource {
 		if slices.Contains(from.Forgotten, r) {
@@ -400,7 +401,7 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 func (f *Following) Deleted() (leaves bool) {
 	limits, err := change.Policy(f.agent)
 	if err != nil {
-		f.agent.Log.Error("the machine is not given back before a person confirms it", "error", err)
+		f.agent.Log.Error("the machine is not restored until an operator confirms it", "error", err)
 	}
 	switch {
 	case err != nil, limits.Confirms():

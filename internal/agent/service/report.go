@@ -30,7 +30,7 @@ func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	received := a.Records().BundleResource()
 	source, err := a.Records().Source()
 	if err != nil {
-		a.Log.Warn("cannot tell which version is applied", "error", err)
+		a.Log.Warn("cannot determine which version is applied", "error", err)
 	}
 	r := agentapi.Report{
 		Components: &agentapi.Components{
@@ -142,7 +142,7 @@ func (f *Following) diagnose(ctx context.Context) {
 			if q.id == answered {
 				continue
 			}
-			f.agent.Log.Info("the provider asks for a diagnosis", "kind", q.kind, "id", q.id)
+			f.agent.Log.Info("the provider has requested a diagnosis", "kind", q.kind, "id", q.id)
 			d := f.Diagnose(ctx, q.kind)
 			d.ID = q.id
 			err := f.Resource.Diagnosed(ctx, d)

@@ -204,8 +204,8 @@ func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endp
 	}
 	if p.Saved.Live == nil && given.Input == nil {
 		if given.Unprivileged && given.Err == nil {
-			return nil, errors.New("cannot tell without root what this machine needs: run it with sudo, " +
-				"or name a configuration with --config")
+			return nil, errors.New("cannot determine the servers that this machine needs without root: " +
+				"run it with sudo, or use --config")
 		}
 		return nil, cmp.Or(given.Err, inspect.ErrNoNode)
 	}

@@ -88,7 +88,7 @@ func (c *collector) ended(ctx context.Context, name string) bool {
 	if ctx.Err() == nil {
 		return false
 	}
-	c.archive.Omit(name, errors.New("the time was over"))
+	c.archive.Omit(name, errors.New("the time limit was reached"))
 	return true
 }
 
@@ -138,7 +138,7 @@ func (c *collector) journals(ctx context.Context) {
 		if lines := c.Reader.Journal(ctx, unit, c.lines); len(lines) > 0 {
 			c.archive.Add(name, strings.Join(lines, "\n")+"\n")
 		} else {
-			c.archive.Omit(name, errors.New("the journal has nothing of it"))
+			c.archive.Omit(name, errors.New("the journal has no entries of it"))
 		}
 	}
 }
@@ -205,7 +205,7 @@ func (c *collector) file(name string) {
 	case err != nil:
 		c.archive.Omit(name, err)
 	case name == c.adminFile():
-		c.archive.Omit(name, errors.New("it is a secret as a whole"))
+		c.archive.Omit(name, errors.New("the whole file is a secret"))
 	case len(text) > largest:
 		c.archive.Omit(name, fmt.Errorf("it is larger than %d MiB", largest>>20))
 	default:

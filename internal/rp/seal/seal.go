@@ -53,7 +53,8 @@ type Box struct {
 func Load(path string) (Ring, error) {
 	info, err := os.Stat(path)
 	if err == nil && !Private(path, info.Mode()) {
-		return Ring{}, fmt.Errorf("cannot use the keys in %s: others may read them; chmod 600 %s",
+		return Ring{}, fmt.Errorf("cannot use the keys in %s: other users can read them; run `chmod "+
+			"600 %s`",
 			path, path)
 	}
 	data, unread := os.ReadFile(path)
@@ -91,8 +92,8 @@ func RootFile(path string) string { return filepath.Join(filepath.Dir(path), "ro
 // creates if it is missing. It does not replace a ring.
 func Init(path, root string, now time.Time) (Ring, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return Ring{}, fmt.Errorf("cannot make the keys in %s: it is there already; "+
-			"`keys add` adds a key to it", path)
+		return Ring{}, fmt.Errorf("cannot create the keys in %s: it already exists; `keys add` adds a "+
+			"key to it", path)
 	}
 	by, err := loadRoot(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,7 +184,7 @@ func Promote(path string) (Ring, error) {
 	return change(path, func(r *Ring) error {
 		last := len(r.Keys) - 1
 		if last == 0 {
-			return fmt.Errorf("cannot promote a key in %s: there is one only; `keys add` adds another",
+			return fmt.Errorf("cannot promote a key in %s: it has only one; `keys add` adds another",
 				path)
 		}
 		r.Keys = append([]Key{r.Keys[last]}, r.Keys[:last]...)
@@ -202,8 +203,8 @@ func Drop(path string, boxes map[string]int) (Ring, error) {
 			}
 		}
 		if others > 0 {
-			return fmt.Errorf("cannot drop the older keys in %s: %d boxes are sealed with another "+
-				"key than %s; run `keys rewrap` first", path, others, r.Keys[0].ID)
+			return fmt.Errorf("cannot drop the older keys in %s: %d boxes are sealed with keys other "+
+				"than %s; run `keys rewrap` first", path, others, r.Keys[0].ID)
 		}
 		r.Keys = r.Keys[:1]
 		return nil

@@ -308,7 +308,7 @@ func readSecret(path string) (string, error) {
 		return "", fmt.Errorf("cannot read a secret: %w", err)
 	}
 	if !seal.Private(path, info.Mode()) {
-		return "", fmt.Errorf("cannot use the secret in %s: others may read it; chmod 600 %s",
+		return "", fmt.Errorf("cannot use the secret in %s: other users can read it; run `chmod 600 %s`",
 			path, path)
 	}
 	text, err := os.ReadFile(path)

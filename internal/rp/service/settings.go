@@ -226,10 +226,10 @@ func (r Role) Check(s Settings) error {
 		return nil
 	case Front, Controller:
 		if s.Etcd == nil {
-			return fmt.Errorf("cannot be a %s with a store of its own: fronts and controllers "+
-				"share an etcd outside the process; set etcd in place of dataDir", r)
+			return fmt.Errorf("cannot run as %s with an embedded store: fronts and controllers share an "+
+				"external etcd; set etcd instead of dataDir", r)
 		}
 		return nil
 	}
-	return errors.New("cannot use --role " + string(r) + ": it is front, controller or all")
+	return errors.New("cannot use --role " + string(r) + ": it must be front, controller or all")
 }

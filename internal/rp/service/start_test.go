@@ -239,7 +239,7 @@ func TestRolesThatCannotBe(t *testing.T) {
 		want string
 	}{
 		{All, inside, ""}, {All, outside, ""}, {Front, outside, ""}, {Controller, outside, ""},
-		{Front, inside, "share an etcd"}, {Controller, inside, "share an etcd"},
+		{Front, inside, "share an external etcd"}, {Controller, inside, "share an external etcd"},
 		{"back", outside, "front, controller or all"}, {"", outside, "front, controller or all"},
 	} {
 		err := tt.role.Check(tt.in)

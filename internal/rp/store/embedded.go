@@ -87,7 +87,7 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 }
 
 // errInUse is returned if another process holds the lock.
-var errInUse = errors.New("another flexnode-rp is running on it")
+var errInUse = errors.New("another flexnode-rp process is using it")
 
 // take takes the lock as soon as it is free; any other error is returned at once.
 func take(ctx context.Context, lock func() error) error {
@@ -193,7 +193,7 @@ func Holds(dir string) bool {
 func Restore(path, dir string) error {
 	into := etcdIn(dir)
 	if Holds(dir) {
-		return fmt.Errorf("cannot restore: %s is there already; move it away first", into)
+		return fmt.Errorf("cannot restore: %s already exists; move it away first", into)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the data directory: %w", err)

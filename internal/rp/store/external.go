@@ -86,7 +86,7 @@ func readAt(ctx context.Context, config clientv3.Config) error {
 // Backup writes a snapshot of a running store to a new file, from any member.
 func Backup(ctx context.Context, from External, path string) error {
 	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("cannot write the backup: %s is there already", path)
+		return fmt.Errorf("cannot write the backup: %s already exists", path)
 	}
 	config, err := from.current(ctx)
 	if err != nil {

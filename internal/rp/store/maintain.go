@@ -204,7 +204,7 @@ func (e *Etcd) disarmed(ctx context.Context) error {
 	defer cancel()
 	for slices.ContainsFunc(e.Members(ctx), func(m EtcdMember) bool { return m.Full }) {
 		if !Pause(ctx, disarmPause) {
-			return fmt.Errorf("cannot disarm the store: a member still says that it is full: %w",
+			return fmt.Errorf("cannot disarm the store: a member still reports that it is full: %w",
 				ctx.Err())
 		}
 	}

@@ -25,8 +25,8 @@ var ErrNewer = errors.New("run a newer flexnode-rp")
 func checkSchema(row []byte) error {
 	version, err := strconv.Atoi(string(row))
 	if err != nil || version > schema {
-		return fmt.Errorf("cannot use the store: its rows have version %s, and this program knows "+
-			"%d at most; %w", row, schema, ErrNewer)
+		return fmt.Errorf("cannot use the store: its rows have version %s, and this program supports "+
+			"at most %d; %w", row, schema, ErrNewer)
 	}
 	return nil
 }

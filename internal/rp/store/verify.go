@@ -37,8 +37,8 @@ func CheckSnapshot(path string) (SnapshotFile, error) {
 	case size == 0:
 		return SnapshotFile{}, errors.New("the file is empty")
 	case size < etcdPage || size%etcdPage != sha256.Size:
-		return SnapshotFile{Bytes: size}, fmt.Errorf("the file is cut off, or no snapshot: %d bytes "+
-			"are no database with a checksum", size)
+		return SnapshotFile{Bytes: size}, fmt.Errorf("the file is truncated or is not a snapshot: %d "+
+			"bytes are not a database with a checksum", size)
 	}
 	content, all := sha256.New(), sha256.New()
 	_, err = io.CopyN(io.MultiWriter(content, all), f, size-sha256.Size)
@@ -52,8 +52,8 @@ func CheckSnapshot(path string) (SnapshotFile, error) {
 	all.Write(told[:])
 	file := SnapshotFile{Bytes: size, SHA256: hex.EncodeToString(all.Sum(nil))}
 	if string(content.Sum(nil)) != string(told[:]) {
-		return file, errors.New("the file is damaged or was changed: its content does not have the " +
-			"checksum that is at its end")
+		return file, errors.New("the file is damaged or was changed: its content does not match the " +
+			"checksum at its end")
 	}
 	return file, nil
 }
@@ -132,7 +132,7 @@ type decoder struct {
 
 func checkSeen(key string, kv KV) error {
 	if len(kv.Value)%seenItemSize != 0 {
-		return fmt.Errorf("cannot read the stored row %s: it is cut off", kv.Key)
+		return fmt.Errorf("cannot read the stored row %s: it is truncated", kv.Key)
 	}
 	return nil
 }
