@@ -45,7 +45,7 @@ var replaced = []struct{ not, but string }{
 
 // nounClause matches a doc comment of the form "X is what ...".
 var nounClause = regexp.MustCompile(
-	`(?:\A|\n[ \t]*|\x00[^\n]*)\n[ \t]*// [\w.]+ (?:is|are) (?:what|who|how)\b`)
+	`(?:\A|\n[ \t]*|\x00[^\n]*)\n[ \t]*// [\w.]+ (?:is|are) (?:what|who|how|where|those|that)\b`)
 
 // limitName matches an identifier that calls a limit "most".
 var limitName = regexp.MustCompile(`^most[A-Z]|[a-z]Most$`)

@@ -82,7 +82,7 @@ func read(t *testing.T, handler http.Handler) (Cluster, error) {
 	return client.Cluster(t.Context())
 }
 
-// kubeconfig is that of the administrator, which holds a secret.
+// kubeconfig is the administrator's kubeconfig, which holds a secret.
 const kubeconfig = `apiVersion: v1
 kind: Config
 clusters: [{name: prod, cluster: {server: "https://prod.example.com:443",

@@ -19,7 +19,7 @@ import (
 // Kubernetes.
 const AKSServer = "6dae42f8-4368-4678-94ff-3960e28e3630"
 
-// claims are those of a version 1.0 access token, the version that ARM and AKS use.
+// claims are the claims of a version 1.0 access token, the version that ARM and AKS use.
 type claims struct {
 	jwt.RegisteredClaims
 	// Aud replaces RegisteredClaims.Audience, which is always a list; Entra writes one string.

@@ -10,7 +10,7 @@ import (
 // badCase is a change that makes a valid configuration invalid.
 type badCase struct {
 	patch string
-	// path is that of the only problem.
+	// path is the path of the only problem.
 	path string
 	// message is part of what the problem says.
 	message string

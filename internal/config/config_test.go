@@ -352,7 +352,7 @@ func TestLoad(t *testing.T) {
 		name    string
 		content document
 		mode    os.FileMode
-		// want is all that the error must hold; none is success.
+		// want holds what the error must contain; none is success.
 		want []string
 	}{
 		{"a secret of the owner alone", token, 0o600, nil},

@@ -31,7 +31,7 @@ type listenerOf struct {
 	knows, enrols string
 	// ahead is by how much its clock is.
 	ahead time.Duration
-	// tokens are those that were shown, registered counts requests that register.
+	// tokens holds the received tokens, registered counts requests that register.
 	tokens     []string
 	registered int
 	refuses    string // code of each registration

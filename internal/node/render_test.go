@@ -72,7 +72,7 @@ func facts() Facts {
 	return Facts{Arch: "amd64", ResolvConf: "/etc/resolv.conf", Store: store}
 }
 
-// bindings are those of a node that has not joined.
+// bindings are the bindings of a node that has not joined.
 func bindings() Bindings {
 	return Bindings{
 		Server:         "https://cluster.example:443",

@@ -33,7 +33,7 @@ type output struct {
 	condition any
 }
 
-// Place is where a template is deployed: the results of subscription(), resourceGroup() and
+// Place describes the scope of a deployment: the results of subscription(), resourceGroup() and
 // deployment().
 type Place struct {
 	Subscription, ResourceGroup, Deployment map[string]any
