@@ -157,7 +157,7 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	problems.unless(p.Kubeconfig == "" || isFileName(p.Kubeconfig), "properties.kubeconfig",
 		"This names one of the provider's kubeconfigs: letters, digits, '.', '_' and '-'.")
 	problems.unless(p.ServerURL == "" || isServerURL(p.ServerURL), "properties.serverUrl",
-		"This is not an https URL of a host, perhaps with a port.")
+		"This is not an https URL of a host, optionally with a port.")
 	_, err := netip.ParseAddr(p.DNSServiceIP)
 	problems.unless(p.DNSServiceIP == "" || err == nil, "properties.dnsServiceIP",
 		"This is not an IP address.")
