@@ -48,7 +48,7 @@ func ReadFilter(text string) (Filter, Problems) {
 		}
 		more, ok := strings.CutPrefix(after, " and ")
 		if after != "" && (!ok || strings.TrimSpace(more) == "") {
-			return refuse("After a term, ' and ' and another one may follow, and not '" +
+			return refuse("A term may be followed only by ' and ' and another term, not by '" +
 				shorten(after) + "'.")
 		}
 		rest = strings.TrimSpace(more)

@@ -29,7 +29,7 @@ type JoinEnd struct {
 }
 
 // again is the advice to an owner whose node has no credential left to join with.
-const again = "POST regenerateToken makes another URL."
+const again = "POST regenerateToken to create another URL."
 
 // End returns the end of a credential that its node refers to; nil if a machine has joined with it.
 func (c JoinCredential) End() *JoinEnd {
@@ -37,8 +37,8 @@ func (c JoinCredential) End() *JoinEnd {
 	case c.Issued:
 		return nil
 	case c.Used:
-		return &JoinEnd{api.JoinConsumed, c.Expires, "A machine has used it, and got no " +
-			"certificate in time. Look at the machine; " + again}
+		return &JoinEnd{api.JoinConsumed, c.Expires, "A machine has used it, but received no " +
+			"certificate in time. Check the machine; " + again}
 	case c.Denied != "":
 		return &JoinEnd{api.JoinDenied, c.Expires, denied(c.Denied)}
 	}
@@ -72,7 +72,7 @@ func (c JoinCredential) join(registered bool) *api.Join {
 	case c.Used && c.Issued && registered:
 		return &api.Join{State: api.JoinJoined}
 	case c.Used:
-		j.State, j.Reason = api.JoinConsumed, "A machine has used it; its Node is not there yet."
+		j.State, j.Reason = api.JoinConsumed, "A machine has used it; its Node does not exist yet."
 		if c.Denied != "" {
 			j.Reason += " " + denied(c.Denied)
 		}
@@ -83,7 +83,7 @@ func (c JoinCredential) join(registered bool) *api.Join {
 	case c.Made:
 		j.State, j.Reason = api.JoinReady, "The URL waits for a machine."
 	default:
-		j.State, j.Reason = api.JoinPending, cmp.Or(c.Problem, "It is being made in the cluster.")
+		j.State, j.Reason = api.JoinPending, cmp.Or(c.Problem, "It is being created in the cluster.")
 	}
 	return j
 }

@@ -23,7 +23,7 @@ func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout
 	var problems Problems
 	failures, lasts := max(1, ask.Failures), defaultAllowance
 	if ask.Failures < 0 || ask.Failures > maxAllowedFailures {
-		problems.add("failures", "This is between 1 and %d.", maxAllowedFailures)
+		problems.add("failures", "This must be between 1 and %d.", maxAllowedFailures)
 	}
 	problems.rolloutTime("for", ask.For, "PT24H", &lasts)
 	if err := problems.err(); err != nil {

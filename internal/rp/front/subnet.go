@@ -19,7 +19,7 @@ func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (stri
 		key, subnet, ok := flexnode.Slot(r.clusterKey(), r.nodeKey(), p.PodCIDR, p.NodeCIDRMask, n)
 		if !ok {
 			return "", arm.Errorf(409, "PodCIDRExhausted",
-				"All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or "+
+				"All %d pod subnets of the cluster are in use. Set a larger podCidr for the cluster, or "+
 					"delete flexNodeConfigs that are not needed.",
 				flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
 		}
