@@ -136,11 +136,11 @@ func (a *Azure) WaitAuthorised(
 		}
 		if !told {
 			told = true
-			a.Node.Note("waiting, for up to %s, until an owner authorises this machine: %s",
+			a.Node.Note("waiting up to %s for an owner to authorise this machine: %s",
 				rolesTimeout, lacking(c, e.Principal))
 		}
 		waited := time.Since(began).Truncate(time.Second)
-		doing(fmt.Sprintf("waiting for the role assignments to have an effect (%s)", waited))
+		doing(fmt.Sprintf("waiting for the role assignments to take effect (%s)", waited))
 		if !wait.Sleep(ctx, pauses.Next()) {
 			return fmt.Errorf("cannot use the identity of the Arc machine: the cluster did not authorise "+
 				"it within %s; %s", waited, lacking(c, e.Principal))
@@ -173,8 +173,8 @@ func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	if c == nil {
-		return errors.New("cannot leave Azure Arc: no configuration says as whom; give it with " +
-			"--config, or leave the machine there with --keep-arc")
+		return errors.New("cannot leave Azure Arc: no configuration names the identity to use; pass " +
+			"one with --config, or keep the machine there with --keep-arc")
 	}
 	conversation := a.arc(*c, a.Node.Note)
 	conversation.Credential, err = a.loggedIn(ctx, *c, "leave Azure Arc")
@@ -295,8 +295,8 @@ func takes(cluster aks.Cluster, c config.Config) error {
 	name := c.Azure.TargetCluster.ResourceID
 	switch {
 	case !cluster.Entra:
-		return fmt.Errorf("cannot join %s: it does not accept identities of Entra ID; enable that "+
-			"(az aks update --enable-aad), or join with azure.bootstrapToken", name)
+		return fmt.Errorf("cannot join %s: it does not accept identities of Entra ID; enable them (az "+
+			"aks update --enable-aad), or join with azure.bootstrapToken", name)
 	case c.Azure.ShowsToken() && !cluster.AzureRBAC:
 		return fmt.Errorf("cannot join %s with azure.kubeletCredential token: Azure's role assignments "+
 			"do not authorise there; enable that (az aks update --enable-azure-rbac), or set "+
@@ -324,12 +324,13 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 	}
 	switch {
 	case slices.ContainsFunc(gaps, func(g arc.Gap) bool { return !g.Later }):
-		return fmt.Errorf("cannot enrol the machine with Azure Arc: the identity %s lacks permissions; "+
-			"nothing was changed. It needs, and an owner gives it with:\n%s\nA role assignment takes some "+
+		return fmt.Errorf("cannot enrol the machine with Azure Arc: the identity %s lacks "+
+			"permissions; nothing was changed. It needs the following, which an owner assigns "+
+			"with:\n%s\nA role assignment takes some "+
 			"minutes to have an effect", principal, arc.Explain(gaps, principal))
 	case len(gaps) > 0:
-		a.Node.Warn("the identity %s can enrol the machine with Azure Arc and cannot take that back; "+
-			"for unbootstrap it needs, and an owner gives it with:\n%s", principal,
+		a.Node.Warn("the identity %s can enrol the machine with Azure Arc but cannot undo that; for "+
+			"unbootstrap it needs the following, which an owner assigns with:\n%s", principal,
 			arc.Explain(gaps, principal))
 	}
 	return nil

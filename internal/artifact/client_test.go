@@ -74,7 +74,7 @@ func TestClient(t *testing.T) {
 			NewClient(nil), TLS, "server gave HTTP response to HTTPS client"},
 		{"redirect to http", down.URL, trusting(down), Redirect, "it redirects from https to http"},
 		{"refused", "http://" + closed.Addr().String(), NewClient(nil), Refused,
-			"nothing accepts connections there"},
+			"connection refused"},
 		{"proxy wants a password", secure.URL, through(denying.URL), ProxyAuth,
 			"refuses the connection: HTTP status 407 Proxy Authentication Required; put the " +
 				"proxy's user"},

@@ -47,7 +47,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	}
 	if e, ok := errors.AsType[*Error](err); ok && e.Cause == DiskFull && d.a.Size == 0 &&
 		c.rival == untried {
-		err = &Error{Cause: TooLarge, what: "it has filled the disk"} // perhaps larger than the file
+		err = &Error{Cause: TooLarge, what: "the disk is full"} // perhaps more than the file has
 	}
 	n, serr := kept.Seek(0, io.SeekEnd)
 	if serr == nil && n >= d.high+minProgress {
@@ -134,7 +134,7 @@ func (d *download) accept(
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last,
 			&total); n < 2 || first != have {
 			return 0, 0, &Error{Cause: Status,
-				what: "the server answers another range than the one it was asked for"}
+				what: "the server answered with a different range than requested"}
 		}
 	case http.StatusRequestedRangeNotSatisfiable:
 		n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &total)
@@ -143,7 +143,7 @@ func (d *download) accept(
 			return 0, 0, statusError(resp.StatusCode)
 		case n != 1 || total != have:
 			return 0, 0, &Error{Cause: Digest, mixed: true,
-				what: "what is kept of the file does not fit it"}
+				what: "the partial download does not match the file"}
 		}
 		resp.Body = http.NoBody
 		first = have
@@ -198,7 +198,7 @@ func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 func (d *download) tidy() error {
 	for _, zst := range []bool{false, true} {
 		if err := d.discard(zst); err != nil {
-			return fmt.Errorf("cannot tidy up after %s: %w", d.a, err)
+			return fmt.Errorf("cannot clean up after %s: %w", d.a, err)
 		}
 	}
 	return nil

@@ -89,8 +89,8 @@ func treatments() map[Cause]treatment {
 		Forbidden:  {1, "check that this machine may read from there"},
 		Overloaded: {math.MaxInt, "try again later, or add a mirror to artifacts.mirrors"},
 		ProxyAuth:  {1, "put the proxy's user and password into proxy.https"},
-		CaptivePortal: {3, "a login page or filter answers in its place: log in to the network, " +
-			"or set artifacts.mirror or proxy"},
+		CaptivePortal: {3, "a login page or filter answered instead: log in to the network, or set " +
+			"artifacts.mirror or proxy"},
 		DNS:         {soon, "check the machine's DNS servers (resolvectl status)"},
 		Refused:     {soon, network},
 		Unreachable: {soon, network},
@@ -100,9 +100,9 @@ func treatments() map[Cause]treatment {
 		Cut:      {math.MaxInt, network},
 		Stalled:  {math.MaxInt, network},
 		Slow:     {math.MaxInt, network},
-		Digest: {2, "the file is not the one that was released: for a private build set its " +
-			"digest in artifacts.overrides, else clear the mirror's or proxy's cache"},
-		DiskFull: {1, "free some space and run the command again: it goes on where it stopped"},
+		Digest: {2, "the file is not the released one: for a private build set its digest in " +
+			"artifacts.overrides, otherwise clear the cache of the mirror or proxy"},
+		DiskFull: {1, "free some space and run the command again; it continues where it stopped"},
 		ReadOnly: {1, "make the file system writable and run the command again"},
 	}
 }
@@ -136,7 +136,7 @@ func statusError(status int) *Error {
 		http.StatusText(status))}
 	switch {
 	case status == http.StatusNotFound || status == http.StatusGone:
-		e.Cause, e.what = NotFound, fmt.Sprintf("there is no such file (HTTP %d)", status)
+		e.Cause, e.what = NotFound, fmt.Sprintf("file not found (HTTP %d)", status)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		e.Cause = Forbidden
 	case status == http.StatusProxyAuthRequired:
@@ -187,7 +187,7 @@ func netError(err error) *Error {
 	case isTLS(err):
 		e.Cause = TLS
 	case errors.Is(err, syscall.ECONNREFUSED):
-		e.Cause, e.what = Refused, "nothing accepts connections there"
+		e.Cause, e.what = Refused, "connection refused"
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
 		e.Cause, e.what = Cut, "the connection was cut"
@@ -207,7 +207,7 @@ func isTLS(err error) bool {
 func fileError(err error) *Error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &Error{Cause: NotFound, what: "there is no such file in artifacts.directory"}
+		return &Error{Cause: NotFound, what: "file not found in artifacts.directory"}
 	case errors.Is(err, regular.ErrOther):
 		return &Error{Cause: NotFound, what: regular.ErrOther.Error()}
 	}

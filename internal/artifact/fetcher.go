@@ -149,7 +149,7 @@ func (f *Fetcher) bring(ctx context.Context, a Artifact) error {
 		return nil
 	}
 	if info, err := os.Stat(f.Store); err != nil || !info.IsDir() {
-		return fmt.Errorf("cannot get %s: there is no artifact store at %s", a, f.Store)
+		return fmt.Errorf("cannot get %s: no artifact store found at %s", a, f.Store)
 	}
 	list, err := f.Source.candidates(a)
 	if err != nil {

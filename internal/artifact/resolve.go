@@ -138,7 +138,7 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checksumTimeout)
 	defer cancel()
 	if u, err := url.Parse(c.url); !c.file && (err != nil || u.Scheme != "https") {
-		return "", &Error{Cause: Forbidden, what: "a checksum is taken over https only"}
+		return "", &Error{Cause: Forbidden, what: "a checksum is accepted only over https"}
 	}
 	body, _, err := s.open(ctx, http.MethodGet, c)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s Source) get(ctx context.Context, method, raw string, header http.Header)
 }
 
 func captivePortal() *Error {
-	return &Error{Cause: CaptivePortal, what: "a web page came instead of the file"}
+	return &Error{Cause: CaptivePortal, what: "received a web page instead of the file"}
 }
 
 // Measure requests unknown sizes, for a plan. Sizes not received within ten seconds remain 0.

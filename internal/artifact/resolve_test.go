@@ -159,10 +159,10 @@ func TestResolve(t *testing.T) {
 		{name: "published by the mirror alone", spec: Artifact{Name: Containerd, Version: "9.9.9"},
 			err: "cannot learn the published checksum"},
 		{name: "published nowhere", mirrors: true, spec: Artifact{Name: CNIPlugins, Version: "9.9.9"},
-			err: "no such file"},
+			err: "file not found"},
 		{name: "published over http only",
 			spec: Artifact{Name: Runc, Version: "9.9.9", URL: "http://github.com/runc.amd64"},
-			err:  "over https only"},
+			err:  "only over https"},
 		{name: "never published", spec: Artifact{Name: NPD, Version: "9.9.9"},
 			err: "use a version that is known here (1.34.0) or set " +
 				"artifacts.overrides.node-problem-detector.sha256"},
@@ -236,7 +236,7 @@ func TestResolveFromDirectory(t *testing.T) {
 	spec.Name = Kubectl
 	_, err = Resolve(t.Context(), Source{Directory: dir}, []Artifact{spec}, nil)
 	if err == nil || !strings.Contains(err.Error(),
-		filepath.Join(at, "kubectl.sha256")+": there is no such file in artifacts.directory") {
+		filepath.Join(at, "kubectl.sha256")+": file not found in artifacts.directory") {
 		t.Errorf("got %v", err)
 	}
 	spec.Name = Kubelet

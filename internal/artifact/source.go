@@ -156,7 +156,7 @@ func NewClient(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) >= 10 {
-		return &Error{Cause: Redirect, what: "it redirects without end"}
+		return &Error{Cause: Redirect, what: "too many redirects"}
 	}
 	if via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
 		return &Error{Cause: Redirect, what: "it redirects from https to " + req.URL.Scheme}

@@ -214,7 +214,7 @@ func TestStoreMustExist(t *testing.T) {
 	f := &Fetcher{Store: filepath.Join(t.TempDir(), "store"),
 		Artifacts: []Artifact{binary(Kubelet, nil)}}
 	err := run(t.Context(), f)
-	if err == nil || !strings.Contains(err.Error(), "there is no artifact store at "+f.Store) {
+	if err == nil || !strings.Contains(err.Error(), "no artifact store found at "+f.Store) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(f.Store); err == nil {

@@ -81,7 +81,7 @@ type limited struct {
 func (l *limited) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	if l.left -= int64(n); l.left < 0 {
-		return 0, &Error{Cause: TooLarge, what: "it unpacks to too much"}
+		return 0, &Error{Cause: TooLarge, what: "its content is too large"}
 	}
 	return n, err
 }
@@ -111,7 +111,7 @@ func untar(dir tree, r io.Reader, left int64) error {
 		// A sparse file has more bytes than its part of the archive: the stream's limit misses it.
 		if left -= h.Size; left < 0 {
 			return &Error{Cause: TooLarge,
-				what: fmt.Sprintf("it unpacks to too much: %s has %d bytes", name, h.Size)}
+				what: fmt.Sprintf("its content is too large: %s has %d bytes", name, h.Size)}
 		}
 		switch h.Typeflag {
 		case tar.TypeDir:
@@ -135,7 +135,7 @@ func entryName(name string) (string, error) {
 	}
 	name = path.Clean(name)
 	if name == manifestName {
-		return "", fmt.Errorf("the name %q is the store's own", name)
+		return "", fmt.Errorf("the name %q is reserved for the store", name)
 	}
 	return name, nil
 }
@@ -176,7 +176,7 @@ func (t tree) writeFile(name string, mode fs.FileMode, r io.Reader) error {
 		return err
 	}, "create %s", name)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%q is there twice", name)
+		return fmt.Errorf("%q occurs twice", name)
 	}
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func checkArtifacts(c Config, r *report) {
 	for key, o := range c.Artifacts.Overrides {
 		if o.SHA256 == "" {
 			r.need(member("artifacts.overrides", key)+".sha256", false,
-				"must be set: nothing is installed unverified")
+				"must be set: unverified artifacts are not installed")
 		}
 		name, _, _ := strings.Cut(key, "@")
 		plain := []string{"kubelet", "kubectl", "kubeadm", "runc"}

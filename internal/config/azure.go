@@ -158,8 +158,8 @@ func checkAuth(c Config, r *report) {
 		r.add("azure", "", one+"; it holds "+strings.Join(found, " and ")+": keep one")
 	}
 	if len(c.Azure.Registries) > 0 && c.Azure.Identity() == "" && !spoiled {
-		r.add("azure.registries", "", "must not be set: a registry gives nothing for a bootstrap "+
-			"token; the node needs a servicePrincipal, managedIdentity or arc")
+		r.add("azure.registries", "", "must not be set: a registry does not accept a bootstrap token; "+
+			"use servicePrincipal, managedIdentity or arc")
 	}
 	checkToken(c, r)
 	checkPrincipal(c, r)
@@ -178,7 +178,7 @@ func checkToken(c Config, r *report) {
 	}
 	if c.Node.AdminKubeconfig {
 		r.add("node.adminKubeconfig", show("true"),
-			"must not be true with a bootstrap token, which cannot ask Azure for it")
+			"must not be true: Azure cannot be queried with a bootstrap token")
 	}
 	const why = "must be set: Azure cannot be queried with a bootstrap token for it"
 	r.need("node.kubelet.serverURL", c.Node.Kubelet.ServerURL != "", why)

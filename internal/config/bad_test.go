@@ -25,15 +25,15 @@ func badTokenCases(t *testing.T) []badCase {
 	return []badCase{
 		// Structure.
 		{`{"agent": {"nodName": "a"}}`, "agent.nodName",
-			"known here are logLevel, logFormat, logDir, nodeName"},
+			"known names: logLevel, logFormat, logDir, nodeName"},
 		{`{"Azure": {}}`, "Azure", "is azure meant?"},
 		{`{"maxPods": 5}`, "maxPods", "is node.maxPods meant?"},
 		{`{"node": {"kubelet": {"clusterFqdn": "x"}}}`, "node.kubelet.clusterFqdn",
 			"shutdownGracePeriodCriticalPods, clusterFQDN"},
 		{`{"components": {"kubernets": "1.34.4"}}`, "components.kubernets",
-			"known here are kubernetes, containerd, runc, sandboxImage"},
+			"known names: kubernetes, containerd, runc, sandboxImage"},
 		{`{"components": 5}`, "components", "must be an object, not a number"},
-		{`{"qqqqqqqqqq": 1}`, "qqqqqqqqqq", "known here are azure, kubernetes"},
+		{`{"qqqqqqqqqq": 1}`, "qqqqqqqqqq", "known names: azure, kubernetes"},
 		{`{"node": []}`, "node", "must be an object, not a list"},
 		{`{"node": {"maxPods": "110"}}`, "node.maxPods", "must be a number, not a string"},
 		{`{"node": {"maxPods": 1.5}}`, "node.maxPods", "whole number"},
@@ -46,7 +46,7 @@ func badTokenCases(t *testing.T) []badCase {
 		{`{"agent": {"enableDriftDetectionAndRemediation": "yes"}}`,
 			"agent.enableDriftDetectionAndRemediation", "must be true or false"},
 		{`{"azure": {"registries": ["contoso.azurecr.io"]}}`, "azure.registries",
-			"gives nothing for a bootstrap token"},
+			"does not accept a bootstrap token"},
 		{`{"azure": {"bootstrapToken": "x"}}`, "azure.bootstrapToken",
 			"must be an object, not a string"},
 		// Aliases.
@@ -123,7 +123,7 @@ func badTokenCases(t *testing.T) []badCase {
 		{`{"agent": {"nodeName": "Edge_01"}}`, "agent.nodeName", "RFC 1123"},
 		{`{"agent": {"nodeName": "` + strings.Repeat("a", 64) + `"}}`, "agent.nodeName",
 			"at most 63"},
-		{`{"node": {"adminKubeconfig": true}}`, "node.adminKubeconfig", "cannot ask Azure"},
+		{`{"node": {"adminKubeconfig": true}}`, "node.adminKubeconfig", "Azure cannot be queried"},
 		{`{"node": {"maxPods": 0}}`, "node.maxPods", "1 to 1000"},
 		{`{"node": {"maxPods": 1001}}`, "node.maxPods", "1 to 1000"},
 		{`{"node": {"labels": {"-a": "b"}}}`, `node.labels["-a"]`, "every name here"},
@@ -180,9 +180,9 @@ func badTokenCases(t *testing.T) []badCase {
 			"node.kubelet.caCertData", "base64 -w0"},
 		{`{"node": {"kubelet": {"caCertData": ` +
 			`"LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCkFBPT0KLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo="}}}`,
-			"node.kubelet.caCertData", "something else than certificates"},
+			"node.kubelet.caCertData", "data other than certificates"},
 		{`{"node": {"kubelet": {"caCertData": "` + certificate(t, false) + `"}}}`,
-			"node.kubelet.caCertData", "not that of a certificate authority"},
+			"node.kubelet.caCertData", "is not a CA certificate"},
 		// Network.
 		{`{"cni": {"podCIDR": "10.244.1.1/24"}}`, "cni.podCIDR", "address and mask of a network"},
 		{`{"cni": {"podCIDR": "10.244.1.0"}}`, "cni.podCIDR", "subnet"},
@@ -202,14 +202,14 @@ func badTokenCases(t *testing.T) []badCase {
 		{`{"paths": {"kubernetes": {"configDir": "/etc/../etc/kubernetes"}}}`,
 			"paths.kubernetes.configDir", "clean"},
 		{`{"paths": {"kubernetes": {"kubeletDir": "/var/lib"}}}`, "paths.kubernetes.kubeletDir",
-			"no directory of the system"},
+			"not a system directory"},
 		{`{"paths": {"kubernetes": {"kubeletDir": "/var/lib/aks-flex-node"}}}`,
 			"paths.kubernetes.kubeletDir", "apart from /var/lib/aks-flex-node"},
 		{`{"paths": {"cni": {"binDir": "/opt/my plugins"}}}`, "paths.cni.binDir",
 			"letters, digits"},
 		{`{"paths": {"cni": {"confDir": "/var/lib/kubelet/net.d"}}}`, "paths.cni.confDir",
 			"apart from paths.kubernetes.kubeletDir"},
-		{`{"agent": {"logDir": "/var/log"}}`, "agent.logDir", "no directory of the system"},
+		{`{"agent": {"logDir": "/var/log"}}`, "agent.logDir", "not a system directory"},
 		// Agent and artifacts.
 		{`{"agent": {"logLevel": "verbose"}}`, "agent.logLevel", "debug, info"},
 		{`{"agent": {"driftPolicy": "fix"}}`, "agent.driftPolicy", "report, repair or off"},
@@ -283,7 +283,7 @@ func badAzureCases() []badCase {
 		{`{"azure": {"tenantId": null, "servicePrincipal": {` + sp + `, "clientSecret": "a"}}}`,
 			"azure.tenantId", "must be set"},
 		{`{"azure": {"managedIdentity": {}, "registries": ["*.azurecr.io", "*.io"]}}`,
-			"azure.registries[1]", "of two names"},
+			"azure.registries[1]", "at least two labels"},
 		{`{"azure": {"managedIdentity": {}, "registries": ["https://contoso.azurecr.io"]}}`,
 			"azure.registries[0]", "the host of a registry"},
 		{`{"azure": {"managedIdentity": {"clientId": "x"}}}`, "azure.managedIdentity.clientId",
@@ -298,7 +298,7 @@ func badAzureCases() []badCase {
 			"resource group"},
 		{`{"azure": {"arc": {"tags": {"a=b": "c"}}}}`, `azure.arc.tags["a=b"]`, "name of a tag"},
 		{`{"azure": {"arc": {"tags": {"a": "b\nc"}}}}`, "azure.arc.tags.a",
-			"characters that print"},
+			"printable characters"},
 		{`{"azure": {"arc": {"enabled": "true"}}}`, "azure.arc.enabled", "must be true or false"},
 		{`{"azure": {"arc": {"enabled": false}}}`, "azure", "holds none"},
 	}
@@ -367,7 +367,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 		"node.kubelet.imageGCLowThreshold: 90 is not allowed: " +
 			"must be lower than imageGCHighThreshold, which is 85",
 		"node.kubelet.serverURL: must be set: Azure cannot be queried with a bootstrap token for it",
-		`node.labels["a b"]: every name here must be a label that a node may give itself: ` +
+		`node.labels["a b"]: every name here must be a label that a node may set on itself: ` +
 			"[prefix/]name, name of up to 63 letters, digits, '-', '_', '.'; " +
 			"of the prefixes kubernetes.io and k8s.io only those that kubelet may set",
 		"node.maxPods: 5000 is not allowed: must be a whole number from 1 to 1000",

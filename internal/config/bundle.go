@@ -93,7 +93,7 @@ func Covered(bundle []byte) (content []byte, from Resource, err error) {
 		return nil, from, err
 	}
 	if _, versioned := doc["schemaVersion"]; !versioned || resource == nil {
-		return nil, from, errors.New("it is no bundle of a flexNodeConfig")
+		return nil, from, errors.New("it is not a bundle of a flexNodeConfig")
 	}
 	azure, _ := settings["azure"].(map[string]any)
 	for section, secret := range map[string]string{
@@ -173,8 +173,8 @@ func readSchema(schema any, r *report) {
 	case major > ours:
 		r.unreadable = true
 		r.problems = nil
-		r.add("schemaVersion", show(text), fmt.Sprintf("this agent reads configurations of "+
-			"the form %d.x: update the agent on this machine (docs/how-to/upgrade.md)", ours))
+		r.add("schemaVersion", show(text), fmt.Sprintf("this agent supports configurations of version "+
+			"%d.x: update the agent on this machine (docs/how-to/upgrade.md)", ours))
 	case major == ours && minor > known:
 		r.newer = true
 	}

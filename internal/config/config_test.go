@@ -189,7 +189,7 @@ func TestWarnings(t *testing.T) {
 		{"cni.podCIDR", "", "10.244.7.0/26 has addresses for 61 pods, and node.maxPods is 110"},
 		{"artifacts.directory", "", "mirrors have no effect: with a directory nothing is downloaded"},
 		{"azure.targetAgentPoolName", "",
-			"has no effect yet: the agent of this release does not act on it"},
+			"has no effect yet: this release of the agent does not support it"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

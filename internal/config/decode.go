@@ -97,7 +97,7 @@ func (r *report) unknown(path, name string, known []field) {
 	}
 	message := unknown(path, name, known)
 	if r.what != "" {
-		message = "is not known: known here are " + strings.Join(fieldNames(known), ", ")
+		message = "is not known; known names: " + strings.Join(fieldNames(known), ", ")
 	}
 	r.add(at, "", message)
 }
@@ -142,7 +142,7 @@ func unknown(path, name string, known []field) string {
 	if elsewhere := find(name); len(elsewhere) > 0 {
 		return fmt.Sprintf("is not known here: is %s meant?", strings.Join(elsewhere, " or "))
 	}
-	return "is not known: known here are " + strings.Join(names(path, known), ", ")
+	return "is not known; known names: " + strings.Join(names(path, known), ", ")
 }
 
 func find(name string) []string {
@@ -326,10 +326,10 @@ func Decode(data []byte, dst any) error {
 func (r *report) empty(path string, v any) {
 	switch v := v.(type) {
 	case nil:
-		r.add(path, "", "must be left out, not null")
+		r.add(path, "", "must be omitted, not null")
 	case string:
 		if v == "" {
-			r.add(path, "", `must be left out, not ""`)
+			r.add(path, "", `must be omitted, not ""`)
 		}
 	case []any:
 		for i, next := range v {

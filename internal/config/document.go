@@ -248,7 +248,7 @@ func (a alias) set(doc map[string]any, value string, r *report) {
 	case value:
 	default:
 		r.add(a.name, "",
-			"means the same as "+a.setting+", which is set to another value: keep one")
+			"is another name for "+a.setting+", which is set to another value: keep one")
 	}
 }
 

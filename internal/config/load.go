@@ -136,12 +136,12 @@ func (c Config) check(host Host, r *report) {
 		check(c, r)
 	}
 	if c.Azure.TargetAgentPoolName != "" {
-		const idle = "has no effect yet: the agent of this release does not act on it"
+		const idle = "has no effect yet: this release of the agent does not support it"
 		r.warn("azure.targetAgentPoolName", idle)
 	}
 	checkVersions(c, host, r)
 	r.need("azure.targetCluster.resourceId", c.Azure.TargetCluster.ResourceID != "",
-		"must be set: the ARM id of the cluster")
+		"must be set to the ARM id of the cluster")
 	r.need("agent.nodeName", c.Agent.NodeName != "", "must be set: this machine has no host name")
 }
 

@@ -125,12 +125,12 @@ func checkNode(c Config, r *report) {
 	if v := c.Node.Labels[managedLabel]; v != managedValue {
 		managed := member("node.labels", managedLabel)
 		if !r.spoiled(managed) {
-			r.add(managed, show(v), `must be "false" or not set: AKS deletes the Node otherwise`)
+			r.add(managed, show(v), `must be "false" or not set: otherwise AKS deletes the Node`)
 		}
 	}
 	if v, given := c.Node.Labels[PodCIDRLabel]; given {
 		r.add(member("node.labels", PodCIDRLabel), show(v),
-			"is the agent's own label: leave it out; cni.podCIDR says the subnet")
+			"is reserved for the agent: remove it; cni.podCIDR sets the subnet")
 	}
 	seen := map[string]int{}
 	for i, taint := range c.Node.Taints {
@@ -204,14 +204,14 @@ func parseCA(data string) error {
 			return nil
 		}
 		if block.Type != "CERTIFICATE" {
-			return errors.New("it holds something else than certificates: leave only them")
+			return errors.New("it contains data other than certificates: remove it")
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return fmt.Errorf("certificate %d does not parse", n+1)
+			return fmt.Errorf("certificate %d cannot be parsed", n+1)
 		}
 		if !cert.BasicConstraintsValid || !cert.IsCA {
-			return fmt.Errorf("certificate %d (%s) is not that of a certificate authority",
+			return fmt.Errorf("certificate %d (%s) is not a CA certificate",
 				n+1, show(cert.Subject.CommonName))
 		}
 	}

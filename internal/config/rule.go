@@ -29,8 +29,7 @@ type rule struct {
 
 const (
 	aPath      = "a clean absolute path"
-	aDirectory = aPath + " of letters, digits and . _ + @ -, " +
-		"which is no directory of the system itself"
+	aDirectory = aPath + " of letters, digits and . _ + @ -, and not a system directory"
 )
 
 // rules holds the rules of all settings but booleans, by the names in the fields' tags: "must" for
@@ -39,13 +38,14 @@ var rules = map[string]rule{
 	// azure
 	"guid":  {"a GUID", isGUID},
 	"cloud": anyOf(PublicCloud, USGovernmentCloud, ChinaCloud),
-	"host":  {"an https URL of a host, perhaps with a port", isHTTPSHost},
-	"endpoint": {"an https URL of a host, perhaps with a port, or resourceManager",
+	"host":  {"an https URL of a host, optionally with a port", isHTTPSHost},
+	"endpoint": {"an https URL of a host, optionally with a port, or resourceManager",
 		func(s string) bool { return s == ResourceManager || isHTTPSHost(s) }},
 	"audience":   {"the id of an application, such as api://CLIENT-ID", matches(`[!-~]+`)},
 	"credential": oneOf(CredentialToken, CredentialCertificate),
 	"pool":       {"1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
-	"registry": {"the host of a registry, perhaps with a port, or *. and a domain of two names",
+	"registry": {"the host of a registry, optionally with a port, or *. followed by a domain with " +
+		"at least two labels",
 		matches(`(?:\*\.)?` + label + `(?:\.` + label + `)+(?::[0-9]{1,5})?`)},
 	"user":        {"the name of a user", matches(`[A-Za-z_][A-Za-z0-9._-]{0,31}`)},
 	"date":        {"a day, such as 2027-01-31", isDay},
@@ -62,9 +62,9 @@ var rules = map[string]rule{
 	"group": {"the name of a resource group: up to 90 letters, digits, '-', '_', '.', '(' and ')', " +
 		"no '.' last", isResourceGroup},
 	"role": {"a GUID, or one of " + strings.Join(slices.Sorted(maps.Keys(Roles())), ", "), isRole},
-	"tag": {`the name of a tag: 1 to 512 characters, none of < > % & \ ? / = and none that does ` +
-		`not print`, upTo(512, matches(`[^<>%&\\?/=\p{C}]+`))},
-	"tag-value": {"up to 256 characters that print", upTo(256, matches(`[^\p{C}]*`))},
+	"tag": {`the name of a tag: 1 to 512 characters, printable and none of < > % & \ ? / =`,
+		upTo(512, matches(`[^<>%&\\?/=\p{C}]+`))},
+	"tag-value": {"up to 256 printable characters", upTo(256, matches(`[^\p{C}]*`))},
 	"http-url":  {"an http or https URL without user, query and fragment", isPackageURL},
 	"suite":     {"letters, digits and . _ / -", matches(`[A-Za-z0-9._/-]+`)},
 	// versions
@@ -81,7 +81,7 @@ var rules = map[string]rule{
 		func(s string) bool { return isVersion(s, release.OldestCNI()) }},
 	// node
 	"max-pods": between(1, 1000),
-	"label": {"a label that a node may give itself: [prefix/]name, name of up to 63 letters, " +
+	"label": {"a label that a node may set on itself: [prefix/]name, name of up to 63 letters, " +
 		"digits, '-', '_', '.'; of the prefixes kubernetes.io and k8s.io only those that " +
 		"kubelet may set", IsLabel},
 	"label-value": {"a label value: up to 63 letters, digits, '-', '_' and '.', a letter or digit " +
@@ -324,7 +324,7 @@ func checkDirs(c Config, r *report) {
 		dir := l.text()
 		for _, own := range ownDirs {
 			if overlap(dir, own) {
-				r.add(l.path(), show(dir), "must lie apart from "+own+", which is in use already")
+				r.add(l.path(), show(dir), "must not overlap "+own+", which is already in use")
 			}
 		}
 		for _, other := range before {
@@ -332,7 +332,7 @@ func checkDirs(c Config, r *report) {
 			clash := dir == other.text() || alone && overlap(dir, other.text())
 			if clash && !r.spoiled(other.path()) {
 				r.add(l.path(), show(dir),
-					fmt.Sprintf("must lie apart from %s (%s)", other.path(), other.text()))
+					fmt.Sprintf("must not overlap %s (%s)", other.path(), other.text()))
 			}
 		}
 		before = append(before, l)

@@ -126,7 +126,7 @@ func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 	case foreign:
 		f.why = fmt.Sprintf("belongs to user %d", user)
 	case mode.Perm()&0o002 != 0:
-		f.why = fmt.Sprintf("can be changed by everybody (mode %s)", octal(mode))
+		f.why = fmt.Sprintf("can be changed by every user (mode %s)", octal(mode))
 	default:
 		f.why = fmt.Sprintf("can be changed by its group (mode %s)", octal(mode))
 	}

@@ -90,7 +90,7 @@ func TestTrusted(t *testing.T) {
 		{"a group's program", "/usr/p", 0, map[string]paper{"/usr/p": {mode: 0o775}},
 			"run `chmod go-w /usr/p`"},
 		{"a sticky directory", "/tmp/c", 0, map[string]paper{"/tmp/c": {mode: 0o600}},
-			"/tmp can be changed by everybody (mode 1777); use a copy that only root can change: " +
+			"/tmp can be changed by every user (mode 1777); use a copy that only root can change: " +
 				"run `install -D -m 600 -t /etc/aks-flex-node /tmp/c`"},
 		{"a name with a quote", "/srv/it's", 0, map[string]paper{"/srv/it's": {mode: 0o666}},
 			`run ` + "`" + `chmod go-w '/srv/it'\''s'` + "`"},

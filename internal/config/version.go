@@ -106,8 +106,8 @@ func checkReleases(c Config, before *Config, r *report) {
 			judge(flaw, ", or set artifacts.allowVulnerable", c.Artifacts.AllowVulnerable)
 		}
 		if newest := release.TooNew(v.name, v.version); newest != "" {
-			judge(fmt.Sprintf("must be %s.z or older: this release of aks-flex-node knows no newer %s; "+
-				"update it first", newest, v.name), "", false)
+			judge(fmt.Sprintf("must be %s.z or older: this release of aks-flex-node supports no newer "+
+				"%s; update it first", newest, v.name), "", false)
 		}
 	}
 }

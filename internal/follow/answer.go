@@ -87,10 +87,10 @@ func (r *reply) read() ([]byte, error) {
 		strings.HasSuffix(kind, "+json")
 	if !isJSON {
 		return nil, r.strange("it is %q and not JSON; a sign-in page or a proxy of the network may "+
-			"have answered in its place", kind)
+			"have answered instead", kind)
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return nil, r.strange("it is encoded as %q, which was not asked for", shorten(coding))
+		return nil, r.strange("it is encoded as %q, which was not requested", shorten(coding))
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err == nil { // the server may notice our giving up before its answer ends
@@ -127,7 +127,7 @@ func (r *reply) redirect() error {
 	if err != nil {
 		return r.strange("it redirects")
 	}
-	return r.strange("it redirects to %s://%s, and no redirect is followed", to.Scheme, to.Host)
+	return r.strange("it redirects to %s://%s, and redirects are not followed", to.Scheme, to.Host)
 }
 
 const maxPause = 5 * time.Minute // max pause between two requests

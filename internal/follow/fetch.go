@@ -135,6 +135,6 @@ func (u URL) why(status int) string {
 	case err == nil && time.Now().After(at):
 		return "the URL has expired at " + at.UTC().Format(time.DateTime) + " UTC"
 	default:
-		return "a machine has joined with the URL already, or it was revoked or replaced"
+		return "a machine has already joined with the URL, or it was revoked or replaced"
 	}
 }

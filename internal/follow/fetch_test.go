@@ -120,10 +120,10 @@ func TestFetchDeadURL(t *testing.T) {
 		status      int
 		until, want string
 	}{
-		{403, alive, "joined with the URL already, or it was revoked or replaced; ask for a new URL"},
-		{404, alive, "joined with the URL already"},
+		{403, alive, "already joined with the URL, or it was revoked or replaced; ask for a new URL"},
+		{404, alive, "already joined with the URL"},
 		{403, expired, "the URL has expired at 2020-01-01 00:00:00 UTC; ask for a new URL"},
-		{410, "", "joined with the URL already"},
+		{410, "", "already joined with the URL"},
 		{400, alive, "it answers 400 Bad Request; ask for a new URL"},
 	} {
 		asked := 0

@@ -114,7 +114,7 @@ func (f *Follower) deleted(answer Answer) (leaves bool) {
 	f.stones++
 	switch f.stones {
 	case 1:
-		f.Log.Warn("the resource of this node seems to be deleted; asking again")
+		f.Log.Warn("the resource of this node seems to be deleted; checking again")
 		return false
 	case 2:
 		f.Log.Warn("the resource of this node was deleted", "at", answer.Deleted.DeletedAt)
@@ -133,7 +133,7 @@ func (f *Follower) next(answer Answer, err error) time.Duration {
 	}
 	if f.failing.IsZero() {
 		f.failing = time.Now()
-		f.Log.Warn("cannot follow the resource; the node goes on as it is", "error", err)
+		f.Log.Warn("cannot follow the resource; the node is unchanged", "error", err)
 	}
 	return f.pace.afterError(err)
 }
@@ -147,7 +147,7 @@ func (f *Follower) take(ctx context.Context, answer Answer) error {
 			f.Machine.Unusable(v, err)
 		}
 		if _, unusable := errors.AsType[*UnusableError](err); unusable {
-			f.Log.Error("the configuration that is on offer is not used", "version", v, "error", err)
+			f.Log.Error("the offered configuration is not used", "version", v, "error", err)
 			f.Machine.Unusable(v, err)
 		} else if err != nil {
 			return err
@@ -188,7 +188,7 @@ func follows(o, received, applied config.Resource) error {
 func after(o, before config.Resource) error {
 	switch {
 	case before.UID != "" && o.UID != before.UID:
-		return fmt.Errorf("it is of another resource (uid %s) than this machine is (uid %s)",
+		return fmt.Errorf("it belongs to another resource (uid %s) than this machine (uid %s)",
 			shorten(o.UID), before.UID)
 	case o.Epoch < before.Epoch:
 		return fmt.Errorf("it goes back from epoch %d to %d: an older backup of the provider answers",

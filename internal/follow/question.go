@@ -99,14 +99,15 @@ var ErrNotFollowed = errors.New("the node follows no resource provider")
 
 // Leave makes the provider delete the Node of this machine.
 func Leave(ctx context.Context, q Question) error {
-	_, err := leave(ctx, q, agentapi.Leave{}, "have the resource provider delete the Node")
+	_, err := leave(ctx, q, agentapi.Leave{}, "request the deletion of the Node from the resource "+
+		"provider")
 	return err
 }
 
 // LeftArc reports to the provider that the Arc machine of a deleted node has left, or the problem.
 func LeftArc(ctx context.Context, q Question, problem string) error {
 	said := agentapi.Leave{Arc: &agentapi.ArcLeft{Problem: problem}}
-	_, err := leave(ctx, q, said, "tell the resource provider what is left in Azure Arc")
+	_, err := leave(ctx, q, said, "report what is left in Azure Arc to the resource provider")
 	return err
 }
 

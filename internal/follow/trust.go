@@ -106,7 +106,7 @@ func (e *PinError) Error() string {
 func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*http.Client, error) {
 	roots := Roots(t.CA)
 	if t.CA != nil && !x509.NewCertPool().AppendCertsFromPEM(t.CA) {
-		return nil, errors.New("cannot use the file of CAs: it has no certificate in PEM")
+		return nil, errors.New("cannot use the CA file: it has no certificate in PEM")
 	}
 	if t.Pin == "" {
 		return NewClient(proxy, roots), nil

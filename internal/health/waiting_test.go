@@ -12,7 +12,7 @@ import (
 func TestNoChangeWaiting(t *testing.T) {
 	waits := func(w Waiting) Evidence { return with(func(e *Evidence) { e.Waiting = &w }) }
 	drain := Waiting{
-		Reason: DrainBlocked, Message: "cannot move these pods away:\ndefault/db", Owner: OwnerWorkload,
+		Reason: DrainBlocked, Message: "cannot evict these pods:\ndefault/db", Owner: OwnerWorkload,
 		Since: ago(time.Hour), NextAttempt: now().Add(time.Hour),
 	}
 	long := drain
@@ -28,7 +28,7 @@ func TestNoChangeWaiting(t *testing.T) {
 		{"the provider is polled", with(func(e *Evidence) { e.Upkeep.Polls = &Polls{} }), True,
 			"AsExpected", "", ""},
 		{"a drain", waits(drain), False, DrainBlocked, OwnerWorkload,
-			"cannot move these pods away: default/db; since 2026-11-21T11:00:00Z, next attempt by " +
+			"cannot evict these pods: default/db; since 2026-11-21T11:00:00Z, next attempt by " +
 				"2026-11-21T13:00:00Z; the owner of the workload can help"},
 		{"many pods", waits(long), False, DrainBlocked, OwnerWorkload,
 			"...; since 2026-11-21T11:00:00Z, next attempt by 2026-11-21T13:00:00Z; the owner of"},

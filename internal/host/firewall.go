@@ -231,7 +231,7 @@ func (h *Host) setOpening(ctx context.Context, to state.Opening) error {
 	for _, argv := range commands {
 		_, err := h.Run(ctx, toolLimit, nil, argv...)
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w; the firewall is changed with this program: install it", err)
+			err = fmt.Errorf("%w; this program is needed to change the firewall: install it", err)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot change firewall %s: %w", to.Firewall, err)

@@ -115,7 +115,7 @@ func (h *Host) setSysctl(to state.Sysctl) error {
 	return h.change("set "+to.Name+" to "+to.Value, func() error {
 		f, err := os.OpenFile(h.path(sysctlPath(to.Name)), os.O_WRONLY|os.O_TRUNC, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			return errors.New("this kernel does not have it; is its module missing?")
+			return errors.New("this kernel does not support it; its module may be missing")
 		}
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func (h *Host) setModule(ctx context.Context, to state.Module) error {
 	return h.change("unload module "+to.Name, func() error {
 		err := h.Kernel.UnloadModule(to.Name)
 		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EBUSY) {
-			h.Log.Info("module left loaded: others use it now", "module", to.Name)
+			h.Log.Info("module left loaded: other programs use it now", "module", to.Name)
 		}
 		return except(err, unix.ENOENT, unix.EWOULDBLOCK, unix.EBUSY)
 	})

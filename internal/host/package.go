@@ -169,8 +169,8 @@ func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
 		h.beat()
 		if !wait.Sleep(ctx, time.Second) {
 			f.Close()
-			return nil, fmt.Errorf("another package manager is at work (%s); run this again when "+
-				"it has ended: %w", holder, ctx.Err())
+			return nil, fmt.Errorf("another package manager is running (%s); run this again when it has "+
+				"finished: %w", holder, ctx.Err())
 		}
 	}
 }

@@ -175,7 +175,7 @@ func TestPackageLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = p.become(t, state.PackageInstalled)
-		if err == nil || !strings.Contains(err.Error(), "another package manager is at work") ||
+		if err == nil || !strings.Contains(err.Error(), "another package manager is running") ||
 			len(p.calls) > 0 {
 			t.Errorf("%s is held: %v, calls %q", path, err, p.calls)
 		}

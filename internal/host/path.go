@@ -126,7 +126,7 @@ func (h *Host) setAbsent(c state.Change, to state.Absent) error {
 	}
 	err := h.remove(to.Path, unix.AT_REMOVEDIR)
 	if err != nil && except(err, unix.ENOTEMPTY, unix.EEXIST, unix.EBUSY) == nil {
-		h.Log.Debug("directory left: others use it", "path", to.Path)
+		h.Log.Debug("directory left: other programs use it", "path", to.Path)
 		return nil
 	}
 	return err

@@ -26,7 +26,7 @@ func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what 
 	defer both.Wait()
 	both.Go(func() { h.watchUnits(ctx, units, hint) })
 	if err := h.watchFiles(ctx, files, hint); err != nil {
-		h.Log.Warn("changes of files are only found by the next check", "error",
+		h.Log.Warn("changes of files are found only by the next check", "error",
 			fmt.Errorf("cannot watch files: %w", err))
 	}
 }
@@ -82,7 +82,7 @@ func (h *Host) watchDir(w *fsnotify.Watcher, dir string, at map[string]string) b
 	if except(err, unix.ENOENT, unix.ENOTDIR) == nil {
 		return true
 	}
-	h.Log.Warn("changes of some files are only found by the next check", "below", dir,
+	h.Log.Warn("changes of some files are found only by the next check", "below", dir,
 		"error", fmt.Errorf("cannot watch %s: %w", dir, err))
 	return false
 }
@@ -99,7 +99,7 @@ func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what st
 		if ctx.Err() != nil {
 			return
 		}
-		h.Log.Debug("units are not watched for now", "error", err)
+		h.Log.Debug("units are temporarily not watched", "error", err)
 		if time.Since(began) > maxBusPause {
 			pauses.Reset()
 		}

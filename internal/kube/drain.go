@@ -47,11 +47,11 @@ func (e *DrainError) Error() string {
 	for i, b := range e.Pods {
 		lines[i] = b.Pod + " " + b.Message
 	}
-	return "cannot move these pods away: " + strings.Join(lines, "; ")
+	return "cannot evict these pods: " + strings.Join(lines, "; ")
 }
 
 // ErrCannotAsk reports that an admission webhook of the cluster refuses dry runs of evictions.
-var ErrCannotAsk = errors.New("cannot ask whether the pods could move away")
+var ErrCannotAsk = errors.New("cannot check whether the pods can be evicted")
 
 // Drain evicts the Node's pods and waits until they are gone. It leaves pods of DaemonSets and
 // static pods. It retries refused evictions and unanswered requests until ctx ends. The error is a
@@ -136,11 +136,11 @@ func (o DrainOptions) sort(pods []corev1.Pod) (move []corev1.Pod, kept []Blocked
 			move = append(move, pod)
 		case metav1.GetControllerOf(&pod) == nil && !o.Force:
 			kept = append(kept, Blocked{Pod: full(pod),
-				Message: "has no controller that would make it again elsewhere"})
+				Message: "has no controller that would recreate it elsewhere"})
 		case !o.DeleteEmptyDir && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 			return v.EmptyDir != nil
 		}):
-			kept = append(kept, Blocked{Pod: full(pod), Message: "keeps data in an emptyDir"})
+			kept = append(kept, Blocked{Pod: full(pod), Message: "has data in an emptyDir volume"})
 		default:
 			move = append(move, pod)
 		}
@@ -199,7 +199,7 @@ func (c *Client) evict(ctx context.Context, pod corev1.Pod, dryRun bool) error {
 // of the cause ("The disruption budget NAME needs ...") and nowhere else.
 func refusal(err error) string {
 	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
-		return "may not go now by a PodDisruptionBudget: " + cause.Message
+		return "is protected by a PodDisruptionBudget: " + cause.Message
 	}
 	return err.Error()
 }

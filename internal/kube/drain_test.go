@@ -159,7 +159,7 @@ func TestDrain(t *testing.T) {
 		{name: "an unmanaged pod that has ended", pods: []corev1.Pod{pod("job", "", done)}},
 		{
 			name: "data in an emptyDir is in the way", pods: []corev1.Pod{cache},
-			remain: []string{"cache"}, err: "default/cache keeps data in an emptyDir",
+			remain: []string{"cache"}, err: "default/cache has data in an emptyDir volume",
 		},
 		{
 			name: "data in an emptyDir, given up", pods: []corev1.Pod{cache},
@@ -169,7 +169,7 @@ func TestDrain(t *testing.T) {
 		{
 			name: "a budget that does not", pods: []corev1.Pod{web}, refusals: -1,
 			remain: []string{"web"},
-			err: "default/web may not go now by a PodDisruptionBudget: The disruption budget web-pdb " +
+			err: "default/web is protected by a PodDisruptionBudget: The disruption budget web-pdb " +
 				"needs 2",
 		},
 	}
@@ -306,9 +306,9 @@ func TestDrainError(t *testing.T) {
 	c.onList, c.pods = nil, []corev1.Pod{pod("lone", ""), pod("cache", "ReplicaSet", emptyDir)}
 	collect(client.Drain(t.Context(), "edge-1", DrainOptions{}))
 	want := []string{
-		"default/web may not go now by a PodDisruptionBudget: The disruption budget web-pdb ",
+		"default/web is protected by a PodDisruptionBudget: The disruption budget web-pdb ",
 		"default/slow is terminating", "default/ill not you", "default/lone has no controller",
-		"default/cache keeps data in an emptyDir",
+		"default/cache has data in an emptyDir volume",
 	}
 	if !slices.EqualFunc(seen, want, strings.HasPrefix) {
 		t.Errorf("blocked are %q, want %q", seen, want)

@@ -96,7 +96,7 @@ func waitError(ctx context.Context, name string, last Node, err error) error {
 	case last.Name == "":
 		return fmt.Errorf("cannot find Node %s: %w", name, cause)
 	default:
-		return fmt.Errorf("cannot see Node %s Ready (%s): %w", name, Ready(last).Message, cause)
+		return fmt.Errorf("Node %s is not Ready (%s): %w", name, Ready(last).Message, cause)
 	}
 }
 

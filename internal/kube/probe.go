@@ -93,7 +93,7 @@ func (t Target) open(
 		return nil, t.called(tlsFault(err, server.Hostname()))
 	case via != nil:
 		return nil, fault(LayerProxy, plain(err), "check proxy.https",
-			"the proxy at %s does not answer as a proxy", via.Host)
+			"the server at %s does not answer as a proxy", via.Host)
 	}
 	return nil, fault(LayerTCP, err, "", "the connection broke")
 }
@@ -149,7 +149,7 @@ func (t Target) connect(ctx context.Context, address string, layer Layer,
 		f = fault(LayerDNS, nil, "check the name, and the DNS servers of this machine "+
 			"(resolvectl status)", said, what, host)
 	case errors.Is(err, unix.ECONNREFUSED):
-		f = fault(layer, nil, remedy, "nothing accepts connections to %s at %s", what, address)
+		f = fault(layer, nil, remedy, "connection to %s at %s refused", what, address)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
 		f = fault(layer, nil, remedy, "%s at %s does not answer within %s", what, address, probeTimeout)
 	default:
@@ -174,11 +174,11 @@ func proxyFault(_ context.Context, via *url.URL, asked *http.Request, r *http.Re
 		return nil
 	case http.StatusProxyAuthRequired:
 		return fault(LayerProxy, nil, "put them into proxy.https: http://user:password@host:port",
-			"the proxy at %s wants a user and password (407)", via.Host)
+			"the proxy at %s requires a user and password (407)", via.Host)
 	default:
 		return fault(LayerProxy, nil,
-			"ask who runs the proxy to allow it, or add the host to proxy.noProxy",
-			"the proxy at %s does not let us reach %s (%s)", via.Host, asked.Host, r.Status)
+			"ask the operator of the proxy to allow it, or add the host to proxy.noProxy",
+			"the proxy at %s does not allow connections to %s (%s)", via.Host, asked.Host, r.Status)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestProbe(t *testing.T) {
 		},
 		{
 			"nothing listens", Target{Server: "https://" + closed.Addr().String(), CA: ca},
-			LayerTCP, "nothing accepts connections",
+			LayerTCP, "connection to",
 		},
 		{
 			"a network that drops everything",

@@ -55,7 +55,7 @@ func (p Policy) forbidden(s config.Setting, joins bool) string {
 	for _, may := range p.permissions() {
 		first := joins && may.key == apiServer
 		if at(s, may.paths) && !may.granted() && !first {
-			return fmt.Sprintf("the policy of this machine lets no provider set it (%s in %s)",
+			return fmt.Sprintf("the policy of this machine does not allow a provider to set it (%s in %s)",
 				may.key, File)
 		}
 	}
@@ -144,9 +144,9 @@ type diagnosis struct{ name, key, given, means string }
 
 func (d Diagnose) kinds() []diagnosis {
 	return []diagnosis{
-		{"doctor", "diagnose.doctor", d.Doctor, "the report of doctor, for a provider that asks"},
+		{"doctor", "diagnose.doctor", d.Doctor, "the doctor report, if the provider requests it"},
 		{"supportBundle", "diagnose.supportBundle", d.SupportBundle,
-			"a support bundle, for a provider that asks"},
+			"a support bundle, if the provider requests it"},
 	}
 }
 

@@ -139,11 +139,12 @@ const apiServer = "allow.apiServer"
 func (p Policy) permissions() []permission {
 	return []permission{
 		{"allow.overrides", p.Allow.Overrides, false, []string{"artifacts.overrides"},
-			"other programs in the place of those that this program knows"},
+			"other programs than the releases that this agent knows"},
 		{"allow.urlTemplates", p.Allow.URLTemplates, false,
-			[]string{"kubernetes.urlTemplate", "runc.url"}, "other places of programs"},
+			[]string{"kubernetes.urlTemplate", "runc.url"}, "other download locations of programs"},
 		{"allow.mirrorChecksums", p.Allow.MirrorChecksums, false,
-			[]string{"artifacts.trustMirrorChecksums"}, "checksums that mirrors tell of their own files"},
+			[]string{"artifacts.trustMirrorChecksums"}, "checksums that mirrors publish for their own " +
+				"files"},
 		{"allow.paths", p.Allow.Paths, false,
 			[]string{"paths", "agent.logDir", "agent.metrics.textfile", "artifacts.directory",
 				"azure.cliUser"},
@@ -200,7 +201,7 @@ type Limit struct {
 // Limits returns all limits in the order of the file.
 func (p Policy) Limits() []Limit {
 	list := []Limit{limit("deletion", p.Deletion, Follow,
-		"when the provider has deleted the node: give the machine back, wait for a person, or never")}
+		"when the provider has deleted the node: restore the machine, wait for an operator, or never")}
 	for _, v := range p.versions() {
 		list = append(list, limit(v.key, v.least, "none", "the oldest "+v.path))
 	}
@@ -212,7 +213,7 @@ func (p Policy) Limits() []Limit {
 		list = append(list, limit(rule.key, given, "any", rule.means))
 	}
 	list = append(list, limit("agentUpdates", word(p.AgentUpdates), allowed,
-		"updates of the agent by a provider; this release has none"))
+		"updates of the agent by a provider; not supported in this release"))
 	for _, may := range p.permissions() {
 		list = append(list, limit(may.key, word(may.given), word(&may.usual), may.means))
 	}
@@ -220,7 +221,7 @@ func (p Policy) Limits() []Limit {
 		list = append(list, limit(kind.key, kind.given, allow, kind.means))
 	}
 	return append(list, limit(keyOfBundles, p.Diagnose.Key, "none",
-		"the key that support bundles are encrypted to; none are given without one"))
+		"the key that support bundles are encrypted to; without one they are refused"))
 }
 
 func limit(name, given, usual, means string) Limit {

@@ -175,11 +175,11 @@ hosts.downloads[1]: "https://b" is not allowed: ` + host + `
 hosts.endpoints[0]: "B" is not allowed: ` + host + `
 minimumVersions.runc: "1.3" is not allowed: must be a version x.y.z`,
 		`{"deletion": "", "allow": {"paths": null, "proxy": true}, "hosts": {"downloads": [""]}}`: `` +
-			`allow.paths: must be left out, not null
-allow.proxy: is not known: known here are overrides, urlTemplates, mirrorChecksums, paths, ` +
+			`allow.paths: must be omitted, not null
+allow.proxy: is not known; known names: overrides, urlTemplates, mirrorChecksums, paths, ` +
 			`apiServer, proxies
-deletion: must be left out, not ""
-hosts.downloads[0]: must be left out, not ""`,
+deletion: must be omitted, not ""
+hosts.downloads[0]: must be omitted, not ""`,
 		`{"diagnose": {"doctor": "ask", "key": "age1x"}}`: `` +
 			`diagnose.doctor: "ask" is not allowed: must be allow or refuse
 diagnose.key: "age1x" is not allowed: must be a recipient of age: age1...`,

@@ -52,7 +52,7 @@ func apiServer(f facts) Check {
 	ip, err := netip.ParseAddr(u.Hostname())
 	if u.Hostname() == "localhost" || err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
 		c.Status, c.Who = Missing, clusterOperator
-		c.Message = "machines cannot reach " + f.server + ": give the address that they reach " +
+		c.Message = "machines cannot reach " + f.server + ": set the address that they can reach " +
 			"with --server"
 		return c
 	}
@@ -111,7 +111,7 @@ func clusterDNS(f facts) Check {
 // serviceProxy checks that Services work on flex nodes.
 func serviceProxy(f facts, s services) Check {
 	c := Check{Name: "Services", Status: OK}
-	const conflict = "two programs write rules for the same Service"
+	const conflict = "two programs would write rules for the same Service"
 	switch {
 	case s.apply && s.by != "":
 		c.Status, c.Who = Missing, clusterOperator
@@ -130,8 +130,8 @@ func serviceProxy(f facts, s services) Check {
 		c.Message = s.by + " lands on flex nodes"
 	default:
 		c.Status, c.Who = Missing, clusterOperator
-		c.Message = "no kube-proxy lands on flex nodes, nor what replaces it: pods resolve no names " +
-			"and reach no Service; use --kube-proxy yes"
+		c.Message = "neither kube-proxy nor a replacement is scheduled on flex nodes: pods cannot " +
+			"resolve names or reach Services; use --kube-proxy yes"
 	}
 	return c
 }
@@ -194,7 +194,7 @@ func podSubnets(f facts) Check {
 	switch {
 	case len(f.nodes) == 0:
 		c.Status, c.Who = Untested, nodeOwner
-		c.Message = "there is no node yet; a flex node without `spec.podCIDR` needs cni.podCIDR"
+		c.Message = "no nodes yet; a flex node without `spec.podCIDR` needs cni.podCIDR"
 	case len(all) == 0:
 		c.Status, c.Who = Untested, nodeOwner
 		c.Message = "the cluster allocates no pod subnets to nodes: each flex node needs its own " +
@@ -275,7 +275,7 @@ func servingCertificates(o Options) Check {
 		Message: "the provider approves those of its nodes (node.kubelet.serverTLSBootstrap)"}
 	if o.Provider == "" {
 		c.Status, c.Who = Untested, clusterOperator
-		c.Message = "without a provider no program approves kubelets' requests: leave " +
+		c.Message = "without a provider, kubelets' requests are not approved automatically: leave " +
 			"node.kubelet.serverTLSBootstrap off, or approve them with `kubectl certificate approve`"
 	}
 	return c

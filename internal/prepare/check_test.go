@@ -65,7 +65,7 @@ func TestServices(t *testing.T) {
 		"two": {map[string]string{daemonSets + "proxy": daemonSet("proxy",
 			`{"containers": [{"image": "k8s/kube-proxy:v1"}]}`)}, "yes", "v1.36.3", true, Missing,
 			"use --kube-proxy no"},
-		"none": {nil, "no", "v1.36.3", false, Missing, "pods resolve no names"},
+		"none": {nil, "no", "v1.36.3", false, Missing, "pods cannot resolve names"},
 		"old":  {nil, "auto", "v1.32.9", false, Missing, "needs Kubernetes 1.33"},
 		"not scheduled": {has{nodes + "a": flex, proxy: `{"kind": "DaemonSet", "metadata": {
 			"generation": 2, "name": "aks-flex-node-kube-proxy", "namespace": "kube-system"},
@@ -139,7 +139,7 @@ func TestChecks(t *testing.T) {
 			Missing, "no ready", operator},
 		"DNS": {"ClusterDNS", has{serviceDNS: dns, sliceDNS: slice("true")}, "", "", OK,
 			"10.0.0.10, with 1", ""},
-		"no node": {"PodSubnets", nil, "", "", Untested, "no node yet", nodeOwner},
+		"no node": {"PodSubnets", nil, "", "", Untested, "no nodes yet", nodeOwner},
 		"Azure CNI": {"PodSubnets", has{nodes + "a": node("a", "true", "")}, "", "", Untested,
 			"cni.podCIDR", nodeOwner},
 		"kubenet": {"PodSubnets", has{nodes + "a": node("a", "true", "10.2.0.0/24")}, "", "", OK,

@@ -211,7 +211,7 @@ func kinds() (list []schema.GroupVersionKind) {
 func (c *Cluster) Apply(ctx context.Context, r *Report, force bool) error {
 	for _, change := range r.Changes {
 		if change.Action == Conflict {
-			return fmt.Errorf("cannot change %s %s: others have set fields of it; "+
+			return fmt.Errorf("cannot change %s %s: other managers have set its fields; "+
 				"--force-conflicts takes them over", change.Kind, change.Name)
 		}
 	}

@@ -196,7 +196,7 @@ func killsOfJoin(auth string) []time.Duration {
 var waits = map[string][]string{"arc": {
 	"waiting for the identity of the Arc machine to appear in Azure",
 	"restarting the Arc agent's metadata service",
-	"waiting for the role assignments to have an effect", "is connected and authorised",
+	"waiting for the role assignments to take effect", "is connected and authorised",
 }}
 
 // secretOf returns the secret in a machine's configuration, or a text that nothing contains.

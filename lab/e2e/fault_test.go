@@ -32,7 +32,8 @@ func TestFaultyMirror(t *testing.T) {
 		{"500 twice", []mirror.Fault{{Kind: mirror.Status, Times: 2}}, ""},
 		{"wrong bytes always", []mirror.Fault{{Path: "kubelet*", Kind: mirror.Corrupt, After: 1 << 20}},
 			"kubelet"},
-		{"captive portal", []mirror.Fault{{Kind: mirror.HTML}}, "a web page came instead of the file"},
+		{"captive portal", []mirror.Fault{{Kind: mirror.HTML}},
+			"received a web page instead of the file"},
 	}
 	if !long() {
 		tests = []test{tests[0], tests[4]}

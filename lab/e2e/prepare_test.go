@@ -82,7 +82,7 @@ func TestServicesWithoutProxy(t *testing.T) {
 	out, code := prepares(t, bench.Kubeconfig(), "prepare", "--kube-proxy=no", "--yes")
 	if code != 2 ||
 		!strings.Contains(out, "delete     DaemonSet kube-system/aks-flex-node-kube-proxy") ||
-		!strings.Contains(out, "no kube-proxy lands on flex nodes") {
+		!strings.Contains(out, "neither kube-proxy nor a replacement is scheduled") {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
 	eventually(t, "the end of kube-proxy", func() bool {

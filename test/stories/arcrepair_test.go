@@ -200,7 +200,7 @@ func TestArcWaitsForItsRoles(t *testing.T) {
 		RoleID: config.Roles()[config.RoleClusterUser], PrincipalID: principal})
 	told := arc.GrantCommand(principal, config.RoleRBACClusterAdmin, clusterID)
 	w.log.hears = func(line string) {
-		if strings.Contains(line, "until an owner authorises this machine") {
+		if strings.Contains(line, "for an owner to authorise this machine") {
 			if !strings.Contains(strings.ReplaceAll(line, `\"`, `"`), told) {
 				t.Errorf("reported:\n%s\nwant %s", line, told)
 			}
@@ -212,7 +212,7 @@ func TestArcWaitsForItsRoles(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(w.log.String(), "until an owner authorises this machine") {
+	if !strings.Contains(w.log.String(), "for an owner to authorise this machine") {
 		t.Error("it is not reported")
 	}
 }

@@ -250,7 +250,7 @@ func TestClusters(t *testing.T) {
 			true},
 		{"private", func(c *azuresim.Cluster) { c.Private = true }, nil, "", true},
 		{"without Entra ID", func(c *azuresim.Cluster) { c.Entra = false }, nil,
-			"does not accept identities of Entra ID; enable that", true},
+			"does not accept identities of Entra ID; enable them", true},
 		{"without Azure RBAC", func(c *azuresim.Cluster) { c.AzureRBAC = false }, nil,
 			"Azure's role assignments do not authorise there; enable that", true},
 		{"named in the configuration", func(*azuresim.Cluster) {}, func(w *world) {

@@ -192,7 +192,7 @@ func TestDrainOptions(t *testing.T) {
 	}{
 		{"without a controller", "default/alone has no controller", nil},
 		{"without a controller and by force", "", map[string]any{"force": true}},
-		{"with data that is to be kept", "default/data keeps data in an emptyDir",
+		{"with data that is to be kept", "default/data has data in an emptyDir volume",
 			map[string]any{"force": true, "deleteEmptyDir": false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestLeaveKeepsPods(t *testing.T) {
 		{"those that nothing replaces are kept", transition.Options{KeepUnmanaged: true},
 			[]string{"data", "plain"}, "default/alone has no controller"},
 		{"those with data are kept", transition.Options{KeepEmptyDir: true},
-			[]string{"alone", "plain"}, "default/data keeps data in an emptyDir"},
+			[]string{"alone", "plain"}, "default/data has data in an emptyDir volume"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)

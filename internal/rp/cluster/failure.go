@@ -111,10 +111,11 @@ func unreachable(cause error) string {
 	case isGone(cause):
 		return notInAzure
 	case errors.Is(cause, ErrNotBound):
-		return "No kubeconfig is bound to the cluster: its operator adds it to the provider's settings."
+		return "No kubeconfig is bound to the cluster: the operator of the provider must add one to " +
+			"the provider's settings."
 	case errors.Is(cause, errHarm):
-		return "The cluster answers more than the provider accepts, or something else than an API " +
-			"server does: too large an answer, too many Nodes or requests, or a redirect."
+		return "The cluster's answers are larger than the provider accepts or do not come from an " +
+			"API server: an answer that is too large, too many Nodes or requests, or a redirect."
 	case errors.Is(cause, errLocal):
 		return "The cluster's address is one of the provider's own: the operator of the provider " +
 			"allows it in the settings."
@@ -125,9 +126,10 @@ func unreachable(cause error) string {
 	case errors.Is(cause, context.DeadlineExceeded), os.IsTimeout(cause):
 		return "The cluster does not answer in time."
 	case errors.As(cause, &answered) && !isBusy(answered.Status().Code):
-		return "The cluster refuses what the provider asks; the provider's log tells more."
+		return "The cluster refuses the provider's requests; see the provider's log for details."
 	}
-	return "The cluster does not answer, or there is no access to it; the provider's log tells more."
+	return "The cluster does not answer, or access to it is denied; see the provider's log for " +
+		"details."
 }
 
 // isBusy reports whether the status code of an API server means that it cannot answer now.

@@ -30,8 +30,8 @@ func TestUnreachableTellsNoSecrets(t *testing.T) {
 		"refuses the provider's": apierrors.NewUnauthorized("at 10.1.2.3"),
 		"is not trusted": &tls.CertificateVerificationError{
 			Err: x509.UnknownAuthorityError{Cert: &x509.Certificate{}}},
-		"refuses what": apierrors.NewBadRequest("at 10.1.2.3"),
-		"there is no access to it": apierrors.NewInternalError(
+		"refuses the provider's requests": apierrors.NewBadRequest("at 10.1.2.3"),
+		"access to it is denied": apierrors.NewInternalError(
 			errors.New("at 10.1.2.3")),
 		"in time": fmt.Errorf("Get \"https://10.1.2.3\": %w", context.DeadlineExceeded),
 		"does not answer, or": errors.Join(

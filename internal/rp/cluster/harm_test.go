@@ -69,7 +69,8 @@ func TestAHostileCluster(t *testing.T) {
 					return counts.limits.Load() >= 2
 				})
 				until(t, "the cluster is not told that it does harm", func() bool {
-					return strings.Contains(w.cluster(harbour).Probe.Unreachable, "answers more")
+					return strings.Contains(w.cluster(harbour).Probe.Unreachable, "larger than the provider "+
+						"accepts")
 				})
 				w.change(func(v *store.View) error {
 					return w.putIn(v, factoryID, "edge-1", api.Desired{})

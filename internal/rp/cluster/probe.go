@@ -271,8 +271,8 @@ func (w *worker) claimAPIServer(
 		// Otherwise the other registration has ended.
 		if holder.Exists() && w.Store.Clusters.Row(v, holder.Value).Exists() {
 			c.Properties.ProvisioningState = api.Failed
-			c.Probe.Refused = "The API server belongs to another registration already. Delete " +
-				"one of the two, or correct the kubeconfig."
+			c.Probe.Refused = "The API server already belongs to another registration. Delete one of " +
+				"the two, or correct the kubeconfig."
 			return fmt.Errorf("cannot register the cluster: %w", errRefused), nil
 		}
 		err = w.Store.APIServers.Put(v, server, w.key)

@@ -106,8 +106,8 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // dead returns the error for a URL that does not work, for any reason.
 func dead() error {
 	return arm.Errorf(http.StatusForbidden, "AuthenticationFailed",
-		"This URL does not give out a configuration: it was altered, or it has "+
-			"expired, was used or was replaced. POST regenerateToken makes a new one.")
+		"This URL is not valid: it was altered, has expired, or was used or replaced. POST "+
+			"regenerateToken to create a new one.")
 }
 
 // handedOut is a configuration, with the keys of its credential and node, and whether it was handed
@@ -133,7 +133,7 @@ func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 		if leave == nil {
 			found.again = again
 			return found, arm.Errorf(http.StatusTooManyRequests, "TooManyRequests",
-				"This URL is asked too often. Try again.")
+				"This URL is requested too often. Try again later.")
 		}
 		defer leave()
 	}

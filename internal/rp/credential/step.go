@@ -172,5 +172,5 @@ func told(err error) string {
 	if e, ok := errors.AsType[*TokenError](err); ok {
 		return e.Told
 	}
-	return "The bootstrap token cannot be made; the provider's log tells more."
+	return "The bootstrap token cannot be created; see the provider's log for details."
 }

@@ -40,7 +40,7 @@ func decode(body []byte, into any, strict bool) error {
 		return badBody(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return badBody(errors.New("there is something behind the document"))
+		return badBody(errors.New("there is data after the document"))
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 		api.Canceled} // the state in a request is ignored
 	is := func(s string) bool { return strings.EqualFold(s, state) }
 	problems.unless(slices.ContainsFunc(states, is), "properties.provisioningState",
-		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))
+		"The state is set by the provider, and '%s' is not one of its states.", shorten(state))
 	return desired, secret, problems.err()
 }
 

@@ -27,8 +27,9 @@ const (
 
 // NoDNS is the problem of a cluster whose DNS service has no known address. The address is not
 // guessed: pods with a wrong one resolve no name.
-const NoDNS = "The address of the cluster's DNS service is not known: there is no Service " +
-	"kube-system/kube-dns, or the provider may not read it (rbac-provider.yaml allows it). Set " +
+const NoDNS = "The address of the cluster's DNS service is not known: the Service " +
+	"kube-system/kube-dns does not exist, or the provider is not allowed to read it (see " +
+	"rbac-provider.yaml). Set " +
 	"dnsServiceIP in the registration of the cluster."
 
 // Limits of the settings of a Node.
@@ -143,8 +144,8 @@ func CheckDefaults(defaults map[string]any) []string {
 	var c config.Config
 	_ = json.Unmarshal(encode(defaults), &c) // the agent's own rules name what cannot be read
 	for _, path := range c.SecretPaths() {
-		problems = append(problems, path+" holds a secret, such as a user or password, which every "+
-			"caller of the provider would be shown")
+		problems = append(problems, path+" holds a secret, such as a user or password, which would be "+
+			"visible to every caller of the provider")
 	}
 	for _, p := range checkNode(n, OwnLayer(n), parent) {
 		problems = append(problems, p.Message)
@@ -202,11 +203,11 @@ func checkName(id string, parent Parent) Problems {
 	name := baseName(id)
 	if strings.HasPrefix(strings.ToLower(name), "aks") {
 		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': names that begin " +
-			"with aks are of Nodes that AKS manages. Use another name."}}
+			"with aks are reserved for Nodes that AKS manages. Use another name."}}
 	}
 	if IsAPIServerName(name, urls...) {
 		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': clients of the " +
-			"cluster reach the API server or themselves by that name. Use another name."}}
+			"cluster use that name for the API server or for themselves. Use another name."}}
 	}
 	return nil
 }

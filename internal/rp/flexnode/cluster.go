@@ -155,9 +155,9 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	problems.unless(isLocation(c.Location), "location",
 		"The location '%s' is not an Azure region, such as westeurope.", shorten(c.Location))
 	problems.unless(p.Kubeconfig == "" || isFileName(p.Kubeconfig), "properties.kubeconfig",
-		"This names one of the provider's kubeconfigs: letters, digits, '.', '_' and '-'.")
+		"This must be the name of one of the provider's kubeconfigs: letters, digits, '.', '_' and '-'.")
 	problems.unless(p.ServerURL == "" || isServerURL(p.ServerURL), "properties.serverUrl",
-		"This is not an https URL of a host, perhaps with a port.")
+		"This is not an https URL of a host, optionally with a port.")
 	_, err := netip.ParseAddr(p.DNSServiceIP)
 	problems.unless(p.DNSServiceIP == "" || err == nil, "properties.dnsServiceIP",
 		"This is not an IP address.")
@@ -187,7 +187,7 @@ func (p *Problems) pool(pool string, mask int) {
 	}
 	low, high := network.Bits(), min(network.Addr().BitLen()-2, network.Bits()+maxPoolBits)
 	p.unless(low <= mask && mask <= high, "properties.nodeCidrMask", "The mask of a node's subnet "+
-		"is between %d, that of podCidr, and %d.", low, high)
+		"must be between %d, that of podCidr, and %d.", low, high)
 }
 
 // ShownCluster returns the registration of a cluster as callers see it.

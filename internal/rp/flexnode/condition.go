@@ -72,10 +72,10 @@ func versionsUnknown(unknown []artifact) api.Condition {
 	for _, u := range unknown {
 		names = append(names, u.name+" "+u.version)
 	}
-	return is("False", "NotPinned", fmt.Sprintf("No digest is known here of "+
-		"%s. The agent takes it from the project's checksum file, which it must reach over https or "+
-		"have in artifacts.directory, or from artifacts.overrides; node-problem-detector has no "+
-		"such file.", strings.Join(names, ", ")))
+	return is("False", "NotPinned", fmt.Sprintf("The provider does not know the digest of %s. The "+
+		"agent takes it from the project's checksum file, which it must reach over https or find in "+
+		"artifacts.directory, or from artifacts.overrides; node-problem-detector has "+
+		"no such file.", strings.Join(names, ", ")))
 }
 
 // is returns a condition; the caller adds its type.
@@ -103,7 +103,7 @@ func (e Evidence) joined(join *api.Join) api.Condition {
 		return is("False", NodeForeign, ready.Message)
 	case ready != nil:
 		return since(ready.LastTransitionTime, is("False", NodeNotFound, "The Node object was "+
-			"deleted. The agent registers the node again where driftPolicy is repair; else run "+
+			"deleted. The agent registers the node again if driftPolicy is repair; otherwise run "+
 			"`aks-flex-node bootstrap` on the machine."))
 	case join != nil:
 		return is("False", map[string]string{
@@ -112,7 +112,7 @@ func (e Evidence) joined(join *api.Join) api.Condition {
 			api.JoinExpired: "CredentialExpired",
 		}[join.State], join.Reason)
 	case e.Node.Credential != "":
-		return is("False", "NotJoined", "A machine may be joining: GET of the node tells more.")
+		return is("False", "NotJoined", "A machine may be joining: GET the node for details.")
 	}
 	return is("False", "NothingToJoinWith", "No machine has joined. "+again)
 }
@@ -127,15 +127,16 @@ func (e Evidence) upToDate() api.Condition {
 		return is("Unknown", "NotRendered", "There is no configuration yet.")
 	case n.Lost(e.Status.Applied()) != 0:
 		return is("False", "Restored", fmt.Sprintf("The node runs configuration %s, which the provider "+
-			"does not know since it was restored from a backup, and is offered no other one. PUT the "+
-			"node as it should be, or roll it back to a configuration of listHistory.", applied))
+			"does not know since it was restored from a backup, so no other configuration is offered. "+
+			"PUT the node with the desired configuration, or roll it back to a configuration of "+
+			"listHistory.", applied))
 	case n.Failed == n.Revision && failed == nil: // new facts have replaced what has failed
 		return is("False", "Failed", "The node was not healthy with this configuration, and has "+
-			"gone back. Change it, or roll the node back.")
+			"rolled back. Change the configuration, or roll the node back.")
 	case n.Failed == n.Revision,
 		failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
-		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s "+
-			"(%s), and has gone back. See status.config.failed; change the configuration, or roll "+
+		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s (%s), "+
+			"and has rolled back. See status.config.failed; change the configuration, or roll "+
 			"the node back.", failed.Version, cmp.Or(failed.Reason, "no reason given")))
 		if failed.At != nil {
 			c.LastTransitionTime = failed.At.UTC()
@@ -144,7 +145,7 @@ func (e Evidence) upToDate() api.Condition {
 	case n.Assigned != n.Revision:
 		if n.leftOut() {
 			return is("False", "LeftOut", fmt.Sprintf("The node keeps configuration %s: it has failed "+
-				"its last %d changes and is given no other one. Repair the machine, then roll the node "+
+				"its last %d changes and receives no other one. Repair the machine, then roll the node "+
 				"back to configuration %d.", offered, leftOutAfter, n.Revision))
 		}
 		if n.Desired.UpgradePolicy.Paused {
@@ -153,8 +154,8 @@ func (e Evidence) upToDate() api.Condition {
 				n.Revision))
 		}
 		return is("False", "AwaitingRollout", fmt.Sprintf("The node keeps configuration %s until the "+
-			"rollout policy of its cluster admits it to %d. The changes of summarizeFlexNodes show how "+
-			"far each one is, and why one is held.", offered, n.Revision))
+			"rollout policy of its cluster admits it to %d. The changes of summarizeFlexNodes show the "+
+			"progress of each change, and why it is held.", offered, n.Revision))
 	case applied == offered:
 		c := is("True", "Applied", "")
 		if ready := e.Status.Ready; e.Reachable && ready != nil && ready.Status != "True" {
@@ -169,7 +170,7 @@ func (e Evidence) upToDate() api.Condition {
 		return is("Unknown", "NotMonitored", "The node does not follow this resource: set "+
 			"continuousMonitoring, or run `aks-flex-node bootstrap` with a new configuration.")
 	case applied == "":
-		return is("Unknown", "NotReported", "The agent has not said yet what it has applied.")
+		return is("Unknown", "NotReported", "The agent has not reported yet what it has applied.")
 	case observed == offered:
 		if own := e.reported(NoChangeWaiting); own != nil && own.Status == "False" {
 			return since(own.LastTransitionTime, is("False", own.Reason,
@@ -185,8 +186,8 @@ func (e Evidence) upToDate() api.Condition {
 func (e Evidence) heard() bool { return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter }
 
 func (e Evidence) reporting() api.Condition {
-	const look = " Look at the machine: `aks-flex-node status` says whether it reaches this API " +
-		"and with which identity."
+	const look = " Run `aks-flex-node status` on the machine: it shows whether the machine " +
+		"reaches this API and with which identity."
 	switch {
 	case e.heard():
 		return is("True", "Heard", "")
@@ -194,10 +195,10 @@ func (e Evidence) reporting() api.Condition {
 		return is("Unknown", "NotMonitored",
 			"The node does not follow this resource: continuousMonitoring is not set.")
 	case e.Seen.IsZero():
-		return is("False", "NeverHeard", "The agent was never heard of."+look)
+		return is("False", "NeverHeard", "The agent has never contacted the provider."+look)
 	}
 	return since(e.Seen.Add(silentAfter).UTC(), is("False", "Silent", fmt.Sprintf(
-		"The agent was last heard of at %s.", e.Seen.UTC().Format(time.RFC3339))+look))
+		"The agent last contacted the provider at %s.", e.Seen.UTC().Format(time.RFC3339))+look))
 }
 
 // credentialValid returns the condition of the node's credential: until it has joined, of the
@@ -208,7 +209,7 @@ func (e Evidence) credentialValid(join *api.Join) api.Condition {
 	case own != nil && own.Status == "False":
 		return *own
 	case !joined && join == nil && e.Node.Credential != "":
-		return is("Unknown", "NotJoined", "GET of the node tells more.")
+		return is("Unknown", "NotJoined", "GET the node for details.")
 	case !joined && join == nil:
 		return is("False", "NothingToJoinWith", "No machine has joined. "+again)
 	case !joined && (join.State == api.JoinPending || join.State == api.JoinConsumed):
@@ -228,7 +229,7 @@ func (e Evidence) credentialValid(join *api.Join) api.Condition {
 	case e.Reachable && e.Status.Ready.Status == "True":
 		return is("True", "KubeletAccepted", "")
 	}
-	return is("Unknown", "NotSeen", "Neither agent nor kubelet was heard of lately.")
+	return is("Unknown", "NotSeen", "Neither the agent nor kubelet has been seen recently.")
 }
 
 // reported returns a condition that the agent reports; nil if it does not.
@@ -257,7 +258,7 @@ type JoinEnd struct {
 }
 
 // again is the advice to an owner whose node has no credential left to join with.
-const again = "POST regenerateToken makes another URL."
+const again = "POST regenerateToken to create another URL."
 
 // End returns the end of a credential that its node refers to; nil if a machine has joined with it.
 func (c JoinCredential) End() *JoinEnd {
@@ -265,8 +266,8 @@ func (c JoinCredential) End() *JoinEnd {
 	case c.Issued:
 		return nil
 	case c.Used:
-		return &JoinEnd{api.JoinConsumed, c.Expires, "A machine has used it, and got no " +
-			"certificate in time. Look at the machine; " + again}
+		return &JoinEnd{api.JoinConsumed, c.Expires, "A machine has used it, but received no " +
+			"certificate in time. Check the machine; " + again}
 	case c.Denied != "":
 		return &JoinEnd{api.JoinDenied, c.Expires, denied(c.Denied)}
 	}
@@ -299,7 +300,7 @@ func (c JoinCredential) join(registered bool) *api.Join {
 	case c.Used && c.Issued && registered:
 		return &api.Join{State: api.JoinJoined}
 	case c.Used:
-		j.State, j.Reason = api.JoinConsumed, "A machine has used it; its Node is not there yet."
+		j.State, j.Reason = api.JoinConsumed, "A machine has used it; its Node does not exist yet."
 		if c.Denied != "" {
 			j.Reason += " " + denied(c.Denied)
 		}
@@ -310,7 +311,7 @@ func (c JoinCredential) join(registered bool) *api.Join {
 	case c.Made:
 		j.State, j.Reason = api.JoinReady, "The URL waits for a machine."
 	default:
-		j.State, j.Reason = api.JoinPending, cmp.Or(c.Problem, "It is being made in the cluster.")
+		j.State, j.Reason = api.JoinPending, cmp.Or(c.Problem, "It is being created in the cluster.")
 	}
 	return j
 }

@@ -203,7 +203,7 @@ func TestJoinState(t *testing.T) {
 	}{
 		"nothing was issued": {&Evidence{}, "", ""},
 		"not read":           {&Evidence{Node: Node{Credential: "k"}}, "", ""},
-		"pending":            {with(JoinCredential{}, false), api.JoinPending, "being made"},
+		"pending":            {with(JoinCredential{}, false), api.JoinPending, "being created"},
 		"pending, and why": {with(JoinCredential{Problem: "no access"}, false), api.JoinPending,
 			"no access"},
 		"ready":          {with(JoinCredential{Made: true}, false), api.JoinReady, "waits"},

@@ -390,9 +390,9 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	sp, _ := principalOf(to.Desired.AzureAuth)
 	if sp != nil && (!ask.Secret.Known || to.SecretVersion != ask.Secret.Version) {
 		return Decision{}, arm.Errorf(409, "SecretNotKept",
-			"The client secret that goes with configVersion %d is not kept: another one was set, "+
-				"or none is needed since. PUT the node as it was, with a client secret of the "+
-				"client id '%s'; diff tells the differences.", to.Version, sp.ClientID)
+			"The client secret of configVersion %d is no longer stored: it was replaced or is no longer "+
+				"needed. PUT the node with that configuration and a client secret of the client id '%s'; "+
+				"diff shows the differences.", to.Version, sp.ClientID)
 	}
 	d := Decision{Node: old, Changed: true, Write: true, DropSecret: sp == nil && ask.Secret.Known}
 	n := &d.Node
@@ -432,7 +432,8 @@ func (ask Rollback) isWanted(old Node) bool {
 // check checks that the revision fits the node and its cluster as it is now.
 func (ask Rollback) check(old, n Node) Problems {
 	if n.Chosen.PodCIDR != old.Chosen.PodCIDR {
-		return Problems{{"configVersion", "The pod subnet of that revision is not the node's."}}
+		return Problems{{"configVersion", "The pod subnet of that revision differs from that of the " +
+			"node."}}
 	}
 	var problems Problems
 	if version := n.Chosen.Versions.Kubernetes; version != old.Chosen.Versions.Kubernetes {

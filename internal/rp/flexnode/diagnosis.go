@@ -49,7 +49,8 @@ func (n Node) Diagnosing(kind, by string, now time.Time) (Node, api.Diagnosis, e
 	}
 	if !n.Desired.ContinuousMonitoring {
 		return n, api.Diagnosis{}, arm.Errorf(409, "NotFollowing",
-			"The node does not follow its resource (continuousMonitoring): it cannot be asked.")
+			"The node does not follow its resource (continuousMonitoring), so it cannot receive this "+
+				"request.")
 	}
 	d := api.Diagnosis{
 		ID: uuid.NewString(), Kind: kind, State: api.DiagnosisRequested, Requested: now,
@@ -65,7 +66,7 @@ func (n Node) Diagnosed(
 ) (Node, api.Diagnosis, error) {
 	if asked := n.Asked(now); asked == nil || asked.ID != answer.ID || d.ID != answer.ID {
 		return n, d, arm.Errorf(409, "DiagnosisNotRequested",
-			"The node is not asked for this diagnosis.")
+			"This diagnosis was not requested from the node.")
 	}
 	n.Diagnose = nil
 	d.State, d.Message, d.Completed = api.DiagnosisCompleted, answer.Refused, &now

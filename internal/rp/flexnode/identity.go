@@ -184,8 +184,8 @@ func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
 	if arc.MachineResourceID != "" {
 		p.machine(arc.MachineResourceID)
 	}
-	const why = "The agent enrols the machine where kubelet uses its identity: set " +
-		"kubernetesAuth.useAzureAuth to true, or leave this out."
+	const why = "The agent enrols the machine only if kubelet uses its identity: set " +
+		"kubernetesAuth.useAzureAuth to true, or omit this."
 	p.unless(useAzure || arc.Onboarding == nil, "properties.azureAuth.arc.onboarding", why)
 	p.unless(useAzure || !arc.AutoRoleAssignment, "properties.azureAuth.arc.autoRoleAssignment", why)
 }
@@ -214,8 +214,8 @@ func (p *Problems) principals(auth api.AzureAuth) {
 	section, id := namedPrincipal(auth)
 	if section == api.Arc {
 		p.unless(auth.Arc.Onboarding == nil || auth.Arc.Onboarding.PrincipalID == "",
-			"properties.azureAuth.arc.onboarding.principalId", "The node does not join as the identity "+
-				"that enrols its machine: leave its principal id out.")
+			"properties.azureAuth.arc.onboarding.principalId", "The node does not join with the identity "+
+				"that enrols its machine: omit its principal id.")
 	}
 	p.unless(id == "" || IsGUID(id), "properties.azureAuth."+section+".principalId",
 		"The principal id '%s' is not a GUID.", shorten(id))

@@ -59,14 +59,14 @@ func (n Node) Proved(key, boot string, at time.Time) Node {
 
 // secondMachine returns the condition about another machine that asked to be the node.
 func secondMachine(s SecondMachine, own string) api.Condition {
-	const so = "If it is to be the node, POST regenerateToken and give it the new URL."
+	const so = "If it should be the node, POST regenerateToken and join it with the new URL."
 	if s.Key == own {
 		return since(s.At, is("True", "SameKey", "Two machines have the key of this node: its "+
 			"disk was copied, or a snapshot of its memory was restored. The newer one is refused until "+
 			"the older is silent for a day. "+so))
 	}
-	return since(s.At, is("True", "AnotherKey", fmt.Sprintf("Another machine has asked to be this "+
-		"node, with the key %s, and was refused. %s", s.Key, so)))
+	return since(s.At, is("True", "AnotherKey", fmt.Sprintf("Another machine, with the key %s, has "+
+		"requested to be this node and was refused. %s", s.Key, so)))
 }
 
 // Boots holds the boot ids, from tokens, of the machines that have the key of a node. A copied disk

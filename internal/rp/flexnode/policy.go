@@ -75,7 +75,7 @@ func ReadPolicy(given *api.RolloutPolicy) (Policy, Problems) {
 			return
 		}
 		if *to = *n; *n < 0 || *n > 1000 {
-			problems.add(at+name, "This is between 0 and 1000.")
+			problems.add(at+name, "This must be between 0 and 1000.")
 		}
 	}
 	share("maxUnavailable", given.MaxUnavailable, &p.MaxUnavailable)
@@ -85,7 +85,7 @@ func ReadPolicy(given *api.RolloutPolicy) (Policy, Problems) {
 	problems.rolloutTime(at+"soak", given.Soak, "PT10M", &p.Soak)
 	problems.rolloutTime(at+"deadline", given.Deadline, "PT10M", &p.Deadline)
 	if p.Deadline < time.Minute {
-		problems.add(at+"deadline", "A node gets at least a minute, PT1M, for a change.")
+		problems.add(at+"deadline", "This must be at least one minute, PT1M.")
 	}
 	p.Paused = given.Paused
 	return p, problems

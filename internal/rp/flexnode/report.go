@@ -46,7 +46,7 @@ func (p *Problems) merge(at string, older, newer *string) {
 	case *older == "":
 		*older = *newer
 	case *newer != "" && *newer != *older:
-		p.add(at, "This says '%s', and the older property of the same meaning '%s'.",
+		p.add(at, "This is '%s', but the older property with the same meaning is '%s'.",
 			shorten(*newer), shorten(*older))
 	}
 	*newer = ""
@@ -99,13 +99,13 @@ func (p *Problems) applied(c api.Applied) {
 
 func (p *Problems) drift(d api.Drift) {
 	p.bound("drift.policy", d.Policy, maxVersion)
-	p.unless(len(d.Items) <= maxItems, "drift.items", "There are %d items; at most %d are kept. "+
-		"The count says how many there are.", len(d.Items), maxItems)
+	p.unless(len(d.Items) <= maxItems, "drift.items", "There are %d items; at most %d are allowed. "+
+		"Use the count for the total.", len(d.Items), maxItems)
 	p.unless(d.Count >= len(d.Items), "drift.count",
 		"The count is less than the items that are listed.")
 	for i, item := range d.Items {
 		at := fmt.Sprintf("drift.items[%d].", i)
-		p.unless(item.Name != "", at+"name", "An item must say what it is about.")
+		p.unless(item.Name != "", at+"name", "An item must name its subject.")
 		p.bound(at+"name", item.Name, maxName)
 		p.bound(at+"message", item.Message, maxName)
 	}
@@ -118,6 +118,6 @@ func (p *Problems) version(at, value string) {
 
 // bound checks that a value is one line of at most most bytes, without invisible characters.
 func (p *Problems) bound(at, value string, most int) {
-	p.unless(untrusted.Plain(value), at, "This has line breaks, or characters that are not shown.")
+	p.unless(untrusted.Plain(value), at, "This has line breaks or non-printable characters.")
 	p.unless(len(value) <= most, at, "This is longer than %d characters.", most)
 }

@@ -96,7 +96,7 @@ func ReadDiff(ask api.DiffRequest) (from, to int64, problems Problems) {
 func ReadRollback(ask api.RollbackRequest) (to int64, problems Problems) {
 	to = readVersion("configVersion", ask.ConfigVersion, &problems)
 	if ask.ConfigVersion == "" {
-		problems.add("configVersion", "The configVersion to go back to is needed.")
+		problems.add("configVersion", "The configVersion to roll back to is required.")
 	}
 	return to, problems
 }

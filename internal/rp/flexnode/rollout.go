@@ -25,7 +25,7 @@ func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout
 	var problems Problems
 	failures, lasts := max(1, ask.Failures), defaultAllowance
 	if ask.Failures < 0 || ask.Failures > maxAllowedFailures {
-		problems.add("failures", "This is between 1 and %d.", maxAllowedFailures)
+		problems.add("failures", "This must be between 1 and %d.", maxAllowedFailures)
 	}
 	problems.rolloutTime("for", ask.For, "PT24H", &lasts)
 	if err := problems.err(); err != nil {
@@ -152,13 +152,13 @@ const (
 
 // holds explains each reason.
 var holds = map[string]string{
-	HoldSuperseded: "another configuration is desired now, or the provider offers another one",
-	HoldRestored: "the provider was restored from a backup and does not know what this node runs; " +
-		"its owner has to change it",
+	HoldSuperseded: "the desired configuration or the offered one has changed",
+	HoldRestored: "the provider was restored from a backup and does not know the configuration of " +
+		"this node; its owner must change it",
 	HoldRefused: "this node has failed the configuration",
-	HoldLeftOut: "this node has failed too many changes; " +
-		"its owner has to ask for one, with rollback",
-	HoldNoSlot:     "as many nodes of the cluster as may be are under a change",
+	HoldLeftOut: "this node has failed too many changes; its owner must request one, with " +
+		"rollback",
+	HoldNoSlot:     "the maximum number of nodes of the cluster is being changed already",
 	HoldNodePaused: "its owner has paused this node (upgradePolicy.paused)",
 	HeldPaused:     "the changes of the cluster are paused",
 	HeldCanary:     "the first nodes have failed the change",

@@ -19,7 +19,7 @@ const (
 func NodeMissing(since time.Time) *api.Condition {
 	return &api.Condition{
 		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeNotFound,
-		Message: "There is no Node object of that name in the cluster.",
+		Message: "The cluster has no Node object of that name.",
 	}
 }
 
@@ -27,8 +27,8 @@ func NodeMissing(since time.Time) *api.Condition {
 func ForeignNode(since time.Time) *api.Condition {
 	return &api.Condition{
 		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeForeign,
-		Message: "The Node of that name in the cluster is not this node: its labels name another " +
-			"installation of the provider. It is left alone.",
+		Message: "The Node of that name belongs to another installation of the provider, according " +
+			"to its labels. It is not changed.",
 	}
 }
 
@@ -101,7 +101,7 @@ func (e Evidence) ready() *api.Condition {
 	}
 	return &api.Condition{
 		Type: Ready, Status: "Unknown", Reason: ClusterUnreachable,
-		Message: "The cluster does not answer; when it last did, Ready was " + known.Status + ".",
+		Message: "The cluster does not answer; the last known Ready status is " + known.Status + ".",
 	}
 }
 

@@ -58,8 +58,8 @@ func (c chooser) choose() (api.Versions, Problems) {
 			continue
 		}
 		if !allowed && a.isUnpinned() && !(skewed && a.member == "kubernetes") {
-			problems.add(at, "The version '%s' is not known here: there may be none, and its "+
-				"digest could not be checked. Known are %s. With versions.allowUnknown the agent takes "+
+			problems.add(at, "The version '%s' is not known to the provider: it may not exist, and its "+
+				"digest cannot be checked. Known are %s. With versions.allowUnknown the agent takes "+
 				"the digest from the project's checksum file.",
 				a.version, strings.Join(release.Pinned(a.name), ", "))
 		}

@@ -84,7 +84,7 @@ type ManagerCertificate struct {
 func (m ManagerCertificate) Authenticate(r *http.Request) (Caller, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || !m.knows(r.TLS.VerifiedChains[0][0]) {
 		return Caller{}, arm.Errorf(403, "ClientCertificateNotTrusted",
-			"Only Resource Manager may ask here, by its client certificate.")
+			"Only Resource Manager, identified by its client certificate, may send requests here.")
 	}
 	return managerCaller(r.Header), nil
 }

@@ -37,8 +37,8 @@ func (a *API) deleteCluster(r *request) (any, error) {
 	}
 	if nodes == wipeNodes && !row.Value.Deleting() {
 		if n := a.count(r).Nodes; n > 0 && r.query.Get("confirm") != strconv.Itoa(n) {
-			return nil, arm.Errorf(409, "ConfirmationNeeded", "The machines of %d flexNodeConfigs "+
-				"would be given back. Confirm that number with confirm=%d; dryRun=true only counts.",
+			return nil, arm.Errorf(409, "ConfirmationNeeded", "The machines of %d flexNodeConfigs would "+
+				"be restored. Confirm that number with confirm=%d; dryRun=true only counts.",
 				n, n)
 		}
 	}
@@ -100,8 +100,8 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 		}
 		if d := row.Value.Deletion; d != nil {
 			if nodes == wipeNodes && !d.Wipe {
-				return arm.Errorf(409, "Conflict", "The cluster is being deleted already, and its "+
-					"nodes are released: that cannot be changed to nodes=%s.", wipeNodes)
+				return arm.Errorf(409, "Conflict", "The cluster is already being deleted and its nodes are "+
+					"released; this cannot be changed to nodes=%s.", wipeNodes)
 			}
 			operation = d.Operation
 			return nil
@@ -112,9 +112,9 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 		if nodes == "" && !a.Store.Nodes.None(v, r.clusterKey()+"/") {
 			found := a.count(r)
 			return arm.Errorf(409, "ClusterHasNodes", "The cluster has %d flexNodeConfigs, %d of which "+
-				"have joined. Delete them first, or say what becomes of their machines: nodes=%s has "+
-				"them run on unmanaged, nodes=%s has their agents give them back. dryRun=true only "+
-				"counts.", max(1, found.Nodes), // the index may be behind
+				"have joined. Delete them first, or choose what happens to their machines: with "+
+				"nodes=%s they keep running unmanaged, with nodes=%s their agents restore them. "+
+				"dryRun=true only counts.", max(1, found.Nodes), // the index may be behind
 				found.Joined, releaseNodes, wipeNodes)
 		}
 		operation = r.subscriptionKey() + "/" + id

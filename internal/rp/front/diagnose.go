@@ -47,8 +47,8 @@ func (a *API) roomForDiagnosis(r *request) error {
 	below := rows.Key(r.clusterKey() + "/")
 	kept, _, err := a.Store.Keys(r.Context(), below, "", flexnode.MaxDiagnoses)
 	if err == nil && len(kept) == flexnode.MaxDiagnoses {
-		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are kept, "+
-			"as many as may be. They end after a day.", flexnode.MaxDiagnoses)
+		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are stored, "+
+			"which is the maximum. They expire after a day.", flexnode.MaxDiagnoses)
 	}
 	return err
 }
@@ -61,7 +61,7 @@ func (a *API) listDiagnosis(r *request) (any, error) {
 	row, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
 	if err == nil && (!row.Exists() || a.Now().After(row.Value.Expires)) {
 		err = arm.Errorf(409, "NoDiagnosis",
-			"The node was not asked for a diagnosis in the last day.")
+			"No diagnosis was requested from the node in the last day.")
 	}
 	return row.Value, err
 }

@@ -60,8 +60,8 @@ func (a *API) told(r *request, err error) *arm.Error {
 	}
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return arm.Errorf(409, "Conflict", "The resource is being changed by others all the time. "+
-			"Try again.")
+		return arm.Errorf(409, "Conflict", "The resource is changed by other requests too often. Try "+
+			"again.")
 	case errors.Is(err, store.ErrTooLarge):
 		return arm.Errorf(413, "RequestEntityTooLarge", "The resource is larger than the provider "+
 			"can store.")
@@ -73,8 +73,8 @@ func (a *API) told(r *request, err error) *arm.Error {
 	const again = "Try again; if that does not help, tell its operator the request id %s."
 	switch {
 	case errors.Is(err, store.ErrNewer):
-		return arm.Errorf(503, "ProviderIsOutdated", "A newer release of the provider has taken "+
-			"over its store, and this one writes no more. "+again, r.id)
+		return arm.Errorf(503, "ProviderIsOutdated", "A newer release of the provider has taken over "+
+			"its store, and this one no longer writes. "+again, r.id)
 	case errors.Is(err, store.ErrFull):
 		return arm.Errorf(503, "StoreFull", "The provider's store is full: nothing can be changed, "+
 			"reads and polls go on. Tell its operator the request id %s.", r.id)
@@ -106,7 +106,7 @@ func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Clus
 // leaving returns the error for a change of anything in a cluster that is being deleted.
 func leaving(r *request) error {
 	return arm.Errorf(409, "ClusterIsBeingDeleted",
-		"The registration of the cluster '%s' is being deleted. Wait until it is gone, and "+
+		"The registration of the cluster '%s' is being deleted. Wait until it is deleted, and "+
 			"register the cluster again.", r.names.of("cluster"))
 }
 

@@ -113,8 +113,8 @@ func notKept(n flexnode.Node, version int64) error {
 		return arm.Errorf(409, "RevisionNotKept",
 			"The node has no configuration yet: its cluster has not been reached.")
 	}
-	return arm.Errorf(409, "RevisionNotKept", "The configVersion %d is none of the node's, or is "+
-		"not kept any more: listHistory tells those that are.", version)
+	return arm.Errorf(409, "RevisionNotKept", "The configVersion %d does not belong to the node or "+
+		"is no longer stored: see listHistory for the stored ones.", version)
 }
 
 // rollBack rolls a node back to a revision. As with every change, its credentials are revoked.

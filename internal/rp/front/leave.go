@@ -102,7 +102,7 @@ func (a *API) arcSecret(r *request, public []byte) (any, error) {
 	secret, err := a.Credentials.ArcSecret(row)
 	if err == nil && secret == "" {
 		err = arm.Errorf(404, "NoOnboardingSecret",
-			"No secret that has enrolled the machine with Azure Arc is kept.")
+			"No secret that was used to enrol the machine with Azure Arc is stored.")
 	}
 	if err != nil {
 		return nil, err

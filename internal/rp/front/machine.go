@@ -79,8 +79,8 @@ func (m *machines) verify(text string) (machineToken, error) {
 	token, err := m.verifier.Verify(text)
 	if errors.Is(err, verifier.ErrTime) {
 		return machineToken{}, &refusal{
-			answer: arm.Errorf(401, "MachineTokenTime", "The machine's token has expired or is not "+
-				"valid yet. Send the request again with a token that has the nonce of the header %s.",
+			answer: arm.Errorf(401, "MachineTokenTime", "The machine's token has expired or is not valid "+
+				"yet. Send the request again with a token that contains the nonce of the header %s.",
 				strings.ToLower(machinekey.NonceHeader)),
 			header: machinekey.NonceHeader, value: m.nonces.make(),
 		}
@@ -90,7 +90,7 @@ func (m *machines) verify(text string) (machineToken, error) {
 	}
 	uid, err := uuid.Parse(token.UID)
 	if err != nil {
-		return machineToken{}, badToken("It names no node.")
+		return machineToken{}, badToken("It does not name a node.")
 	}
 	return machineToken{token.Request, Caller{
 		MachineKey: token.Thumbprint, UID: uid.String(), Name: "machine " + token.Thumbprint,
@@ -185,21 +185,21 @@ func (a *API) checkBoot(r *request) error {
 	case is == flexnode.RefusedBoot:
 		return secondMachine()
 	case is == flexnode.FormerBoot && r.Method != http.MethodGet:
-		return badToken("It is of a boot before the present one.")
+		return badToken("It is from an earlier boot of the machine.")
 	}
 	return nil
 }
 
 // secondMachine returns the error for another machine than the node's.
 func secondMachine() error {
-	return arm.Errorf(409, "SecondMachine", "Another machine is this node. If this machine is to be "+
-		"the node, POST regenerateToken and give it the new URL.")
+	return arm.Errorf(409, "SecondMachine", "Another machine is registered as this node. If this "+
+		"machine should be the node, POST regenerateToken and join with the new URL.")
 }
 
 // notRegistered returns the error for a machine with another key than that of the node.
 func notRegistered() error {
 	return arm.Errorf(401, "MachineKeyNotRegistered",
-		"The machine's key is not registered as that of this node. POST registerKey registers it.")
+		"The machine's key is not registered for this node. POST registerKey to register it.")
 }
 
 // address returns the IP address of the caller.

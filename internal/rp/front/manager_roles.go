@@ -183,7 +183,7 @@ func waitOf(r *http.Response) time.Duration {
 // throttle returns a 429 with a time to retry.
 func throttle(after time.Duration) error {
 	return &refusal{after: after, answer: arm.Errorf(http.StatusTooManyRequests,
-		"TooManyRequests", "Too much is asked at a time. Try again later.")}
+		"TooManyRequests", "Too many requests at a time. Try again later.")}
 }
 
 // errUnknownSubscription is the error for an action in a subscription that is not registered.

@@ -100,7 +100,7 @@ func unknownPath(segments []string, version string) error {
 	isProviders := func(s string) bool { return arm.EqualFold(s, "providers") }
 	at := slices.IndexFunc(segments, isProviders)
 	if at < 0 || at+1 >= len(segments) {
-		return arm.Errorf(404, "NotFound", "There is nothing at this path.")
+		return arm.Errorf(404, "NotFound", "This path does not exist.")
 	}
 	if !arm.EqualFold(segments[at+1], namespace) {
 		return arm.Errorf(404, "InvalidResourceNamespace",

@@ -67,7 +67,7 @@ func (a *API) checkEndpoint(endpoint string) error {
 		return nil
 	}
 	return flexnode.Problems{{Target: "properties.monitoring.endpoint", Message: fmt.Sprintf(
-		"The endpoint '%s' is none of this provider's: leave it out, or use %s.", shorten(endpoint),
+		"The endpoint '%s' does not belong to this provider: omit it, or use %s.", shorten(endpoint),
 		strings.Join(append([]string{api.ResourceManager}, a.Endpoints...), " or "))}}
 }
 
@@ -272,9 +272,9 @@ func (p *put) free(v *store.View) error {
 	if until.IsZero() || p.r.flag("acceptOldCertificate") {
 		return nil
 	}
-	return arm.Errorf(409, "NameNotFree", "The machine that was '%s' before has not left its "+
-		"cluster, and can read what the pods of a new node of this name read. Start that machine, "+
-		"which then leaves, or wait until its last certificate has ended, at %s. If the machine was "+
+	return arm.Errorf(409, "NameNotFree", "The previous machine of '%s' has not left its cluster, "+
+		"and can read the same data as the pods of a new node of this name. Start that machine so "+
+		"that it leaves, or wait until its last certificate expires, at %s. If the machine was "+
 		"erased, send the request with acceptOldCertificate=true.", shorten(p.r.names.of("node")),
 		until.UTC().Format(time.RFC3339))
 }
@@ -379,7 +379,7 @@ func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (stri
 		key, subnet, ok := flexnode.Slot(r.clusterKey(), r.nodeKey(), p.PodCIDR, p.NodeCIDRMask, n)
 		if !ok {
 			return "", arm.Errorf(409, "PodCIDRExhausted",
-				"All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or "+
+				"All %d pod subnets of the cluster are in use. Set a larger podCidr for the cluster, or "+
 					"delete flexNodeConfigs that are not needed.",
 				flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
 		}

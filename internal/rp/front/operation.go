@@ -264,8 +264,8 @@ func (a *API) answerRegenerated(r *request, o flexnode.Operation) (any, error) {
 	url, err := a.liveURL(r, node.Value)
 	if err == nil && url == nil {
 		err = arm.Errorf(409, "NoConfigUrl",
-			"The configuration URL that was made is not in force any more: it was used, replaced, "+
-				"or has expired. POST regenerateToken makes another.")
+			"The configuration URL is no longer valid: it was used, replaced, or has expired. POST "+
+				"regenerateToken to create another.")
 	}
 	return url, err
 }

@@ -38,8 +38,8 @@ func (a *API) page(r *request, collection string) (after string, size int, err e
 	last, ok := checked(a.Keys, paging, collection, data)
 	if err != nil || !ok {
 		return "", 0, arm.Errorf(400, "InvalidSkipToken",
-			"The value of $skipToken is not one that this collection's nextLink has given. Begin "+
-				"again without it.")
+			"The value of $skipToken does not come from this collection's nextLink. Start again without "+
+				"it.")
 	}
 	return string(last), size, nil
 }

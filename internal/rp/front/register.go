@@ -147,8 +147,8 @@ func (a *API) enrols(r *request, n flexnode.Node, ask api.RegisterKey) (string, 
 // unenrolled returns the error for a machine that does not prove that it may be the node.
 func unenrolled() error {
 	return arm.Errorf(401, "EnrolmentFailed", "The machine's key is not registered: the enrolment "+
-		"secret is not one of this node, or it was used, replaced, or has expired. POST "+
-		"regenerateToken makes a URL with another.")
+		"secret does not belong to this node, or it was used, replaced, or has expired. POST "+
+		"regenerateToken to create a URL with a new one.")
 }
 
 // Kubelets asks clusters about the certificates of their kubelets.

@@ -27,8 +27,7 @@ func (a *API) reportStatus(r *request) (any, error) {
 		next := status.Value
 		if r.caller.isMachine() {
 			if !next.Follows(r.caller.Signed, a.Now()) {
-				return arm.Errorf(409, "ReportOutOfOrder", "A report that was made after this one was taken "+
-					"already.")
+				return arm.Errorf(409, "ReportOutOfOrder", "A newer report has already been accepted.")
 			}
 			next.Signed, next.Taken = r.caller.Signed.UTC(), a.Now().UTC().Truncate(time.Second)
 		}

@@ -88,8 +88,8 @@ func (a *API) listConfigURL(r *request) (any, error) {
 	return a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
 		usable, used := a.Credentials.UseOf(v, r.nodeKey(), *n)
 		if used {
-			return false, arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
-				"machine has used one of this node already. POST regenerateToken makes another.")
+			return false, arm.Errorf(409, "NoConfigUrl", "No configuration URL is valid, and a machine "+
+				"has already used one of this node. POST regenerateToken to create another.")
 		}
 		return usable, nil
 	})

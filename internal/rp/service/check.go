@@ -60,7 +60,7 @@ func (s Settings) check() error {
 
 func (s Settings) checkListeners(p *problems) {
 	p.need(s.Listen != nil || s.ARMListen != nil, "listen: set this or armListen")
-	const must = "must be an https URL of a host, perhaps with a port"
+	const must = "must be an https URL of a host, optionally with a port"
 	p.need(isHostURL(s.PublicURL), "publicURL: %s", must)
 	for i, other := range s.OtherURLs {
 		p.need(isHostURL(other), "otherURLs[%d]: %s", i, must)
