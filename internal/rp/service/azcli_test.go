@@ -349,7 +349,7 @@ func (w *azWorld) refusals(t *testing.T) {
 		{"", "create -g my-rg -c no-cluster -n x", "no-cluster"},
 		{"", "wait $G -n x", "Say what to wait for"},
 		{"", "delete $G -n x", "--yes"},
-		{"", "rollback $G -n kept-1 --config-version 1", "configVersion 1 is none of the node's"},
+		{"", "rollback $G -n kept-1 --config-version 1", "configVersion 1 does not belong to the node"},
 		{"stranger", "create $G -n x", "does not have authorization to perform action " +
 			"'Microsoft.ContainerService/managedClusters/flexNodeConfig/write'"},
 		{"", "show $G -n x --endpoint https://127.0.0.1:1", "The endpoint cannot be reached"},
