@@ -227,7 +227,7 @@ func TestOneErrorForEachPlace(t *testing.T) {
 				"try again later, or add a mirror to artifacts.mirrors",
 			"  https://nowhere/upstream/v1.2.3/kubelet: the name nowhere does not resolve; " +
 				"check the machine's DNS servers (resolvectl status)",
-			"  https://upstream/v1.2.3/kubelet: there is no such file (HTTP 404); " +
+			"  https://upstream/v1.2.3/kubelet: file not found (HTTP 404); " +
 				"check the version, or whether the mirror has this file",
 		}, "\n")
 		if diff := cmp.Diff(want, err.Error()); diff != "" {

@@ -86,8 +86,8 @@ func TestSchemaVersions(t *testing.T) {
 	bare := string(tokenDocument(t).bytes(t))
 	strange := strings.Replace(bare, `"serverURL"`, `"odd":true,"serverURL"`, 1)
 	strange = strings.Replace(strange, "{", `{"strange":1,`, 1)
-	const update = `schemaVersion: "2.0" is not allowed: this agent reads configurations of the ` +
-		`form 1.x: update the agent on this machine (docs/how-to/upgrade.md)`
+	const update = `schemaVersion: "2.0" is not allowed: this agent supports configurations ` +
+		`of version 1.x: update the agent on this machine (docs/how-to/upgrade.md)`
 	for name, tt := range map[string]struct {
 		schema, config, beside string
 		warnings               int

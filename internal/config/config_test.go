@@ -360,7 +360,7 @@ func TestLoad(t *testing.T) {
 		{"a secret that all can read", token, 0o604, []string{"mode 0604); run `chmod 600 "}},
 		{"no secret", open, 0o644, nil},
 		{"no secret, and the group can write", open, 0o664, []string{"its group (mode 0664)"}},
-		{"no secret, and all can write", open, 0o646, []string{"everybody (mode 0646)"}},
+		{"no secret, and all can write", open, 0o646, []string{"every user (mode 0646)"}},
 		{"a secret that all can read, and a mistake", mistake, 0o644,
 			[]string{"chmod 600 ", "node.maxPods: 0"}},
 		{"a file of the group, and a mistake", mistake, 0o660,

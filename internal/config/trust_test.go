@@ -72,7 +72,7 @@ func TestTrusted(t *testing.T) {
 		{"a file of root's group", etc, 0, map[string]paper{etc: {mode: 0o664}},
 			"its group (mode 0664); run `chmod go-w " + etc + "`"},
 		{"everybody's file", etc, 0, map[string]paper{etc: {mode: 0o646}},
-			"everybody (mode 0646); run `chmod go-w " + etc + "`"},
+			"every user (mode 0646); run `chmod go-w " + etc + "`"},
 		{"a group's directory", etc, 0,
 			map[string]paper{etc: {mode: 0o600}, "/etc/aks-flex-node": {mode: open}},
 			"its group (mode 0775); run `chmod go-w /etc/aks-flex-node`"},

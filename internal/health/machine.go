@@ -87,7 +87,7 @@ func runtimeOwned(e Evidence) Condition {
 	for _, u := range e.Machine.Units {
 		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
 	}
-	return lacking(foreign, "ForeignRuntime", "%s was installed by another program; remove the "+
+	return lacking(foreign, "ForeignRuntime", "another program has installed %s; remove the "+
 		"package it belongs to, or use another machine")
 }
 

@@ -61,7 +61,7 @@ func TestSwapLimited(t *testing.T) {
 	check(t, "SwapLimited", []expect{
 		blank("NotChecked"),
 		{"off", machine(func(m *Machine) { m.SwapLimits = false }), True, "", "", ""},
-		{"version 1", limited(false), False, "NoSwapLimits", OwnerConfiguration, "version 1"},
+		{"cgroup v1", limited(false), False, "NoSwapLimits", OwnerConfiguration, "cgroup v1"},
 		{"version 2", limited(true), True, "", "", ""},
 	})
 	check(t, "SwapOff", []expect{{"limited", limited(true), True, "", "", ""}})

@@ -129,15 +129,15 @@ func TestRunsAsConfigured(t *testing.T) {
 		blank("NotChecked"),
 		{"not reported since the start", restarted(time.Minute), Unknown, "NotReported", "", ""},
 		{"kubelet", wanted(func(w *Wanted) { w.Kubernetes.Version = "1.34.5" }), False, reason, owner,
-			"kubelet is 1.35.1, wanted is 1.34.5"},
+			"kubelet is 1.35.1, expected 1.34.5"},
 		{"containerd", wanted(func(w *Wanted) { w.Containerd.Version = "2.1.0" }), False, reason, owner,
-			"containerd is 2.3.4, wanted is 2.1.0"},
+			"containerd is 2.3.4, expected 2.1.0"},
 		{"maxPods", withNode(func(n *kube.Node) {
 			n.Status.Capacity[corev1.ResourcePods] = resource.MustParse("50")
-		}), False, reason, owner, "maxPods is 50, wanted is 110"},
+		}), False, reason, owner, "maxPods is 50, expected 110"},
 		{"the address", wanted(func(w *Wanted) { w.Node.Kubelet.NodeIP = "203.0.113.7" }), False,
 			reason, owner,
-			"address is 10.0.0.4, wanted is 203.0.113.7"},
+			"address is 10.0.0.4, expected 203.0.113.7"},
 		{"a vendor's kubelet", withNode(func(n *kube.Node) {
 			n.Status.NodeInfo.KubeletVersion = "v1.35.1-edge+1"
 		}), True, "", "", ""},

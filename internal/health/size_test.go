@@ -36,7 +36,7 @@ func TestSizeAdvised(t *testing.T) {
 		{"sold as 2 GB", sized(1900<<20, 1<<40), True, "", "", ""},
 		{"a small disk", sized(8<<30, 20_900_000_000), False, small, owner,
 			"only 20 GB free below /var/lib (25 GB recommended)"},
-		{"both", sized(1000<<20, 5<<30), False, small, owner, "2 GB) and 5 GB free"},
+		{"both", sized(1000<<20, 5<<30), False, small, owner, "recommended) and 5 GB free"},
 		{"a disk that the node has filled", installed, True, "", "", ""},
 	})
 	e := sized(1000<<20, 5<<30)

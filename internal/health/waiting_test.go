@@ -22,7 +22,7 @@ func TestNoChangeWaiting(t *testing.T) {
 	}
 	check(t, NoChangeWaiting, []expect{
 		{"a deletion waits for a person", kept(DeletionWaits), False, DeletionWaits, OwnerMachine,
-			"asks for a person; run `aks-flex-node unbootstrap`"},
+			"confirmation by an operator; run `aks-flex-node unbootstrap`"},
 		{"a deletion is ignored", kept(RefusedByPolicy), False, RefusedByPolicy, OwnerMachine,
 			"which the policy of this machine ignores"},
 		{"the provider is polled", with(func(e *Evidence) { e.Upkeep.Polls = &Polls{} }), True,

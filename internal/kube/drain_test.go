@@ -388,7 +388,7 @@ func TestDrainTells(t *testing.T) {
 		Retry:   time.Millisecond,
 		Blocked: func(e *DrainError) { told = append(told, e.Error()) },
 	})
-	if err != nil || len(told) != 3 || !strings.Contains(told[0], "default/web may not go now") ||
+	if err != nil || len(told) != 3 || !strings.Contains(told[0], "default/web is protected") ||
 		!strings.Contains(told[0], "web-pdb") {
 		t.Errorf("told %q, the error is %v", told, err)
 	}

@@ -154,7 +154,7 @@ func wrongAnswers() []wrongAnswer {
 			offer: func(d *change.Delivery) { d.Bundle = d.Bundle[:len(d.Bundle)/2] }},
 		{name: "bundle of a newer schema", says: "9.0",
 			offer: edited(`"schemaVersion":"1.0"`, `"schemaVersion":"9.0"`)},
-		{name: "bundle to another resource", says: "is not used",
+		{name: "bundle of another resource", says: "is not used",
 			offer: edited("/flexNodeConfig/edge-1", "/flexNodeConfig/edge-2")},
 		{name: "bundle of another uid", says: "another resource",
 			offer: edited(`"uid":"u"`, `"uid":"v"`)},

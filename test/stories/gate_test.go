@@ -86,7 +86,7 @@ func illnesses() map[string]illness {
 		"labels are refused": {condition: health.LabelsApplied, says: "example.com/site=south",
 			begin:  while(func(w *world, on bool) { w.cluster.unlabelled = on }),
 			change: nodeSetting("labels", map[string]any{"example.com/site": "south"})},
-		"a pod is not begun with": {condition: health.PodsSynchronized, says: "has not begun with 1 pod",
+		"a pod is not begun with": {condition: health.PodsSynchronized, says: "has not started 1 pod",
 			begin: func(w *world) func() { w.cluster.ignore("forgotten"); return w.cluster.clear }},
 		"the pod network does not work": {condition: health.NodeReady, says: "pod network",
 			begin: func(w *world) func() {

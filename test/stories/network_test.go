@@ -217,7 +217,7 @@ func TestPodSubnetsAreRefused(t *testing.T) {
 				w.write(off, "1\n")
 			},
 			cure: func(w *world) { w.write(off, "0\n") },
-			want: "addresses of fd00:7::/64: this machine has IPv6 switched off",
+			want: "addresses of fd00:7::/64: IPv6 is disabled on this machine",
 		},
 		"a subnet of the configuration and no IPv6": {
 			before: func(w *world) {

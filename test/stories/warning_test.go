@@ -72,5 +72,5 @@ func TestWarningsReachTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	once("pods were not moved away: cannot evict these pods: default/web")
+	once("cannot drain the node: cannot evict these pods: default/web")
 }

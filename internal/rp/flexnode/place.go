@@ -16,8 +16,8 @@ var places = []struct {
 		"Client id of the service principal or of a user-assigned managed identity."},
 	{"azureAuth.managedIdentity.clientId", "", nil, "--client-id", ""},
 	{"azureAuth.servicePrincipal.clientSecret", "", nil, "--client-secret",
-		"Secret of the service principal. Use @FILE, so that no list of processes shows it; " +
-			"`create` asks for it at a terminal. The machine proves it before it counts."},
+		"Secret of the service principal. Use @FILE to keep it out of process lists; `create` " +
+			"prompts for it at a terminal. The machine tests it before use."},
 	{"azureAuth.servicePrincipal.clientTenant", "", nil, "--client-tenant",
 		"Tenant of the service principal. Default: the cluster's."},
 	{"azureAuth.servicePrincipal.secretExpires", "", nil, "--secret-expires",
@@ -25,8 +25,8 @@ var places = []struct {
 			"weeks before."},
 	{"azureAuth.arc.onboarding.secretExpires", "", nil, "--secret-expires", ""},
 	{"azureAuth.servicePrincipal.principalId", "", nil, "--principal-id",
-		"Object id of the identity, by which the cluster knows the node. Default: what its " +
-			"machine says; a system-assigned managed identity has none."},
+		"Object id of the identity, by which the cluster knows the node. Default: reported by its " +
+			"machine; there is no default for a system-assigned managed identity."},
 	{"azureAuth.managedIdentity.principalId", "", nil, "--principal-id", ""},
 	{"azureAuth.arc.principalId", "", nil, "--principal-id", ""},
 	{"azureAuth.arc.machineResourceId", "", nil, "--arc-machine-id",
@@ -34,22 +34,22 @@ var places = []struct {
 			"resource group."},
 	{"azureAuth.arc.onboarding.clientId", "", nil, "--onboarding-client-id",
 		"Client id of the service principal that connects the machine to Arc if it is not " +
-			"connected yet. It is no identity of the node."},
+			"connected yet. It is not the identity of the node."},
 	{"azureAuth.arc.onboarding.clientSecret", "", nil, "--onboarding-secret",
-		"Secret of that service principal. Use @FILE; `create` asks for it at a terminal. The " +
+		"Secret of that service principal. Use @FILE; `create` prompts for it at a terminal. The " +
 			"machine erases it once it has joined."},
 	{"azureAuth.arc.onboarding.clientTenant", "", nil, "--onboarding-tenant",
 		"Tenant of that service principal. Default: the cluster's."},
 	{"azureAuth.arc.autoRoleAssignment", "", nil, "--auto-role-assignment",
-		"Who connects the machine to Arc also gives its identity the roles that " +
+		"The identity that connects the machine to Arc also assigns the roles that " +
 			"--kubelet-credential token needs."},
 	{"azureAuth.registries", "", nil, "--registries",
 		"Container registries from which kubelet pulls images with the identity, which needs " +
 			"AcrPull: hosts or *.DOMAIN, with spaces between them. " + replaces},
 	{"kubernetesAuth.useAzureAuth", "", nil, "--use-azure-auth",
-		"kubelet joins with the identity in Azure, and not with a bootstrap token."},
+		"kubelet joins with the Azure identity instead of a bootstrap token."},
 	{"kubernetesAuth.kubeletCredential", "azure.kubeletCredential", same, "--kubelet-credential",
-		"What kubelet shows the cluster with --use-azure-auth."},
+		"Credential that kubelet presents to the cluster with --use-azure-auth."},
 	{"azureAuth", "azure", nil, "", ""},
 
 	{"versions.kubernetes", "kubernetes.version", same, "--kubernetes-version -k",
@@ -64,7 +64,8 @@ var places = []struct {
 	{"versions.allowVulnerable", "", nil, "--allow-vulnerable",
 		"Accept versions with which a container can break out."},
 
-	{"nodeConfig.maxPods", "node.maxPods", same, "--max-pods -m", "How many pods the node takes."},
+	{"nodeConfig.maxPods", "node.maxPods", same, "--max-pods -m", "Maximum number of pods on the " +
+		"node."},
 	{"nodeConfig.labels", "node.labels", same, "--labels",
 		"Labels of the node, KEY=VALUE with spaces between them. " + replaces},
 	{"nodeConfig.taints", "node.taints", same, "--node-taints",
@@ -77,8 +78,8 @@ var places = []struct {
 			"identity. Default: block."},
 
 	{"continuousMonitoring", "continuousMonitoring", onlyTrue, "--continuous-monitoring --follow",
-		"The machine follows this resource, and applies changes by itself. Default: true. With " +
-			"false it only joins; `update` asks before it ends that."},
+		"The machine follows this resource, and applies changes by itself. Default: true. With false " +
+			"it only joins; `update` asks for confirmation before disabling it."},
 	{"driftPolicy", "agent.driftPolicy", same, "--drift-policy",
 		"What happens when the machine is not as configured."},
 	{"driftPolicies", "agent.driftPolicies", same, "--drift-policies",
@@ -87,18 +88,18 @@ var places = []struct {
 	{"upgradePolicy.drain", "agent.upgradePolicy.drain", same, "--drain",
 		"When pods are moved away before a change."},
 	{"upgradePolicy.deadline", "agent.upgradePolicy.deadline", duration, "--drain-deadline",
-		"How long moving them may take, such as PT15M."},
+		"Maximum time to move them, such as PT15M."},
 	{"upgradePolicy.drainOptions.force", "agent.upgradePolicy.drainOptions.force", same,
 		"--drain-force",
-		"Delete pods without a controller too. By default such a pod blocks the change."},
+		"Also delete pods without a controller. By default such a pod blocks the change."},
 	{"upgradePolicy.drainOptions.deleteEmptyDir", "agent.upgradePolicy.drainOptions.deleteEmptyDir",
 		same, "--drain-delete-empty-dir --drain-empty-dir",
-		"Move pods with an emptyDir volume too, whose data is lost. Default: true."},
+		"Also move pods with an emptyDir volume, whose data is lost. Default: true."},
 	{"upgradePolicy.readyTimeout", "agent.readyTimeout", duration, "--ready-timeout",
 		"How long a node may take to become healthy before rollback, such as PT5M."},
 	{"upgradePolicy.maintenanceWindow", "agent.upgradePolicy.maintenanceWindow", window,
 		"--maintenance-window",
-		"When a change may begin: days=Saturday,Sunday start=22:00 duration=PT4H " +
+		"When a change may start: days=Saturday,Sunday start=22:00 duration=PT4H " +
 			"utcOffset=+01:00; '' is at any time."},
 	{"monitoring.endpoint", "agent.monitoring.endpoint", same, "--poll-endpoint",
 		"URL of the provider that the machine polls, or resourceManager. Default: the provider's " +
@@ -107,7 +108,7 @@ var places = []struct {
 		"Mean time between two polls, such as PT30S."},
 }
 
-const replaces = "They replace all that are there; '' takes all away."
+const replaces = "They replace all existing ones; '' removes all."
 
 // adopted returns the agent's settings that follow from a node's resource, with the chosen
 // versions.

@@ -229,7 +229,7 @@ func (w *azWorld) diagnose(t *testing.T) {
 			return errors.Join(err, w.store.Nodes.Put(v, key, n), w.store.Diagnoses.Put(v, key, row))
 		}))
 	})
-	if !strings.Contains(out, "in place of this one") || !strings.HasSuffix(out, "1") {
+	if !strings.Contains(out, "which replaces this one") || !strings.HasSuffix(out, "1") {
 		t.Errorf("asked by another caller: %s", out)
 	}
 	w.must("az aks flex-node diagnose $G -n edge-9 --no-wait")
@@ -291,7 +291,7 @@ func (w *azWorld) existing(t *testing.T) {
 	w.must(create + "--auth-method servicePrincipal --client-secret @there.txt -m 33 " +
 		"--client-id 11111111-2222-3333-4444-555555555555 -o none")
 	before := w.must(shown)
-	for _, want := range []string{"'there-1' exists, and is not changed.", "default",
+	for _, want := range []string{"'there-1' already exists and was not changed.", "default",
 		"az aks flex-node update -g my-rg -c my-cluster -n there-1", "--replace"} {
 		w.fails(create+"--output-url", want)
 	}
@@ -317,14 +317,14 @@ func (w *azWorld) refusals(t *testing.T) {
 		{"", "create $G -n x --principal-id 1", "--principal-id goes with --auth-method " +
 			"servicePrincipal or managedIdentity or arc only."},
 		{"", "create $G -n x --auth-method arcane", "'arcane' is not a valid value"},
-		{"", "create $G -n x --output-url --no-wait", "needs what --no-wait does not wait for."},
+		{"", "create $G -n x --output-url --no-wait", "cannot be combined with --no-wait."},
 		{"", "create $G -n x --endpoint http://h", "'http://h' is not an https URL of a host."},
 		{"", "create $G -n x -k 9", "The Kubernetes version '9' is not a version x.y.z."},
 		{"", "create $G -n x -k 1.99.0", "is newer than the cluster's API server, which is 1.34.4"},
 		{"", "create -g my-rg -c no-cluster -n x", "no-cluster"},
-		{"", "wait $G -n x", "Say what to wait for"},
+		{"", "wait $G -n x", "Specify what to wait for"},
 		{"", "delete $G -n x", "--yes"},
-		{"", "rollback $G -n kept-1 --config-version 1", "configVersion 1 is none of the node's"},
+		{"", "rollback $G -n kept-1 --config-version 1", "configVersion 1 does not belong to the node"},
 		{"stranger", "create $G -n x", "does not have authorization to perform action " +
 			"'Microsoft.ContainerService/managedClusters/flexNodeConfig/write'"},
 		{"", "show $G -n x --endpoint https://127.0.0.1:1", "The endpoint cannot be reached"},

@@ -84,7 +84,7 @@ func (w *azWorld) fleetRefusals(t *testing.T) {
 		{"", "allow-versions $G --for 4h", "'4h' is not a duration of ISO 8601"},
 		{"stranger", "pause $G", "'Microsoft.ContainerService/managedClusters/read'"},
 		{"stranger", "summary $G", "summarizeFlexNodes/action'"},
-		{"", "diff $G -n fleet-2 --from 1", "configVersion 1 is none of the node's"},
+		{"", "diff $G -n fleet-2 --from 1", "configVersion 1 does not belong to the node"},
 		{"stranger", "replace $G -n fleet-2 --yes", "regenerateToken/action'"},
 		{"stranger", "resume $G -n fleet-2", "flexNodeConfig/read'"},
 		{"stranger", "allow-versions $G", "allowVersions/action'"},

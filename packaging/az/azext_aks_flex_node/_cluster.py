@@ -23,20 +23,20 @@ def load_arguments(self):
                        options_list=['--name', '-n', '--cluster-name', '--cluster', '-c'],
                        help='Name of the managed cluster.')
             c.argument('admin', options_list=['--admin', '-a'], action='store_true',
-                       help="Use the cluster's own administrator, as `az aks get-credentials "
-                            "--admin` does.")
+                       help="Use the administrator credentials of the cluster, as "
+                            "`az aks get-credentials --admin` does.")
             c.argument('program', help='The program flexnode-rp. Default: the one in PATH.')
             c.argument('dry_run', action='store_true',
-                       help='Show what would be changed, and change nothing.')
+                       help='Show the changes without making them.')
             c.argument('yes', options_list=['--yes', '-y'], action='store_true',
-                       help='Do not ask.')
+                       help='Do not ask for confirmation.')
     with self.argument_context('aks flex-node enable') as c:
-        c.argument('provider', help='User that the resource provider is in the cluster: the '
+        c.argument('provider', help='User name of the resource provider in the cluster: the '
                                     'object id of its identity. Default: flexnode-rp.')
         c.argument('identities', help='Object id of the Entra group of machines that join with '
                                       'an identity for a certificate.')
         c.argument('kube_proxy', arg_type=get_enum_type(['auto', 'yes', 'no']),
-                   help='Whether kube-proxy is applied. Default: where nothing else serves '
+                   help='Whether to apply kube-proxy. Default: only if nothing else serves '
                         'Services on flex nodes.')
 
 
@@ -63,8 +63,8 @@ def _run(cmd, group, cluster, admin, program, args):
     found = shutil.which(program)
     if not found:
         raise azclierror.FileOperationError(
-            f"There is no program '{program}'.",
-            'Install the package flexnode-rp, or name the program with --program.')
+            f"Cannot find the program '{program}'.",
+            'Install the package flexnode-rp, or set its path with --program.')
     with tempfile.TemporaryDirectory(prefix='flexnode-') as directory:  # 0700
         path = os.path.join(directory, 'kubeconfig')
         with open(path, 'xb', opener=lambda name, flags: os.open(name, flags, 0o600)) as f:

@@ -12,7 +12,7 @@ def sentence(text):
         error = json.loads(text)['error']
         error.keys()
     except (ValueError, LookupError, TypeError, AttributeError):  # not ARM's
-        return text.strip() or 'The answer has no reason.', ''
+        return text.strip() or 'The response has no reason.', ''
     problems = [f"{d['target']}: {d.get('message', '')}" if d.get('target')
                 else d.get('message', '') for d in error.get('details') or []]
     message = '; '.join(p for p in problems if p) or error.get('message', '')
@@ -30,7 +30,7 @@ ADVICE = {
     'AuthorizationFailed': 'Ask an owner of the cluster for a role that has this action.',
     'NameNotFree': 'If the machine was erased, add --accept-old-certificate.',
     'NoConfigUrl': 'To get another URL: az aks flex-node rotate-token',
-    'PreconditionFailed': 'It has changed meanwhile: try again.',
+    'PreconditionFailed': 'It was changed by another request: try again.',
     'MissingSubscriptionRegistration':
         'az provider register --namespace Microsoft.ContainerService',
     'ParentResourceNotFound':

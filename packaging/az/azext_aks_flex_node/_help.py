@@ -9,9 +9,9 @@ short-summary: Manage machines outside Azure as nodes of an AKS cluster.
 
 helps['aks flex-node create'] = """
 type: command
-short-summary: Create a flex node, and get the URL that its machine joins with.
+short-summary: Create a flex node and the URL that its machine joins with.
 long-summary: >-
-    A node that exists is not changed: `update` changes what is named, and `--replace` all.
+    An existing node is not changed: use `update` to change single settings, or `--replace`.
     On the machine: `sudo aks-flex-node agent --config-url-file FILE`, or - for standard input.
 examples:
   - name: Create a flex node and keep the URL that the machine joins with.
@@ -27,7 +27,7 @@ examples:
     text: >-
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 --auth-method arc
         --maintenance-window days=Saturday,Sunday start=22:00 duration=PT4H
-  - name: Ask a resource provider of your own.
+  - name: Use your own resource provider.
     text: >-
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1
         --endpoint https://flexnode.example.org:8447
@@ -37,13 +37,13 @@ helps['aks flex-node update'] = """
 type: command
 short-summary: Change a flex node. A machine that follows it applies the change by itself.
 long-summary: >-
-    The provider stores a client secret without a trial. The machine proves it before it counts:
-    with a token that Microsoft Entra ID gives for it, and where it is used, with a request to the
-    API server and with a poll. If one of them is refused, the machine keeps the former secret and
-    reports the change as failed; without an answer the change waits. `--follow false` asks first:
-    nothing but a new URL on the machine has it follow again.
+    The provider stores a client secret without testing it. The machine tests it before use: with
+    a token from Microsoft Entra ID and, where the secret is used, with a request to the API
+    server and a poll. If one of them is refused, the machine keeps the previous secret and
+    reports the change as failed; without an answer the change waits. `--follow false` asks for
+    confirmation: only a new URL on the machine makes it follow again.
 examples:
-  - name: Have a node run another version of Kubernetes.
+  - name: Change the Kubernetes version of a node.
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1
         --kubernetes-version 1.35.4
@@ -55,7 +55,7 @@ examples:
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1
         --set properties.nodeConfig.labels.site=bergen
-  - name: Connect the machine to Arc as it joins, without a person.
+  - name: Connect the machine to Arc automatically when it joins.
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1 --auth-method arc
         --onboarding-client-id 11111111-2222-3333-4444-555555555555
@@ -71,7 +71,7 @@ helps['aks flex-node show'] = """
 type: command
 short-summary: Show a flex node with its configuration and status.
 examples:
-  - name: Show how a node is.
+  - name: Show the state of a node.
     text: az aks flex-node show -g my-rg --cluster my-cluster --name edge-1 -o table
 """
 
@@ -79,7 +79,7 @@ helps['aks flex-node list'] = """
 type: command
 short-summary: List the flex nodes of a cluster.
 examples:
-  - name: List those that have failed.
+  - name: List the nodes that have failed.
     text: >-
         az aks flex-node list -g my-rg --cluster my-cluster --filter "state eq 'failed'"
         -o table
@@ -87,9 +87,9 @@ examples:
 
 helps['aks flex-node delete'] = """
 type: command
-short-summary: Delete a flex node. A machine that follows it gives itself back.
+short-summary: Delete a flex node. A machine that follows it leaves the cluster and is restored.
 examples:
-  - name: Delete a node without being asked.
+  - name: Delete a node without confirmation.
     text: az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --yes
   - name: Delete the node of a machine that was stolen.
     text: >-
@@ -98,11 +98,11 @@ examples:
 
 helps['aks flex-node wait'] = """
 type: command
-short-summary: Wait until a flex node is in some state.
+short-summary: Wait until a flex node reaches a state.
 examples:
   - name: Wait until the machine has joined and its Node is Ready.
     text: az aks flex-node wait -g my-rg --cluster my-cluster --name edge-1 --ready
-  - name: Wait until the machine runs what it is to run.
+  - name: Wait until the machine runs the desired configuration.
     text: >-
         az aks flex-node wait -g my-rg --cluster my-cluster --name edge-1
         --custom "properties.status.conditions[?type=='UpToDate'].status|[0]=='True'"
@@ -110,14 +110,14 @@ examples:
 
 helps['aks flex-node rotate-token'] = """
 type: command
-short-summary: Revoke the token and URL of a flex node, and make new ones.
+short-summary: Revoke the token and URL of a flex node, and create new ones.
 long-summary: The URL is a secret until a machine has used it, for 24 hours at most.
 examples:
-  - name: Get a new URL for a machine that has failed to join.
+  - name: Get a new URL for a machine that could not join.
     text: >-
         az aks flex-node rotate-token -g my-rg --cluster my-cluster --name edge-1
         --query configUrl -o tsv
-  - name: Replace a machine that others may control.
+  - name: Replace a machine that may be compromised.
     text: >-
         az aks flex-node rotate-token -g my-rg --cluster my-cluster --name edge-1
         --revoke-now --query configUrl -o tsv
@@ -126,16 +126,16 @@ examples:
 helps['aks flex-node get-config-url'] = """
 type: command
 short-summary: Show the URL that a machine can join with.
-long-summary: It is gone once a machine has used it; `rotate-token` makes another.
+long-summary: It can be used once; `rotate-token` creates another.
 examples:
-  - name: Get the URL alone.
+  - name: Get only the URL.
     text: >-
         az aks flex-node get-config-url -g my-rg --cluster my-cluster --name edge-1 -o tsv
 """
 
 helps['aks flex-node history'] = """
 type: command
-short-summary: List the configurations of a flex node that are kept, the newest first.
+short-summary: List the stored configurations of a flex node, newest first.
 examples:
   - name: See what has changed.
     text: az aks flex-node history -g my-rg --cluster my-cluster --name edge-1 -o table
@@ -150,7 +150,7 @@ long-summary: >-
 examples:
   - name: See what a machine is about to change.
     text: az aks flex-node diff -g my-rg --cluster my-cluster --name edge-1 -o table
-  - name: Ask in a script whether pods will move.
+  - name: Check in a script whether pods will move.
     text: >-
         az aks flex-node diff -g my-rg --cluster my-cluster --name edge-1
         --query disruption -o tsv
@@ -158,7 +158,7 @@ examples:
 
 helps['aks flex-node summary'] = """
 type: command
-short-summary: Count the flex nodes of a cluster, and show how far each change has come.
+short-summary: Count the flex nodes of a cluster, and show the progress of each change.
 examples:
   - name: Look at a fleet.
     text: az aks flex-node summary -g my-rg --cluster my-cluster -o table
@@ -170,7 +170,7 @@ examples:
 
 helps['aks flex-node allow-versions'] = """
 type: command
-short-summary: Let a change go on that is held because nodes have failed it or do not answer.
+short-summary: Continue a change that is held because nodes have failed it or do not answer.
 examples:
   - name: Let two more nodes fail a change within four hours.
     text: >-
@@ -180,11 +180,11 @@ examples:
 
 helps['aks flex-node pause'] = """
 type: command
-short-summary: Have the changes of a cluster, or of one flex node, wait.
+short-summary: Pause the changes of a cluster or of one flex node.
 long-summary: >-
-    No change that restarts or drains a node begins; one that has begun ends. Labels, taints,
-    credentials and the address of the API server still reach the nodes, and new machines join. The
-    machines still repair what has drifted: `sudo aks-flex-node pause` on a machine stops that too.
+    No change that restarts or drains a node starts; one that has started is finished. Labels,
+    taints, credentials and the address of the API server still reach the nodes, and new machines
+    join. The machines still repair drift: `sudo aks-flex-node pause` on a machine stops that too.
 examples:
   - name: Stop the changes of a cluster.
     text: az aks flex-node pause -g my-rg --cluster my-cluster
@@ -196,26 +196,26 @@ helps['aks flex-node resume'] = """
 type: command
 short-summary: End a pause of a cluster or of one flex node.
 long-summary: >-
-    The pause of a cluster and that of a node are two: each ends by itself alone. A pause that
-    was begun on a machine ends there.
+    The pauses of a cluster and of a node are independent. A pause that was started on a machine
+    must be ended there.
 examples:
-  - name: Let the changes of a cluster go on.
+  - name: Resume the changes of a cluster.
     text: az aks flex-node resume -g my-rg --cluster my-cluster
-  - name: Let those of one node go on.
+  - name: Resume the changes of one node.
     text: az aks flex-node resume -g my-rg --cluster my-cluster --name edge-1
 """
 
 helps['aks flex-node replace'] = """
 type: command
-short-summary: Have a new machine become a flex node, under the same name.
+short-summary: Replace the machine of a flex node, keeping its name.
 long-summary: >-
-    Answers with the URL that the new machine joins with, and with the command that it is given to.
-    The configuration remains. The former machine is shut out at once, and its Node deleted: where
-    it still works, run `sudo aks-flex-node unbootstrap` on it before, which moves its pods away.
-    Where the identity is that of the machine (arc, managedIdentity) name the new one before:
+    Returns the URL that the new machine joins with, and the command to run there. The
+    configuration is kept. The access of the old machine is revoked at once and its Node is
+    deleted: if it still works, first run `sudo aks-flex-node unbootstrap` on it, which drains it.
+    If the identity belongs to the machine (arc, managedIdentity), set the new one first:
     `update --arc-machine-id` or `update --principal-id`.
 examples:
-  - name: Print the URL alone, for the standard input of the command on the new machine.
+  - name: Print only the URL, for the standard input of the command on the new machine.
     text: >-
         az aks flex-node replace -g my-rg --cluster my-cluster --name edge-1 --yes
         --query configUrl -o tsv
@@ -223,9 +223,9 @@ examples:
 
 helps['aks flex-node rollback'] = """
 type: command
-short-summary: Make a flex node what it was in a configuration that is kept.
+short-summary: Roll a flex node back to a stored configuration.
 examples:
-  - name: Go back to a version that `history` shows.
+  - name: Roll back to a version that `history` shows.
     text: >-
         az aks flex-node rollback -g my-rg --cluster my-cluster --name edge-1
         --config-version 1795276800
@@ -236,8 +236,9 @@ type: command
 short-summary: Prepare a cluster for flex nodes.
 long-summary: >-
     Runs `flexnode-rp cluster prepare` with your kubeconfig of the cluster: it shows what changes,
-    asks, applies roles, admission policies and kube-proxy, and says what is missing and who can
-    add it. A second run changes nothing. Exits with 2 when something is missing.
+    asks for confirmation, applies roles, admission policies and kube-proxy, and reports what is
+    missing and who can add it. A second run changes nothing. Exits with 2 if something is
+    missing.
 examples:
   - name: See what would change.
     text: az aks flex-node enable -g my-rg -n my-cluster --dry-run
@@ -249,20 +250,20 @@ examples:
 
 helps['aks flex-node disable'] = """
 type: command
-short-summary: Remove from a cluster what `enable` has added.
+short-summary: Remove the objects that `enable` has added to a cluster.
 examples:
-  - name: Remove it after a question.
+  - name: Remove them after confirmation.
     text: az aks flex-node disable -g my-rg -n my-cluster
 """
 
 helps['aks flex-node diagnose'] = """
 type: command
-short-summary: Ask the machine of a flex node what is wrong with it.
+short-summary: Diagnose the machine of a flex node.
 long-summary: |
     The machine answers within its policy (/etc/aks-flex-node/policy.json). A support bundle is
     encrypted by age to the key that the policy names; open it with `age --decrypt -i IDENTITY`.
 examples:
-  - name: See what doctor finds on the machine.
+  - name: Show the findings of doctor on the machine.
     text: az aks flex-node diagnose -g my-rg --cluster my-cluster --name edge-1 -o table
   - name: Get a support bundle.
     text: >-

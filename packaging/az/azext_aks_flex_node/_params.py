@@ -16,11 +16,11 @@ def load_arguments(self, _):
                    help='Name of the managed cluster. To set a default: '
                         '`az configure --defaults flexnode_cluster=NAME`.')
         c.argument('node_name', options_list=['--name', '--node', '-n'], id_part='child_name_1',
-                   help='Name of the flex node; in lower case it is that of the Node.')
+                   help='Name of the flex node; in lower case it is the name of the Node.')
         c.argument('endpoint', configured_default='flexnode_endpoint',
                    validator=check.endpoint,
-                   help='URL of a resource provider of your own, which is asked in the place '
-                        'of Azure Resource Manager, with a token for the audience that it has: '
+                   help='URL of your own resource provider, used instead of Azure Resource '
+                        'Manager, with a token for its audience: '
                         '`az configure --defaults flexnode_endpoint=URL flexnode_audience=ID`.')
         c.argument('timeout', type=int,
                    help='Seconds to wait for a cluster that does not answer.')
@@ -32,42 +32,43 @@ def load_arguments(self, _):
                         '"and" between them.')
     with self.argument_context('aks flex-node create') as c:
         c.argument('replace', action='store_true',
-                   help='Replace a node that exists: each setting that is not named gets its '
-                        'default. Without it such a node is not changed.')
+                   help='Replace an existing node: settings that are not specified get their '
+                        'defaults. Without it an existing node is not changed.')
         c.argument('output_config_url', options_list=['--output-config-url', '--output-url'],
                    action='store_true', arg_group='Authentication',
-                   help='Answer with properties.configUrl, the URL that a machine joins with. '
+                   help='Return properties.configUrl, the URL that a machine joins with. '
                         'It is a secret until it is used.')
     for command in ('create', 'update'):
         with self.argument_context(f'aks flex-node {command}') as c:
             _node(c, command)
             c.argument('yes', options_list=['--yes', '-y'], action='store_true',
-                       help='Do not ask.')
+                       help='Do not ask for confirmation.')
     with self.argument_context('aks flex-node create') as c:
         c.argument('accept_old_certificate', action='store_true',
                    options_list=['--accept-old-certificate', '--accept-old-cert'],
-                   help='Create the node although the last machine of its name has not left, and '
-                        'can read what the pods of the new node read until its certificate ends.')
+                   help='Create the node although the previous machine of its name has not left '
+                        'and can read the same data as the pods of the new node until its '
+                        'certificate expires.')
     for command, otherwise in (
             ('delete', 'By default it has 30 minutes to leave.'),
-            ('rotate-token', 'Its Node is deleted. By default it may write until another machine '
+            ('rotate-token', 'Its Node is deleted. By default it can write until another machine '
                              'has joined.')):
         with self.argument_context(f'aks flex-node {command}') as c:
             c.argument('revoke_now', action='store_true',
                        help='The cluster refuses the writes of the machine at once. ' + otherwise)
-    for command, text in (('pause', 'Changes of this node alone wait.'),
-                          ('resume', 'Changes of this node wait no longer.')):
+    for command, text in (('pause', 'Pause only the changes of this node.'),
+                          ('resume', 'Resume only the changes of this node.')):
         with self.argument_context(f'aks flex-node {command}') as c:
             c.argument('node_name', options_list=['--name', '--node', '-n'],
-                       id_part='child_name_1', help=f'{text} Without it those of the cluster.')
+                       id_part='child_name_1', help=f'{text} Default: those of the cluster.')
     with self.argument_context('aks flex-node diff') as c:
         c.argument('from_version', options_list=['--from'],
                    help='The version to compare. Default: the one that the machine runs.')
         c.argument('to_version', options_list=['--to'],
-                   help='The version to compare with. Default: the one that is wanted.')
+                   help='The version to compare with. Default: the desired one.')
     with self.argument_context('aks flex-node allow-versions') as c:
         c.argument('change', help='Name of the change, as `az aks flex-node summary` shows it. '
-                                  'Default: each that is held.')
+                                  'Default: all that are held.')
         c.argument('failures', type=int,
                    help='How many more nodes may fail it, or not answer after it. Default: 1.')
         c.argument('duration', options_list=['--for'],
@@ -76,7 +77,7 @@ def load_arguments(self, _):
         c.argument('config_version', help='A version that `az aks flex-node history` shows.')
     with self.argument_context('aks flex-node diagnose') as c:
         c.argument('kind', arg_type=get_enum_type(['doctor', 'supportBundle']),
-                   help='What the machine is asked for.')
+                   help='The diagnosis to request from the machine.')
         c.argument('file', options_list=['--file', '-f'], type=file_type,
                    help='The new file for the support bundle.')
         c.argument('timeout', type=int, help='For how many seconds to wait for the machine.')
@@ -87,9 +88,9 @@ def load_arguments(self, _):
 
 def _node(c, command):
     """What a node is to be like; options.json is the table of it."""
-    given = {'create': '', 'update': ' With another one give all that it needs.'}[command]
+    given = {'create': '', 'update': ' A new method needs all its options.'}[command]
     c.argument('auth_method', arg_type=get_enum_type(METHODS), arg_group='Authentication',
-               help='What the machine is to Azure.' + given)
+               help='Identity of the machine in Azure.' + given)
     for name, option in OPTIONS.items():
         settings = {}
         if hasattr(check, name):
@@ -117,4 +118,4 @@ def _conditions(c):
         c.argument(name, action='store_true', arg_group=group, help=text)
     c.argument('custom', arg_group=group, help='Wait until this JMESPath query is satisfied.')
     c.argument('interval', type=int, arg_group=group, help='Polling interval in seconds.')
-    c.argument('timeout', type=int, arg_group=group, help='Seconds to wait at most.')
+    c.argument('timeout', type=int, arg_group=group, help='Maximum wait in seconds.')

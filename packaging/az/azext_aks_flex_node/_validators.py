@@ -71,7 +71,7 @@ def maintenance_window(namespace):
     unknown = [key for key in found if key not in WINDOW]
     if unknown or 'start' not in found or 'duration' not in found:
         raise InvalidArgumentValueError(
-            '--maintenance-window needs start and duration, and knows days and utcOffset besides.',
+            '--maintenance-window needs start and duration; days and utcOffset are optional.',
             'An example: --maintenance-window days=Saturday,Sunday start=22:00 duration=PT4H')
     if 'days' in found:
         found['days'] = [day for day in found['days'].split(',') if day]
@@ -93,9 +93,9 @@ def kubelet_config(namespace):
     try:
         namespace.kubelet_config = json.loads(text)
     except ValueError as ex:
-        raise InvalidArgumentValueError(f'--kubelet-config is no JSON: {ex}.') from ex
+        raise InvalidArgumentValueError(f'--kubelet-config is not valid JSON: {ex}.') from ex
     if not isinstance(namespace.kubelet_config, dict):
-        raise InvalidArgumentValueError('--kubelet-config is no JSON object.')
+        raise InvalidArgumentValueError('--kubelet-config is not a JSON object.')
 
 
 def secret(option, client_id, given):

@@ -7,9 +7,10 @@ from azext_aks_flex_node._format import (
     nodes_table, paused_table, summary_table)
 
 DELETE = ('The node is deleted: its URL and token are revoked, and a machine that follows it '
-          'gives itself back. Are you sure?')
-REPLACE = ('The present machine is shut out at once: it may write nothing more, its Node is '
-           'deleted, and its pods run elsewhere. A new machine joins with a new URL. Are you sure?')
+          'leaves the cluster and is restored. Are you sure?')
+REPLACE = ('The access of the current machine is revoked at once: it can no longer write, its '
+           'Node is deleted, and its pods run elsewhere. A new machine joins with a new '
+           'URL. Are you sure?')
 
 
 def load_command_table(self, _):

@@ -18,8 +18,8 @@ JOIN = 'sudo aks-flex-node agent --config-url-file -'
 ISSUED = ('configUrl', 'configUrlExpires')  # what a machine joins with, and until when
 logger = get_logger(__name__)
 
-REPLACE = ("Each setting of '{}' that is not named here gets its default, also its identity, "
-           'labels and taints. Its machine applies that. Are you sure?')
+REPLACE = ("Settings of '{}' that are not specified get their defaults, including its identity, "
+           'labels and taints, and its machine applies them. Are you sure?')
 
 STOP = ("'{}' will no longer follow its resource: its machine applies this change and no later "
         'one, and only a new URL on the machine ends that. Are you sure?')
@@ -32,8 +32,8 @@ def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
                      timeout=CLUSTER_SECONDS, endpoint=None, no_wait=False, yes=False, **wanted):
     if no_wait and output_config_url:
         raise azclierror.MutuallyExclusiveArgumentError(
-            '--output-config-url needs what --no-wait does not wait for.',
-            'Ask for it later: az aks flex-node get-config-url')
+            '--output-config-url cannot be combined with --no-wait.',
+            'Get it later: az aks flex-node get-config-url')
     node = {'properties': {'azureAuth': {'method': auth_method}}}
     apply(node['properties'], wanted)
     apply(node['properties'], _secrets(auth_method, wanted))
@@ -60,9 +60,9 @@ def _exists(url):
     """A node that create would replace."""
     *_, group, _, _, _, cluster, _, node = url.split('/')
     return azclierror.ValidationError(
-        f"'{node}' exists, and is not changed. With --replace each setting that is not named gets "
-        'its default.',
-        f'To change what is named alone: az aks flex-node update -g {group} -c {cluster} '
+        f"'{node}' already exists and was not changed. With --replace, settings that are not "
+        'specified get their defaults.',
+        f'To change only the specified settings: az aks flex-node update -g {group} -c {cluster} '
         f'-n {node}')
 
 
@@ -190,7 +190,7 @@ def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_n
                        cleanup['certificateExpires'])
     role = cleanup.get('roleAssignmentToRemove')
     if role:
-        logger.warning("The machine's kubelet shows a token of Azure, which no one has revoked: "
+        logger.warning("The machine's kubelet uses an Azure token, which was not revoked: "
                        'az role assignment delete --assignee %s --scope %s', role.get('assignee'),
                        role.get('scope'))
 
@@ -209,7 +209,7 @@ def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CL
         client = connect(cmd, endpoint)
         issued = _action(client, client.node(resource_group_name, cluster_name, node_name),
                          'listConfigUrl', timeout)
-    logger.warning('Any holder of this URL can join a machine as %s, until %s.', node_name,
+    logger.warning('Anyone who has this URL can join a machine as %s until %s.', node_name,
                    issued['configUrlExpires'])
     return issued['configUrl']
 
@@ -266,7 +266,7 @@ def _pause(cmd, group, cluster, node, endpoint, paused):
         if (member(stored, 'properties').get(policy) or {}).get('paused', False) != paused:
             raise azclierror.AzureResponseError(
                 f"The endpoint has not stored {policy}.paused of '{node or cluster}'.",
-                'Ask the resource provider itself: --endpoint URL')
+                'Use the resource provider directly: --endpoint URL')
         return stored
 
 
@@ -301,7 +301,7 @@ def wait_for_flex_node(cmd, resource_group_name, cluster_name, node_name, ready=
                        interval=10, timeout=3600, endpoint=None):
     if not any((ready, created, updated, deleted, exists, custom)):
         raise azclierror.RequiredArgumentMissingError(
-            'Say what to wait for: --created, --updated, --deleted, --exists, --ready or '
+            'Specify what to wait for: --created, --updated, --deleted, --exists, --ready or '
             '--custom.')
     with told():
         client = connect(cmd, endpoint)
@@ -310,8 +310,8 @@ def wait_for_flex_node(cmd, resource_group_name, cluster_name, node_name, ready=
         while not _reached(client, url, ready, created or updated, deleted, exists, custom):
             if time.monotonic() + interval > end:
                 raise azclierror.AzureResponseError(
-                    f"'{node_name}' was not what was waited for within {timeout} seconds.",
-                    'az aks flex-node show tells its conditions.')
+                    f"'{node_name}' did not reach the requested state within {timeout} seconds.",
+                    'az aks flex-node show lists its conditions.')
             time.sleep(interval)
 
 
@@ -329,7 +329,7 @@ def _reached(client, url, ready, made, deleted, exists, custom):
     conditions = {c['type']: c for c in (properties.get('status') or {}).get('conditions') or []}
     state = properties.get('provisioningState')
     if state == 'Failed' and not exists:
-        resolved = conditions.get('Resolved', {}).get('message', 'its condition Resolved tells why')
+        resolved = conditions.get('Resolved', {}).get('message', 'see its condition Resolved')
         raise azclierror.AzureResponseError(f"'{member(node, 'name')}' has failed: {resolved}")
     if made and state != 'Succeeded':
         return False
@@ -345,9 +345,9 @@ def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='
                        file=None, timeout=600, endpoint=None, no_wait=False):
     if kind == 'supportBundle' and not file and not no_wait:
         raise azclierror.RequiredArgumentMissingError(
-            'Say where the encrypted support bundle is to be written: --file.')
+            'Specify a file for the encrypted support bundle: --file.')
     if file and os.path.lexists(file):
-        raise azclierror.FileOperationError(f'{file} exists, and is not changed.')
+        raise azclierror.FileOperationError(f'{file} already exists and was not changed.')
     with told():
         client = connect(cmd, endpoint)
         url = client.node(resource_group_name, cluster_name, node_name)
@@ -360,12 +360,13 @@ def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='
             if time.monotonic() > end:
                 raise azclierror.AzureResponseError(
                     f"'{node_name}' has not answered within {timeout} seconds. It may answer "
-                    'later, within a day.', 'az aks flex-node show tells when it was seen last.')
+                    'later, within a day.', 'az aks flex-node show reports when it was last seen.')
             time.sleep(POLL_SECONDS)
             asked = client.read('POST', f'{url}/listDiagnosis', body={})
             if member(asked, 'id') != ours:
                 raise azclierror.AzureResponseError(
-                    f"'{node_name}' was asked for another diagnosis, in place of this one.")
+                    f"'{node_name}' has received a request for another diagnosis, "
+                    'which replaces this one.')
     if asked['state'] == 'Refused':
         raise azclierror.AzureResponseError(
             f"'{node_name}' refuses: {asked.get('message', '')}")
