@@ -73,13 +73,13 @@ func illnesses() map[string]illness {
 		"the lease is not renewed": {condition: health.LeaseRenewed, says: "lease",
 			begin: while(func(w *world, on bool) { w.cluster.lapsed = on })},
 		"another kubelet runs": {condition: health.RunsAsConfigured,
-			says:  "kubelet is 1.33.0, wanted is 1.34.4",
+			says:  "kubelet is 1.33.0, expected 1.34.4",
 			begin: reports(func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })},
 		"another containerd runs": {condition: health.RunsAsConfigured, says: "containerd is 1.7.1",
 			begin: reports(func(n *corev1.Node) {
 				n.Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.1"
 			})},
-		"fewer pods fit": {condition: health.RunsAsConfigured, says: "maxPods is 110, wanted is 42",
+		"fewer pods fit": {condition: health.RunsAsConfigured, says: "maxPods is 110, expected 42",
 			begin: reports(func(n *corev1.Node) { n.Status.Capacity = podCapacity("110") })},
 		"another address is announced": {condition: health.RunsAsConfigured, says: "the Node's address",
 			begin: reports(func(n *corev1.Node) { n.Status.Addresses[0].Address = "192.0.2.9" })},

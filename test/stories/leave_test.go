@@ -108,7 +108,7 @@ func TestLeaveArcWithAnotherSecret(t *testing.T) {
 				t.Errorf("the metrics, which are no longer written: %v", err)
 			}
 			_, err = w.leave(nil)
-			if err == nil || !strings.Contains(err.Error(), "cannot leave Azure Arc: there is no valid") ||
+			if err == nil || !strings.Contains(err.Error(), "cannot leave Azure Arc: no valid login") ||
 				!strings.Contains(err.Error(), "--config") {
 				t.Errorf("the error is %v; want that the secret is not kept, and --config", err)
 			}
