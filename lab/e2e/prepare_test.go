@@ -115,7 +115,7 @@ func fromClusterToService(t *testing.T) {
 	if err := bench.CheckServices(t.Context(), other.Name); err != nil {
 		t.Fatal(err)
 	}
-	m := bareMachine(t, "edge-1", "azure-cli")
+	m := bareMachine(t, "edge-2", "azure-cli")
 	operates(t, m)
 	extend(t, m)
 	if err := bench.Install(m, agent); err != nil {

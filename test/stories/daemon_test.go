@@ -46,7 +46,8 @@ func TestDaemonJoins(t *testing.T) {
 			}
 		}
 		s.cluster.set(func() { s.cluster.down = false })
-		s.until(6*time.Minute+time.Minute, "the machine is a node", s.isReady)
+		// the longest pause, 300 s and half of it, and a minute for the join
+		s.until(8*time.Minute+30*time.Second, "the machine is a node", s.isReady)
 		s.healthy("110")
 		if c, bad := health.First(s.is().Conditions); bad && c.Status == health.False {
 			t.Errorf("condition %+v", c)
