@@ -43,7 +43,6 @@ func TestAzure(t *testing.T) {
 		t.Run("ProviderClusters", providerClusters)
 	})
 	t.Run("Follows", follows)
-	t.Run("FromClusterToService", fromClusterToService)
 	t.Run("Packages", packages)
 	t.Run("Budget", oneBudget)
 	t.Run("Extension", azExtension)

@@ -106,11 +106,10 @@ func TestServicesWithoutProxy(t *testing.T) {
 	must(t, m, "unbootstrap", "--yes")
 }
 
-// fromClusterToService runs the commands of docs/how-to/use-az.md, "From a cluster to a Service",
-// verbatim: a cluster is enabled, a machine joins, and another node's pod resolves the name of a
-// Service on it.
-func fromClusterToService(t *testing.T) {
-	t.Parallel()
+// The commands of docs/how-to/use-az.md, "From a cluster to a Service", verbatim: a cluster is
+// enabled, a machine joins, and another node's pod resolves the name of a Service on it. No other
+// test runs at the same time: a node on which kube-proxy is not ready yet would fail the first one.
+func TestFromClusterToService(t *testing.T) {
 	other := peer(t)
 	if err := bench.CheckServices(t.Context(), other.Name); err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.C
 
 func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error) {
 	if c.Azure.AuthMode() == config.AuthBootstrapToken {
-		return "", errors.New("Azure cannot be queried with a bootstrap token")
+		return "", errors.New("a bootstrap token gives no access to Azure")
 	}
 	said, err := t.Locator.Ask(ctx, c)
 	if err == nil && said.DNSServiceIP == "" {
