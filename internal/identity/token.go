@@ -107,6 +107,12 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	return fresh, nil
 }
 
+// Forget removes all tokens, for a configuration that now means another identity.
+func (c Cache) Forget() error {
+	c.Key = ""
+	return c.Clean()
+}
+
 // Clean removes the tokens of all keys but its own and those given, and leftovers of killed
 // processes. A missing directory is clean.
 func (c Cache) Clean(keep ...string) error {

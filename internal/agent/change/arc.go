@@ -91,8 +91,7 @@ func enrolArc(ctx context.Context, w *work) error {
 	}
 	cache, err := access.Cache(w.Node, c)
 	if err == nil {
-		cache.Key = "" // the token of its own key is of the machine's former identity, too
-		err = cache.Clean()
+		err = cache.Forget() // its tokens are of the machine's former identity
 	}
 	return errors.Join(err, unowned(ctx, w))
 }
