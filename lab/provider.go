@@ -90,8 +90,8 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 		if err != nil {
 			return err
 		}
-		if changed { // a running replica has read the old ones
-			if err := l.StopReplica(i); err != nil {
+		if p, ok := l.running(replicaName(i)); ok && changed { // it has read the old ones
+			if err := p.stop(); err != nil {
 				return err
 			}
 		}

@@ -25,24 +25,46 @@ func (s *story) first() properties {
 	}
 }
 
-// arm sends a request about the node's resource through Resource Manager. If the resource is not
-// found, there is no error.
+// create creates the resource and returns its configuration URL. If the cluster responds late, it
+// requests the URL again, as az does.
+func (s *story) create(ctx context.Context) (url string, err error) {
+	made, _, err := s.put(ctx, "?configUrl=true")
+	if url = made.Properties.ConfigURL; err != nil || url != "" {
+		return url, err
+	}
+	var listed api.ConfigURL
+	err = until(ctx, 3*time.Minute, "the configuration URL", func(
+		ctx context.Context) (bool, error) {
+		err := s.request(ctx, http.MethodPost, "/listConfigUrl", nil, &listed)
+		return listed.ConfigURL != "", err
+	})
+	return listed.ConfigURL, err
+}
+
+// arm sends a request about the node's resource, and returns it.
 func (s *story) arm(
 	ctx context.Context, method, query string, body any,
-) (api.FlexNodeConfig, error) {
-	var got api.FlexNodeConfig
+) (got api.FlexNodeConfig, err error) {
+	err = s.request(ctx, method, query, body, &got)
+	return got, err
+}
+
+// request sends a request about the node's resource through Resource Manager, and reads the
+// response into the given value, unless it is empty or the resource is not found.
+func (s *story) request(ctx context.Context, method, query string, body, into any) error {
 	path := lab.ClusterID + "/flexNodeConfig/" + s.name + query
 	status, text, err := s.Lab.ARM(ctx, method, lab.AzureURL, path, lab.ProviderAPI, body)
-	if err != nil {
-		return got, err
+	switch {
+	case err != nil:
+		return err
+	case status == http.StatusNotFound && method != http.MethodPut:
+		return nil
+	case status/100 != 2:
+		return fmt.Errorf("%s %s: %d %s", method, path, status, text)
+	case text == "" || method == http.MethodDelete:
+		return nil
 	}
-	if status/100 != 2 && status != http.StatusNotFound {
-		return got, fmt.Errorf("%s %s: %d %s", method, path, status, text)
-	}
-	if text == "" || method == http.MethodDelete {
-		return got, nil
-	}
-	return got, json.Unmarshal([]byte(text), &got)
+	return json.Unmarshal([]byte(text), into)
 }
 
 // put writes the owner's properties and returns the time of the response.

@@ -19,7 +19,7 @@ import (
 // join runs the agent with the configuration URL and waits until the Node is Ready.
 func (s *story) join(ctx context.Context) error {
 	s.wants = s.first()
-	made, _, err := s.put(ctx, "?configUrl=true")
+	url, err := s.create(ctx)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (s *story) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd.Stdin = strings.NewReader(made.Properties.ConfigURL + "\n")
+	cmd.Stdin = strings.NewReader(url + "\n")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
