@@ -15,25 +15,25 @@ func TestManualPage(t *testing.T) {
 	page := pagetest.Program(newRoot(&options{}),
 		pagetest.Part{Name: "EXIT STATUS", Items: [][2]string{
 			{"0", "Done."},
-			{"1", "Failed; the message says what and, when it is known, what to do."},
-			{"2", "plan, drift, diff: something differs; status, doctor, endpoints: something is " +
-				"wrong; agent, bootstrap: the machine has joined, and its pods reach no Services."},
-			{"3", "The configuration or the command line is wrong; trying again does not help."},
+			{"1", "Failed. The message says what is wrong and, if known, what to do."},
+			{"2", "plan, drift, diff: there are differences. status, doctor, endpoints: something is " +
+				"wrong. agent, bootstrap: the machine has joined, but its pods cannot reach Services."},
+			{"3", "The configuration or the command line is wrong. Trying again does not help."},
 		}},
 		pagetest.Part{Name: "ENVIRONMENT", Items: [][2]string{
-			{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "The way to a configuration URL. All else has its " +
-				"proxy from the configuration."},
-			{"AKS_FLEX_NODE_REMOVE", "With the value keep, the package can be removed from a machine " +
-				"that is a node, which stays as it is."},
+			{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "The proxy for fetching a configuration URL. " +
+				"Everything else uses the proxy in the configuration."},
+			{"AKS_FLEX_NODE_REMOVE", "With the value keep, the package can be removed from a node, " +
+				"which is left unchanged."},
 		}},
 		pagetest.Part{Name: "FILES", Items: [][2]string{
 			{defaultConfig, "The configuration. See aks-flex-node-config.json(5)."},
-			{policy.File, "What a provider may do with this machine. See policy show."},
-			{"/var/lib/aks-flex-node/", "What the agent remembers: the node as it was applied, and what " +
-				"the machine was before."},
+			{policy.File, "What a provider may do on this machine. See `aks-flex-node policy show`."},
+			{"/var/lib/aks-flex-node/", "The state of the agent: the applied node, and the previous " +
+				"state of the machine."},
 			{"/var/log/aks-flex-node/aks-flex-node.log", "The log."},
-			{"/run/aks-flex-node/status.json", "How the node is."},
-			{"/opt/aks-flex-node/store/", "What was downloaded, by digest."},
+			{"/run/aks-flex-node/status.json", "The status of the node."},
+			{"/opt/aks-flex-node/store/", "Downloaded files, by digest."},
 		}},
 		pagetest.Part{Name: "SEE ALSO",
 			Text: "aks-flex-node-config.json(5), systemctl(1), journalctl(1)"},

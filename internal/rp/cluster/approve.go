@@ -140,7 +140,7 @@ func (w *worker) reviewToken(
 	if !approved {
 		return w.deny(ctx, s, csr, a, row.Key, why)
 	}
-	return w.approve(ctx, s, csr, "The first request with the bootstrap token of this node.")
+	return w.approve(ctx, s, csr, "This is the first request with the bootstrap token of the node.")
 }
 
 // taken returns the reason that a machine cannot have the name of a Node: the present Node of that
@@ -151,7 +151,7 @@ func (s *session) taken(name string) (why string, err error) {
 		return "", errors.New("the Nodes of the cluster are not known yet")
 	}
 	if node := s.node(name); node != nil && node.other() {
-		why = "a Node of this name is in the cluster that is not a flex node of this provider"
+		why = "the cluster has a Node of this name that is not a flex node of this provider"
 	}
 	return why, nil
 }
@@ -259,7 +259,7 @@ func (w *worker) reviewIdentity(
 		!isNode(node.Value, csr.Spec.Username) {
 		return err
 	}
-	why := fmt.Sprintf("its sender is the identity of the node %s, not of %s", other, a.Node)
+	why := fmt.Sprintf("its sender has the identity of the node %s, not of %s", other, a.Node)
 	return w.deny(ctx, s, csr, a, "", why)
 }
 
@@ -286,7 +286,7 @@ func (w *worker) approveIdentity(
 			}
 		}
 	}
-	return w.approve(ctx, s, csr, "The request of this node's identity.")
+	return w.approve(ctx, s, csr, "The node's own identity sent the request.")
 }
 
 // noteIssued records that a node's identity has its certificate.

@@ -91,7 +91,7 @@ func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
 	case !isNode || !isName(name) || !slices.Equal(r.Subject.Organization, []string{"system:nodes"}):
 		return "it is not for a node"
 	case names > 0:
-		return "it has alternative names"
+		return "it has subject alternative names"
 	case !slices.Contains(asked, certificates.UsageClientAuth) || !usages.HasAll(asked...):
 		return "its usages are not those of a node's client certificate"
 	}

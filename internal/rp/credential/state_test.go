@@ -62,7 +62,7 @@ func TestDecide(t *testing.T) {
 		for _, state := range states {
 			for _, node := range []string{"n", "other", ""} {
 				for _, key := range []string{"first", "second"} {
-					for _, flaw := range []string{"", "it has alternative names"} {
+					for _, flaw := range []string{"", "it has subject alternative names"} {
 						c := store.Credential{Node: "s/g/c/n", State: state}
 						if state == store.Consumed {
 							c.KeyHash = "first"

@@ -42,10 +42,10 @@ func (s Settings) check() error {
 	}
 	p.need(s.Polls.PerSecond >= 0, "polls.perSecond: must be at least 0")
 	p.need(s.Polls.WaitSeconds >= 0 && s.Polls.WaitSeconds <= maxWait,
-		"polls.waitSeconds: must be 0 to %d: what is between agents and provider ends requests "+
-			"that take longer", maxWait)
+		"polls.waitSeconds: must be 0 to %d: load balancers between agents and the provider end "+
+			"longer requests", maxWait)
 	p.need(s.DrainSeconds >= 0 && s.DrainSeconds <= maxDrain,
-		"drainSeconds: must be 0 to %d: who stops the program waits that long", maxDrain)
+		"drainSeconds: must be 0 to %d: stopping the program takes that long", maxDrain)
 	for _, problem := range s.Limits.Check() {
 		p = append(p, fmt.Errorf("limits.%s", problem))
 	}
@@ -77,7 +77,7 @@ func (s Settings) checkListeners(p *problems) {
 			"configurations here; set listen or blob too")
 	}
 	p.need(s.DebugAddress == "" || isLoopback(s.DebugAddress),
-		"debugAddress: must be an address on loopback, such as 127.0.0.1:6060: it shows the "+
+		"debugAddress: must be a loopback address, such as 127.0.0.1:6060: it exposes the "+
 			"program's memory")
 }
 
@@ -96,7 +96,7 @@ func (s Settings) checkStore(p *problems) {
 		p.need(safe || etcd.Insecure, "etcd.endpoints[%d]: must begin with https:// or unix://, unless "+
 			"etcd.insecure is set: a machine on the path could change what nodes run", i)
 	}
-	p.need(s.KeysFile != "", "keysFile: must be set; `flexnode-rp keys init FILE` makes one")
+	p.need(s.KeysFile != "", "keysFile: must be set; `flexnode-rp keys init FILE` creates one")
 	p.need(s.Blob == nil ||
 		s.Blob.ContainerURL != "" && s.Blob.Account != "" && s.Blob.AccountKeyFile != "",
 		"blob: needs containerURL, account and accountKeyFile")
@@ -104,15 +104,16 @@ func (s Settings) checkStore(p *problems) {
 
 func (s Settings) checkCallers(p *problems) {
 	if s.Listen != nil {
-		p.need(len(s.Authentication.Issuers) > 0, "authentication.issuers: must be set, for listen")
-		p.need(len(s.Authentication.Audiences) > 0, "authentication.audiences: must be set, for "+
-			"listen, to the id of the provider's own application in Entra ID, such as api://CLIENT-ID")
+		p.need(len(s.Authentication.Issuers) > 0, "authentication.issuers: must be set if listen is set")
+		p.need(len(s.Authentication.Audiences) > 0, "authentication.audiences: must be set "+
+			"if listen is set: to the ID of the provider's application in Entra ID, such as "+
+			"api://CLIENT-ID")
 	}
 	for i, audience := range s.Authentication.Audiences {
 		p.need(s.Authentication.AllowResourceManager || !s.isResourceManager(audience),
-			"authentication.audiences[%d]: is Resource Manager's: a token that is shown to the provider "+
-				"would be valid there. Register an application for the provider in Entra ID and name its "+
-				"id, such as api://CLIENT-ID, or set authentication.allowResourceManager", i)
+			"authentication.audiences[%d]: is the audience of Resource Manager: tokens that the provider "+
+				"receives would be valid there. Register an application for the provider in Entra ID and "+
+				"use its ID, such as api://CLIENT-ID, or set authentication.allowResourceManager", i)
 	}
 	for i, issuer := range s.Authentication.Issuers {
 		p.need(issuer.URL != "" && issuer.TenantID != "" &&
@@ -147,21 +148,21 @@ func (s Settings) isResourceManager(audience string) bool {
 func (s Settings) Allowed() (list []string) {
 	for i, b := range s.Clusters {
 		if b.Trusted {
-			list = append(list, fmt.Sprintf("clusters[%d].trusted: %s may name files and a "+
-				"proxy", i, b.Kubeconfig))
+			list = append(list, fmt.Sprintf("clusters[%d].trusted: %s may refer to files and "+
+				"a proxy", i, b.Kubeconfig))
 		}
 		if b.Local {
-			list = append(list, fmt.Sprintf("clusters[%d].local: %s may have a local address of the "+
-				"provider's", i, b.Kubeconfig))
+			list = append(list, fmt.Sprintf("clusters[%d].local: %s may have an address that is "+
+				"local to the provider", i, b.Kubeconfig))
 		}
 	}
 	if s.Authentication.AllowResourceManager {
-		list = append(list, "authentication.allowResourceManager: tokens that are shown to the provider "+
+		list = append(list, "authentication.allowResourceManager: tokens that the provider receives "+
 			"may be valid at Resource Manager")
 	}
 	if s.Azure != nil && s.Azure.AllowLocalClusters {
-		list = append(list, "azure.allowLocalClusters: clusters without a binding may have a local "+
-			"address of the provider's")
+		list = append(list, "azure.allowLocalClusters: clusters without a binding may have an "+
+			"address that is local to the provider")
 	}
 	return list
 }
