@@ -158,10 +158,10 @@ func (x *Index) publish(d *draft, revision int64) {
 	if d.whole {
 		x.tally = newTally()
 	}
-	x.tally.add(d.change) // before the snapshot: Used counts at least what it has
+	x.tally.add(d.change)
+	x.snapshot.Store(d.next) // together: Used says which revision it counts
 	sees := x.sees
 	x.mu.Unlock()
-	x.snapshot.Store(d.next)
 	x.heard.Store(time.Now().UnixNano())
 	for _, see := range sees {
 		for _, c := range d.changed {

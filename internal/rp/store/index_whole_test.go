@@ -289,3 +289,21 @@ func TestIndexCountsBytes(t *testing.T) {
 		t.Errorf("%d bytes of two nodes, %d of one", two.Bytes, one.Bytes)
 	}
 }
+
+// The counts of a subscription are those of the revision that comes with them, also while the index
+// changes: a claim on a quota ends with its revision.
+func TestIndexCountsARevision(t *testing.T) {
+	s := New(storetest.NewMemory())
+	x, _ := following(t, s)
+	_, began := x.Used("s")
+	stored := map[int64]int{began: 0}
+	for n := 1; n <= 500 && !t.Failed(); n++ {
+		revision := putNode(t, s, fmt.Sprint("s/g/c/", n), node("a", 1))
+		stored[revision] = n
+		for at := began; at < revision && !t.Failed(); {
+			var used Used
+			used, at = x.Used("s")
+			equal(t, fmt.Sprint("nodes of revision ", at), used.Nodes, stored[at])
+		}
+	}
+}

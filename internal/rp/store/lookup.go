@@ -220,14 +220,14 @@ type Used struct{ Nodes, Tokens, Clusters, Bytes int }
 // Used returns the counts of a subscription, by its id in lower case, and the revision they
 // include.
 func (x *Index) Used(subscription string) (Used, int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	s := x.snapshot.Load()
 	var used Used
 	below(s.clusters, subscription+"/", "", func(string, clusterRow) bool {
 		used.Clusters++
 		return true
 	})
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	used.Nodes = x.tally.used[[2]string{subscription, allNodes}]
 	used.Tokens = x.tally.used[[2]string{subscription, joiningNodes}]
 	used.Bytes = x.tally.used[[2]string{subscription, nodeBytes}]
