@@ -172,8 +172,12 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 // watchFor bounds one watch of the Node: the API server ends it then, and the caller restarts it.
 const watchFor = 5 * time.Minute
 
-// longestEvent bounds one event of a watch, in bytes: a Node with all its images is far smaller.
-const longestEvent = 4 << 20
+// metadataOnly requests events with the metadata of a Node, without its spec and status (Kubernetes
+// API concepts, "Metadata-only fetches"). longestEvent bounds one, in bytes.
+const (
+	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	longestEvent = 4 << 20
+)
 
 var errWatchEnded = errors.New("the watch has ended")
 
@@ -187,7 +191,8 @@ func (c *Client) WaitDeleted(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, watchFor+requestTimeout)
 	defer cancel()
-	stream, err := c.watch.Get().Resource("nodes").Param("watch", "true").
+	stream, err := c.watch.Get().Resource("nodes").SetHeader("Accept", metadataOnly).
+		Param("watch", "true").
 		Param("fieldSelector", "metadata.name="+name).
 		Param("resourceVersion", n.ResourceVersion). // changes from now on
 		Param("timeoutSeconds", strconv.Itoa(int(watchFor.Seconds()))).Stream(ctx)

@@ -21,8 +21,9 @@ func watched(t *testing.T, events func(send func(string), r *http.Request)) http
 		}
 		q := r.URL.Query()
 		if q.Get("fieldSelector") != "metadata.name=edge-1" || q.Get("resourceVersion") != "41" ||
-			q.Get("timeoutSeconds") != fmt.Sprint(watchFor.Seconds()) {
-			t.Errorf("watched with %s", r.URL.RawQuery)
+			q.Get("timeoutSeconds") != fmt.Sprint(watchFor.Seconds()) ||
+			r.Header.Get("Accept") != metadataOnly {
+			t.Errorf("watched with %s, %s", r.URL.RawQuery, r.Header.Get("Accept"))
 		}
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
