@@ -79,7 +79,8 @@ func TestRefusedSettings(t *testing.T) {
 		{`{"listen": {}, "azure": {"resourceManagerEndpoint": "https://arm.example"}, "authentication": {
 			"audiences": ["api://x", "https://Management.core.windows.net/", "https://arm.example/"]}}`,
 			[]string{"authentication.issuers: must be set",
-				"authentication.audiences[1]: is the audience of Resource Manager", "authentication.audiences[2]: is"}},
+				"authentication.audiences[1]: is the audience of Resource Manager",
+				"authentication.audiences[2]: is"}},
 		{`{"armListen": {"address": ":1"}, "debugAddress": "0.0.0.0:6060", "installation": "a b",
 			"polls": {"waitSeconds": 51}, "limits": {"connections": {"max": 0}},
 			"etcd": {"endpoints": ["https://a:1", "http://b:1", "c:1", "unix:///d"]},
@@ -110,7 +111,9 @@ func TestAudienceOfResourceManager(t *testing.T) {
 	} {
 		s := Settings{Listen: &Listen{}}
 		s.Authentication.Audiences = []string{audience}
-		is := func() bool { return strings.Contains(fmt.Sprint(s.check()), "is the audience of Resource Manager") }
+		is := func() bool {
+			return strings.Contains(fmt.Sprint(s.check()), "is the audience of Resource Manager")
+		}
 		if is() != refused || s.audience() != audience || len(s.Allowed()) != 0 {
 			t.Errorf("%s: %v", audience, s.check())
 		}
