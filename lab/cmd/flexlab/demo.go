@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/Azure/AKSFlexNode/lab"
 	"github.com/Azure/AKSFlexNode/lab/demo"
@@ -29,36 +28,31 @@ func (c *command) demo() *cobra.Command {
 	return cmd
 }
 
-// show builds what the first node needs, and older versions while that node joins.
+// show builds what the first node needs, and older versions once that node is usable.
 func (c *command) show(ctx context.Context, d demo.Demo, quick bool) error {
 	c.lab.Replicas = max(c.lab.Replicas, 1)
-	if err := c.lab.Build(ctx, lab.Newest); err != nil {
-		return err
-	}
-	var numbers demo.Numbers
-	both, together := errgroup.WithContext(ctx)
-	both.Go(func() (err error) {
-		if err := c.start(together, 0); err != nil {
+	ready := func(v ...lab.Versions) error {
+		if err := c.lab.Build(ctx, v...); err != nil {
 			return err
 		}
-		numbers, err = d.Begin(together)
-		return err
-	})
-	if !quick {
-		both.Go(func() error { return c.lab.Build(together, lab.Oldest, lab.Former) })
+		return c.start(ctx, 0) // so that the provider offers the built versions
 	}
-	if err := both.Wait(); err != nil {
+	if err := ready(lab.Newest); err != nil {
+		return err
+	}
+	numbers, err := d.Begin(ctx)
+	if err != nil {
 		return err
 	}
 	if !quick {
-		if err := c.start(ctx, 0); err != nil { // so that the provider offers the older versions
+		if err := ready(lab.Oldest, lab.Former, lab.Newest); err != nil {
 			return err
 		}
-		life, err := d.Life(ctx)
-		if err != nil {
+		join := numbers.Join
+		if numbers, err = d.Life(ctx); err != nil {
 			return err
 		}
-		life.Join, numbers = numbers.Join, life
+		numbers.Join = join
 	}
 	fmt.Printf(`
 Look around:   bin/flexlab kubectl get nodes,pods -A -o wide
