@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -48,7 +47,7 @@ func (h *Host) filter(family, table, name string) (Filter, error) {
 }
 
 func (linux) Filters() ([]Filter, error) {
-	chains, err := readChains(nftables.TableFamilyUnspecified, func(c *nftables.Chain) bool {
+	chains, err := readChains(func(c *nftables.Chain) bool {
 		return slices.Contains(filterFamilies, c.Table.Family) && c.Hooknum != nil &&
 			c.Type == nftables.ChainTypeFilter && hooks[*c.Hooknum] != ""
 	})
@@ -98,12 +97,9 @@ func (c chainRules) filter() Filter {
 	return f
 }
 
-// readChains reads the wanted chains of a family with their rules; an unspecified family is all.
-func readChains(family nftables.TableFamily, wanted func(*nftables.Chain) bool) (
-	list []chainRules, err error,
-) {
+func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error) {
 	err = readNFT(unix.NFNL_SUBSYS_NFTABLES, func(nft *nftables.Conn) error {
-		chains, err := nft.ListChainsOfTableFamily(family)
+		chains, err := nft.ListChains()
 		list = nil
 		for _, c := range chains {
 			if !wanted(c) {
@@ -250,15 +246,7 @@ func (l linux) LoadTable(ctx context.Context, to state.Table) error {
 }
 
 func (linux) Rules(table string) (int, error) {
-	family := nftables.TableFamilyUnspecified
-	for f, name := range tableFamilies {
-		if strings.HasPrefix(table, name+" ") {
-			family = f
-		}
-	}
-	chains, err := readChains(family, func(c *nftables.Chain) bool {
-		return tableName(c.Table) == table
-	})
+	chains, err := readChains(func(c *nftables.Chain) bool { return tableName(c.Table) == table })
 	n := 0
 	for _, c := range chains {
 		n += len(c.rules)
