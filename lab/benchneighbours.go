@@ -53,7 +53,7 @@ func (l *Lab) NewNeighbours(ctx context.Context) (*Neighbours, error) {
 	if err := n.bind(); err != nil {
 		return nil, err
 	}
-	if _, err := b.Restart(ctx); err != nil {
+	if err := n.limitTenant(ctx, false); err != nil {
 		return nil, err
 	}
 	if err := n.admitTenant(ctx); err != nil {
@@ -72,11 +72,7 @@ func (l *Lab) NewNeighbours(ctx context.Context) (*Neighbours, error) {
 
 // bind gives the provider a kubeconfig of each cluster for its next start.
 func (n *Neighbours) bind() error {
-	who, err := n.lab.Azure()
-	if err != nil {
-		return err
-	}
-	tenant, bound := who.Unprivileged.ObjectID, []any(nil)
+	var bound []any
 	for i := range neighbours {
 		id := neighbourID(i)
 		kubeconfig, err := n.lab.kubeconfigOf(providerUser, neighbourURL(i))
@@ -92,10 +88,6 @@ func (n *Neighbours) bind() error {
 	return n.lab.changeSettings(func(settings object) {
 		clusters, _ := settings["clusters"].([]any)
 		settings["clusters"] = append(clusters, bound...)
-		limits, _ := settings["limits"].(map[string]any)
-		exceptions, _ := limits["exceptions"].(map[string]any)
-		exceptions[tenantSubscription] = asMuchAsCanBeSent
-		exceptions[tenant] = asMuchAsCanBeSent
 	})
 }
 

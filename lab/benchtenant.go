@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// The tenant has the tenth cluster in its own subscription, with the default quotas and without
-// rate limits.
+// The tenant has the tenth cluster in its own subscription, with the default quotas and, while it
+// is measured, the default rate limits.
 const (
 	tenantSubscription = "00000000-0000-0000-0000-000000000009"
 	tenantCallers      = 8
@@ -72,6 +72,30 @@ func (n *Neighbours) admitTenant(ctx context.Context) error {
 		return errors.Join(err, fmt.Errorf("cannot register a subscription: %d %s", status, text))
 	}
 	n.tenantToken, err = n.lab.TokenAt(ctx, who.Unprivileged, ProviderURL)
+	return err
+}
+
+// limitTenant restarts the provider with the default rate limits of the tenant, or without limits.
+func (n *Neighbours) limitTenant(ctx context.Context, limited bool) error {
+	who, err := n.lab.Azure()
+	if err != nil {
+		return err
+	}
+	err = n.lab.changeSettings(func(settings object) {
+		limits, _ := settings["limits"].(map[string]any)
+		exceptions, _ := limits["exceptions"].(map[string]any)
+		for _, id := range []string{tenantSubscription, who.Unprivileged.ObjectID} {
+			if limited {
+				delete(exceptions, id)
+			} else {
+				exceptions[id] = asMuchAsCanBeSent
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = n.Restart(ctx)
 	return err
 }
 
@@ -148,8 +172,14 @@ func (n *Neighbours) Tenant(ctx context.Context, during time.Duration, large boo
 	if err := n.lab.setMode(quietMode, 0); err != nil {
 		return Served{}, err
 	}
+	if err := n.limitTenant(ctx, false); err != nil {
+		return Served{}, err
+	}
 	body := func(at int) []byte { return tenantBody(at, large, "0") }
 	if _, err := n.tenantPuts(ctx, n.tenantNodes, body); err != nil {
+		return Served{}, err
+	}
+	if err := n.limitTenant(ctx, true); err != nil {
 		return Served{}, err
 	}
 	return n.serve(ctx, during, func(ctx context.Context) {

@@ -22,9 +22,9 @@ another: endless and compressed responses, redirects, giant names, keys and requ
 60,000 Nodes, endless streams, stalls. The control is the tenth cluster with 1,000
 Nodes of the usual size and the same number of bytes in valid events. Then its tenant,
 in its own subscription, uses up its quota with nodes of max size and PUTs them
-continuously; the control is the same number of small nodes in as many bytes. Each
-measurement begins with a restart of the provider. The last line has the medians of the
-ratios.`,
+continuously, within the default rate limits; the control is the same number of small
+nodes in as many bytes. Each measurement begins with a restart of the provider. The
+last line has the medians of the ratios.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.measureNeighbours(cmd.Context(), during, rounds)
 		},
