@@ -34,7 +34,7 @@ type services struct {
 // node would write rules for the same Service, so it is applied only if no other runs on flex
 // nodes.
 func (f facts) services(choice string) (s services) {
-	for _, d := range f.daemonSets {
+	for _, d := range f.daemonSets.Items {
 		if d.Name != ourProxy && lands(d.Spec.Template.Spec) && f.serves(d) {
 			s.by = d.Namespace + "/" + d.Name
 		}
