@@ -92,11 +92,10 @@ func runAgent(ctx context.Context, o *options) error {
 	if err != nil { // an existing node keeps running; the daemon reports the error
 		c = *before
 	}
-	a, done, err := o.agent(&c)
+	a, err := o.agent(&c)
 	if err != nil {
 		return err
 	}
-	defer done()
 	claim, err := change.Acquire(a, saved.DaemonLockFile, "agent")
 	if err != nil {
 		return err
@@ -153,7 +152,7 @@ func runAgent(ctx context.Context, o *options) error {
 	case transition.Deleted:
 		stop()
 		watching.Wait()
-		return o.beginAgain(done)
+		return o.beginAgain()
 	case transition.Left:
 		fmt.Fprintln(o.err, "this machine has been unbootstrapped; the agent has nothing more to do")
 		return nil
@@ -163,8 +162,8 @@ func runAgent(ctx context.Context, o *options) error {
 
 // changed reports whether configuration file, policy or pause have changed since the last call.
 func (o *options) changed() func() bool {
-	stamps := func() [3][4]int64 {
-		return [...][4]int64{fileStamp(o.config), fileStamp(policy.File),
+	stamps := func() [3]string {
+		return [...]string{fileStamp(o.config), fileStamp(policy.File),
 			fileStamp(saved.StateDir + "/" + saved.PauseFile)}
 	}
 	last := stamps()
@@ -177,13 +176,14 @@ func (o *options) changed() func() bool {
 }
 
 // fileStamp identifies a file with its content, owner and mode, without reading it: another file
-// has another inode number, and any change of this one another time of change (stat(2)).
-func fileStamp(path string) [4]int64 {
+// has another inode number, and any change of this one another time of change (stat(2)). It is ""
+// for a missing file.
+func fileStamp(path string) string {
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
-		return [4]int64{}
+		return ""
 	}
-	return [4]int64{int64(s.Dev), int64(s.Ino), s.Ctim.Sec, s.Ctim.Nsec}
+	return fmt.Sprint(s.Dev, s.Ino, s.Ctim.Sec, s.Ctim.Nsec)
 }
 
 // formerFile is set in the environment of a service that waits for another configuration: the stamp
@@ -205,8 +205,7 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 			o.config = saved.BundleFile
 			return nil
 		}
-		file := fmt.Sprint(fileStamp(o.config))
-		if file != fmt.Sprint(fileStamp("")) && file != os.Getenv(formerFile) {
+		if file := fileStamp(o.config); file != "" && file != os.Getenv(formerFile) {
 			return nil
 		}
 		if leaving() {
@@ -266,14 +265,13 @@ func leaving() bool {
 
 // beginAgain runs after the machine was given back for its owner. A service becomes a new process,
 // which waits for another configuration; any other command ends.
-func (o *options) beginAgain(done func()) error {
+func (o *options) beginAgain() error {
 	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine was restored")
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
 		return nil
 	}
-	done()
-	if err := os.Setenv(formerFile, fmt.Sprint(fileStamp(defaultConfig))); err != nil {
+	if err := os.Setenv(formerFile, fileStamp(defaultConfig)); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	return replaceProcess(os.Args, os.Environ())
+	return o.replaceProcess(os.Args, os.Environ())
 }

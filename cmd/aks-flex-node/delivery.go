@@ -86,7 +86,7 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 	if cmd.Flags().Changed("config-url") && cmd.Flags().Changed("config-url-file") {
 		return usageError("cannot use both --config-url and --config-url-file")
 	}
-	if cmd.Flags().Changed("config") {
+	if o.named {
 		return usageError("cannot use both --config and a configuration URL")
 	}
 	for _, name := range []string{"ca-file", "ca-pin"} { // e.g. from an unset variable
@@ -103,10 +103,11 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 		environment = append(environment, handOver+"=1")
 	}
 	// Replace this process by another one, so that the URL leaves the list of processes.
-	return replaceProcess([]string{os.Args[0], "agent", "--output", o.output}, environment)
+	return o.replaceProcess([]string{os.Args[0], "agent", "--output", o.output}, environment)
 }
 
-func replaceProcess(args, environment []string) error {
+func (o *options) replaceProcess(args, environment []string) error {
+	o.end()
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find the path of aks-flex-node: %w", err)
@@ -150,11 +151,10 @@ func (o *options) receive(ctx context.Context, from delivery) (service bool, err
 		return false, usageError("%w", err)
 	}
 	before := o.applied(ctx)
-	a, done, err := o.agent(before)
+	a, err := o.agent(before)
 	if err != nil {
 		return false, err
 	}
-	defer done()
 	known, err := change.Received(a, u.Digest())
 	if err == nil && !known {
 		err = o.fetch(ctx, a, u, from, before)
@@ -251,11 +251,10 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a, done, err := o.agent(&in.Config)
+	a, err := o.agent(&in.Config)
 	if err != nil {
 		return err
 	}
-	defer done()
 	result, err := o.joinAfterService(ctx, a, in)
 	if err == nil && joins {
 		result.Conditions, err = change.Unserved(ctx, a)
@@ -263,10 +262,8 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if ctx.Err() == nil { // an interrupt means that it must not continue by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
 	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {
-		done()
 		return errors.Join(e, errWithdrawn)
 	}
-	done()
 	return o.printResult(result, err,
 		"Node %s is Ready (%s, %.1f s); "+change.Service+" keeps it so\n")
 }

@@ -39,10 +39,12 @@ type options struct {
 	stdout, stderr *os.File
 	config, output string
 	begun          bool
+	named          bool // the user has named the configuration
 	changes        bool // the command changes the machine, and so writes a log
 	// journal is the log, once its path is known; secrets are kept out of it.
 	journal *journal
 	secrets redact.Redactor
+	opened  []func() // closed by end
 }
 
 // input reads the current configuration. Settings that it leaves open keep their resolved values.
@@ -94,8 +96,9 @@ func (o *options) warn(read config.Loaded) {
 	}
 }
 
-// print writes a result: with text, or as JSON.
+// print writes a result below the progress: with text, or as JSON.
 func (o *options) print(v any, text func(io.Writer)) error {
+	o.end()
 	if o.output != "json" {
 		text(o.out)
 		return nil
@@ -141,7 +144,7 @@ Exit codes of all commands:
 			if o.output != "text" && o.output != "json" {
 				return usageError("cannot use --output %s: it must be text or json", o.output)
 			}
-			if !cmd.Flags().Changed("config") && delivered() {
+			if o.named = cmd.Flags().Changed("config"); !o.named && delivered() {
 				o.config = saved.BundleFile
 			}
 			repairs, err := cmd.Flags().GetBool("repair")
@@ -193,7 +196,7 @@ no Services (docs/how-to/prepare-a-cluster.md).`,
 			if err != nil {
 				return err
 			}
-			a, done, err := o.agent(&in.Config)
+			a, err := o.agent(&in.Config)
 			if err != nil {
 				return err
 			}
@@ -201,7 +204,6 @@ no Services (docs/how-to/prepare-a-cluster.md).`,
 			if err == nil && joins {
 				result.Conditions, err = change.Unserved(cmd.Context(), a)
 			}
-			done()
 			return o.printResult(result, err, "Node %s is Ready (%s, %.1f s)\n")
 		},
 	}
@@ -249,7 +251,7 @@ func planCommand(o *options) *cobra.Command {
 		Long: `Prints every change that bootstrap would make to this machine, what it would download,
 and from which hosts. Nothing is written. Exits with 0 when there is nothing to do and with 2
 when there is.`,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			in, err := o.input(ctx)
 			if err != nil {
 				return err
@@ -263,16 +265,19 @@ when there is.`,
 	}
 }
 
-// reads returns a RunE for a command that uses the agent and changes nothing.
-func (o *options) reads(
+// with returns a RunE for a command that uses the agent.
+func (o *options) with(
 	run func(ctx context.Context, a *change.Agent, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		a, done, err := o.agent(nil)
+		var c *config.Config // for the log, which a command that only reads does not write
+		if o.changes {
+			c = o.applied(cmd.Context())
+		}
+		a, err := o.agent(c)
 		if err != nil {
 			return err
 		}
-		defer done()
 		return run(cmd.Context(), a, args)
 	}
 }
@@ -299,17 +304,13 @@ func driftCommand(o *options) *cobra.Command {
 expected value and the value that was found. The Node object is included when the API server
 answers. Exits with 2 when there is drift. With --repair, exactly these differences are
 repaired, and the exit code is 0 once they are.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, done, err := o.agent(o.applied(cmd.Context()))
-			if err != nil {
-				return err
-			}
-			defer done()
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			var report inspect.Report
+			var err error
 			if repair {
-				report, err = change.Repair(cmd.Context(), a, nil)
+				report, err = change.Repair(ctx, a, nil)
 			} else {
-				report, err = inspect.Drift(cmd.Context(), &a.Env)
+				report, err = inspect.Drift(ctx, &a.Env)
 			}
 			if err != nil {
 				return err
@@ -319,7 +320,7 @@ repaired, and the exit code is 0 once they are.`,
 				return nil
 			}
 			return err
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the drift")
 	return cmd
@@ -332,7 +333,7 @@ func statusCommand(o *options) *cobra.Command {
 		Long: `Shows the state of the node: its conditions, services, the agent's service, the change
 under way, rejected configurations, and drift. Exits with 2 when something is wrong, and with
 4 when this machine is not a node; the JSON output then has nothing but the state.`,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			status, err := inspect.ReadStatus(ctx, &a.Env)
 			if o.output == "json" && errors.Is(err, inspect.ErrNoNode) {
 				return errors.Join(err, o.print(inspect.Unjoined{
@@ -355,7 +356,7 @@ func tokenCommand(o *options) *cobra.Command {
 kubelet and kubeconfigs call it. Tokens are cached in /run/aks-flex-node, readable only by
 root. One process at a time renews them, before they expire; while the issuer is down, a
 cached token is used until it expires.`,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			token, err := inspect.Token(ctx, &a.Env)
 			if err != nil {
 				return err
@@ -373,7 +374,7 @@ func imageCredentialCommand(o *options) *cobra.Command {
 credential for the registry of the image, obtained with the identity of this node. kubelet
 calls it for the registries in azure.registries.`,
 		Args: cobra.NoArgs,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			images, err := inspect.Images(ctx, &a.Env)
 			if err != nil {
 				return err

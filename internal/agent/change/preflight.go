@@ -40,7 +40,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	if err := findAgain(ctx, h, t); err != nil || t.unchanged && access.Held(h.Node, c) {
 		return err
 	}
-	if err := Identifiable(ctx, t); err != nil {
+	if err := t.Locator.Ready(ctx, c, t.seen); err != nil {
 		return err
 	}
 	if t.At, err = t.Locator.Locate(ctx, c); err != nil {
@@ -112,11 +112,6 @@ func unowned(ctx context.Context, w *work) error {
 		return err
 	}
 	return health.Problem(health.Evaluate(health.Preflight, e))
-}
-
-// Identifiable checks that Azure knows the identity, and that the cluster accepts such a node.
-func Identifiable(ctx context.Context, t *Target) error {
-	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
 }
 
 // managedFirewalls returns the owner's firewalls, and those that the node has opened.

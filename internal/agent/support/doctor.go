@@ -175,7 +175,7 @@ func (p *patient) prospect(ctx context.Context) {
 	}
 	t, err := change.Aim(ctx, p.Home, *p.given.Input)
 	if err == nil {
-		err = change.Identifiable(ctx, t)
+		err = t.Locator.Ready(ctx, c, p.seen)
 	}
 	if err == nil {
 		t.At, err = t.Locator.Locate(ctx, c)

@@ -29,10 +29,19 @@ import (
 const JournalLines = 2000
 
 // SupportBundle writes an archive for support: the state of the machine, without secrets, with a
-// number of lines of each journal. The manifest lists what was not collected before ctx ended.
+// number of lines of each journal, encrypted by seal, which may be nil. The manifest lists what was
+// not collected before ctx ended.
 func SupportBundle(
-	ctx context.Context, a *change.Agent, given Given, lines int, out io.Writer,
-) (redact.Manifest, error) {
+	ctx context.Context, a *change.Agent, given Given, lines int, seal Seal, out io.Writer,
+) (m redact.Manifest, err error) {
+	if seal != nil {
+		sealed, sealErr := seal(out)
+		if sealErr != nil {
+			return m, fmt.Errorf("cannot encrypt the support bundle: %w", sealErr)
+		}
+		defer func() { err = errors.Join(err, sealed.Close()) }()
+		out = sealed
+	}
 	c := newCollector(ctx, a, given)
 	c.lines = lines
 	c.archive = redact.NewArchive(out, c.redactor, a.Version, time.Now())
@@ -74,8 +83,11 @@ func DoctorWithoutSecrets(ctx context.Context, a *change.Agent, given Given) []h
 	return list
 }
 
-// Encrypt returns a function that returns writers encrypting for an age recipient.
-func Encrypt(recipient string) (func(io.Writer) (io.WriteCloser, error), error) {
+// Seal returns a writer that encrypts; closing it completes the output.
+type Seal func(io.Writer) (io.WriteCloser, error)
+
+// Encrypt returns a Seal for an age recipient.
+func Encrypt(recipient string) (Seal, error) {
 	r, err := age.ParseX25519Recipient(recipient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encrypt for %q: %w", recipient, err)
