@@ -13,14 +13,18 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Watcher implements daemon.Node, the jobs of the daemon's worker, on this machine.
@@ -37,7 +41,7 @@ type Watcher struct {
 	logged  string
 	last    *inspect.Status // the status of the last successful check; nil before it
 	// drifting holds the findings of the last check, unpublished the error of publishing metrics.
-	drifting    map[string]bool
+	drifting    sets.Set[string]
 	unpublished string
 	exhausted   []string // the things no longer repaired, as of the last check
 }
@@ -302,19 +306,16 @@ func (w *Watcher) report(s inspect.Status) {
 }
 
 func (w *Watcher) tell(ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work) {
-	before, now := w.drifting, make(map[string]bool, len(s.Drift))
-	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d state.Line) bool {
-		now[string(d.Key)] = true
-		return before[string(d.Key)]
-	})
-	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(before)), func(key string) bool {
-		return now[key]
-	})
-	w.drifting = now
-	for _, d := range found {
-		w.Agent.Log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected,
-			"found", d.Found)
+	now, found := sets.New[string](), []state.Line(nil)
+	for _, d := range s.Drift {
+		if now.Insert(string(d.Key)); !w.drifting.Has(string(d.Key)) {
+			found = append(found, d)
+			w.Agent.Log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected,
+				"found", d.Found)
+		}
 	}
+	gone := sets.List(w.drifting.Difference(now))
+	w.drifting = now
 	for _, key := range gone {
 		w.Agent.Log.Info("no drift any more", "what", key)
 	}
@@ -400,4 +401,62 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 		}
 	}
 	return nil
+}
+
+const (
+	// partsPause is the pause before a machine that is not a node yet is checked again.
+	partsPause = 15 * time.Second
+	// The pauses between watches of the Node object. Its pods end 40 s after its deletion, so the
+	// pause stays shorter than that, even after a long outage of the API server.
+	watchFirst = time.Second
+	maxWatch   = 15 * time.Second
+	watchLong  = time.Minute // the duration of a watch when all is well
+)
+
+// Changed calls hint whenever something happens to a part of the applied node, until ctx ends. It
+// is only a hint to check.
+func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
+	applied := path.Join(saved.StateDir, "applied")
+	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
+		files, units := inspect.Parts(ctx, &a.Env)
+		if pause = partsPause; len(files) == 0 {
+			continue
+		}
+		within, again := context.WithCancel(ctx)
+		a.Machine.Watch(within, append(files, applied), units, func(what string) {
+			if what == applied || what == "" {
+				again() // watch the new node
+			}
+			hint(what)
+		})
+		again()
+		pause = 0
+	}
+}
+
+// Deleted calls hint when the Node is deleted, until ctx ends, and once if it is missing.
+func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
+	const what = "the Node object was deleted"
+	pauses, told := wait.Backoff{Base: watchFirst, Max: maxWatch}, false
+	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
+		began := time.Now()
+		err := inspect.WaitDeleted(ctx, &a.Env)
+		switch {
+		case err == nil:
+			hint(what)
+			pauses.Reset()
+			told = true
+		case errors.Is(err, inspect.ErrNodeMissing):
+			if !told {
+				hint(what)
+			}
+			told = true
+		case time.Since(began) >= watchLong:
+			pauses.Reset()
+			told = false
+		}
+		if pause = wait.Jitter(maxWatch / 3); !errors.Is(err, inspect.ErrNoNode) {
+			pause = pauses.Next() // the API server also serves others
+		}
+	}
 }
