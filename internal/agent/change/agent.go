@@ -165,11 +165,7 @@ func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
 }
 
 // Close releases the lock.
-func (h *Home) Close() {
-	if h.lock != nil {
-		h.lock.Close()
-	}
-}
+func (h *Home) Close() { h.lock.Close() }
 
 // Acquire takes one of the locks for a command of this process.
 func Acquire(a *Agent, name, verb string) (*os.File, error) {

@@ -50,8 +50,22 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 	t = &Target{
 		Input: in, Received: state.Digest(string(document)), Locator: NewLocator(h), At: h.Saved.At(),
 	}
-	if t.seen, err = h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, in.Config)); err != nil {
-		return nil, err
+	return t, t.look(ctx, h)
+}
+
+// aimAgain returns a target for the current machine, keeping the network's answers.
+func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
+	t := *before
+	t.Locator = NewLocator(h)
+	t.Locator.Asked, t.Locator.Again = before.Locator.Asked, before.Locator.Again
+	return &t, t.look(ctx, h)
+}
+
+// look reads the facts of the machine.
+func (t *Target) look(ctx context.Context, h *Home) (err error) {
+	c := t.Input.Config
+	if t.seen, err = h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, c)); err != nil {
+		return err
 	}
 	swaps := slices.Clone(t.seen.SwapUnits)
 	// Masked swap is no longer visible.
@@ -66,26 +80,11 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 		NvidiaRuntime:    t.seen.NvidiaRuntime,
 		MetadataResolver: slices.Contains(t.seen.Resolvers, node.MetadataAddress),
 		Advertised:       advertised(h, t.seen.Advertised),
-		Firewalls:        managedFirewalls(h, in.Config, t.seen),
+		Firewalls:        managedFirewalls(h, c, t.seen),
 	}
-	t.unchanged = h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received &&
-		sameMachine(h, in.Config, t.facts)
-	return t, nil
-}
-
-// aimAgain returns a target for the current machine, keeping the network's answers.
-func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
-	t, err := Aim(ctx, h, before.Input)
-	if err != nil {
-		return nil, err
-	}
-	if t.standing = before.standing; t.standing {
-		t.Received, t.unchanged = before.Received, true
-	}
-	t.Waits = before.Waits
-	t.Locator.Asked, t.Locator.Again = before.Locator.Asked, before.Locator.Again
-	t.At, t.moved, t.server, t.Daemon = before.At, before.moved, before.server, before.Daemon
-	return t, nil
+	t.unchanged = t.standing || h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received &&
+		sameMachine(h, c, t.facts)
+	return nil
 }
 
 // sameMachine reports whether the machine, and its name if kubelet uses that, are the same.

@@ -49,7 +49,9 @@ func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	default:
 		next = reasonOf(err)
 	}
-	if !t.Daemon && next.Reason != health.DrainBlocked && !underWay(a) {
+	var left transition.Transition
+	underWay, err := a.Records().Load(saved.TransitionFile, &left)
+	if !t.Daemon && next.Reason != health.DrainBlocked && !underWay && err == nil {
 		return
 	}
 	next.Received, next.Since = t.Received, inspect.Stamp()
@@ -60,12 +62,6 @@ func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	if err := VolatileWriter(a).Save(ctx, inspect.WaitingFile, next); err != nil {
 		a.Log.Warn("cannot record why a change waits", "error", err)
 	}
-}
-
-func underWay(a *Agent) bool {
-	var left transition.Transition
-	found, err := a.Records().Load(saved.TransitionFile, &left)
-	return found || err != nil
 }
 
 // reasonOf returns the Waiting of a change that failed for a possibly temporary reason.

@@ -66,20 +66,11 @@ type Store struct {
 	Generations generation.Store
 }
 
-// Machine stores the state.
-type Machine interface {
-	apply.Disk
-	List(dir string) ([]string, error)
-}
-
 // NewStore returns a Store for the state of a machine.
-func NewStore(s *State, machine Machine) *Store {
+func NewStore(s *State, disk apply.Disk) *Store {
 	return &Store{
-		State:  s,
-		Writer: NewWriter(machine),
-		Generations: generation.Store{
-			Reader: generation.Reader{Files: machine, Dir: StateDir}, Disk: machine,
-		},
+		State: s, Writer: NewWriter(disk),
+		Generations: generation.Store{Reader: s.Generations, Disk: disk},
 	}
 }
 
