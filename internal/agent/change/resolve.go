@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -176,6 +177,68 @@ func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 		c.CNI.NonMasqueradeCIDRs = slices.Clone(h.Saved.Live.Config.CNI.NonMasqueradeCIDRs)
 	}
 	return c
+}
+
+// withAdmin adds the administrator's kubeconfig, the node's or else Azure's, if it is wanted.
+func withAdmin(
+	ctx context.Context, h *Home, asking config.Config, to *generation.Generation,
+) (err error) {
+	if !to.Config.Node.AdminKubeconfig {
+		return nil
+	}
+	secrets := h.Saved.Secrets[to.ID]
+	if secrets.AdminKubeconfig = inspect.Admin(h.Node); secrets.AdminKubeconfig == "" {
+		if secrets.AdminKubeconfig, err = askAzure(h).AdminKubeconfig(ctx, asking); err != nil {
+			return err
+		}
+	}
+	h.Saved.Secrets[to.ID] = secrets
+	return nil
+}
+
+// withDNS fills in the DNS service's address, from Azure or else the cluster. It never guesses: a
+// node with a wrong address is Ready, but its pods resolve no names.
+func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.Config, error) {
+	if c.Node.Kubelet.DNSServiceIP != "" {
+		return c, nil
+	}
+	if _, same := t.Locator.Proved(c); same && h.Saved.Live.Config.Node.Kubelet.DNSServiceIP != "" {
+		return c.WithDNS(h.Saved.Live.Config.Node.Kubelet.DNSServiceIP)
+	}
+	address, err := dnsOfAzure(ctx, t, c)
+	if err == nil {
+		return c.WithDNS(address)
+	}
+	address, clusterErr := dnsOfCluster(ctx, h, t, c)
+	if clusterErr == nil {
+		return c.WithDNS(address)
+	}
+	return c, fmt.Errorf("cannot determine the address of the cluster's DNS service: set "+
+		"node.kubelet.dnsServiceIP to it (kubectl get service --namespace kube-system kube-dns): %w",
+		errors.Join(err, clusterErr))
+}
+
+func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error) {
+	if c.Azure.AuthMode() == config.AuthBootstrapToken {
+		return "", errors.New("a bootstrap token gives no access to Azure")
+	}
+	said, err := t.Locator.Ask(ctx, c)
+	if err == nil && said.DNSServiceIP == "" {
+		err = errors.New("its networkProfile in Azure does not include it")
+	}
+	if err != nil {
+		return "", err
+	}
+	return said.DNSServiceIP, nil
+}
+
+// dnsOfCluster asks the cluster, which answers a node and a token that may join as one.
+func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (string, error) {
+	return inspect.Ask(ctx, h.Node, access.JoinClient, c, t.At,
+		func(client *kube.Client, ctx context.Context) (string, error) {
+			service, err := client.Service(ctx, "kube-system", "kube-dns")
+			return service.Spec.ClusterIP, err
+		})
 }
 
 // ServerVersion returns the cluster's version, from the cluster or else from Azure.
