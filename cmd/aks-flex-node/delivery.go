@@ -235,7 +235,6 @@ func withCA(bundle, ca []byte) ([]byte, error) {
 	return config.WithJoining(bundle, joining)
 }
 
-// errWithdrawn reports the interruption of a delivery to a machine with another configuration.
 var errWithdrawn = errors.New("interrupted: the configuration from the URL is discarded, and " +
 	"the machine keeps the one from its file; request another URL to try again")
 
@@ -246,18 +245,9 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if err := os.Unsetenv(handOver); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	joins := joins(ctx)
-	in, err := o.input(ctx)
-	if err != nil {
+	a, result, err := o.join(ctx, o.joinAfterService)
+	if a == nil {
 		return err
-	}
-	a, err := o.agent(&in.Config)
-	if err != nil {
-		return err
-	}
-	result, err := o.joinAfterService(ctx, a, in)
-	if err == nil && joins {
-		result.Conditions, err = change.Unserved(ctx, a)
 	}
 	if ctx.Err() == nil { // an interrupt means that it must not continue by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))

@@ -32,19 +32,17 @@ var (
 
 const defaultConfig = "/etc/aks-flex-node/config.json"
 
-// options holds the flags of all commands.
 type options struct {
 	// Results go to out, progress and errors to err: stdout and stderr without control characters.
 	out, err       io.Writer
 	stdout, stderr *os.File
 	config, output string
 	begun          bool
-	named          bool // the user has named the configuration
-	changes        bool // the command changes the machine, and so writes a log
-	// journal is the log, once its path is known; secrets are kept out of it.
-	journal *journal
-	secrets redact.Redactor
-	opened  []func() // closed by end
+	named          bool     // the user has named the configuration
+	changes        bool     // the command changes the machine, and so writes a log
+	journal        *journal // the log, once its path is known; secrets are kept out of it
+	secrets        redact.Redactor
+	opened         []func() // closed by end
 }
 
 // input reads the current configuration. Settings that it leaves open keep their resolved values.
@@ -191,28 +189,31 @@ an interrupted run is finished, and a changed configuration is applied. A new co
 that does not work is rolled back. Exits with 2 when the machine has joined and its pods reach
 no Services (docs/how-to/prepare-a-cluster.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			joins := joins(cmd.Context())
-			in, err := o.input(cmd.Context())
-			if err != nil {
-				return err
-			}
-			a, err := o.agent(&in.Config)
-			if err != nil {
-				return err
-			}
-			result, err := change.Bootstrap(cmd.Context(), a, in)
-			if err == nil && joins {
-				result.Conditions, err = change.Unserved(cmd.Context(), a)
-			}
+			_, result, err := o.join(cmd.Context(), change.Bootstrap)
 			return o.printResult(result, err, "Node %s is Ready (%s, %.1f s)\n")
 		},
 	}
 }
 
-// joins reports whether this machine is not the node yet, even if another run has begun to join.
-func joins(ctx context.Context) bool {
-	joined, err := inspect.HasJoined(ctx, onlyReads())
-	return err == nil && !joined
+// join makes this machine the node, and checks the Services of one that was not the node before,
+// even if another run had begun to join. The agent is nil if there is no configuration for it.
+func (o *options) join(
+	ctx context.Context,
+	bootstrap func(context.Context, *change.Agent, change.Input) (change.Result, error),
+) (a *change.Agent, result change.Result, err error) {
+	joined, unknown := inspect.HasJoined(ctx, onlyReads())
+	in, err := o.input(ctx)
+	if err != nil {
+		return nil, result, err
+	}
+	if a, err = o.agent(&in.Config); err != nil {
+		return nil, result, err
+	}
+	result, err = bootstrap(ctx, a, in)
+	if err == nil && unknown == nil && !joined {
+		result.Conditions, err = change.Unserved(ctx, a)
+	}
+	return a, result, err
 }
 
 // printResult prints how a command has changed the node, unless it has failed. It returns errFound
@@ -265,7 +266,6 @@ when there is.`,
 	}
 }
 
-// with returns a RunE for a command that uses the agent.
 func (o *options) with(
 	run func(ctx context.Context, a *change.Agent, args []string) error,
 ) func(*cobra.Command, []string) error {

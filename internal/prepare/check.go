@@ -13,10 +13,9 @@ import (
 
 // The results of a check.
 const (
-	OK      = "ok"
-	Missing = "missing"
-	// Untested means that only a flex node can test it; the message explains how.
-	Untested = "untested"
+	OK       = "ok"
+	Missing  = "missing"
+	Untested = "untested" // means that only a flex node can test it; the message explains how
 )
 
 // The parties that can add missing parts.
@@ -99,7 +98,6 @@ func clusterDNS(f facts) Check {
 		f.dns.Spec.ClusterIP, ready), ""}
 }
 
-// serviceProxy checks that Services work on flex nodes.
 func serviceProxy(f facts, s services) Check {
 	const name, ours = "Services", "kube-proxy.yaml, as DaemonSet kube-system/" + ourProxy
 	switch unready := f.notReady(); {
@@ -233,8 +231,8 @@ func tunnel(f facts) Check {
 		}
 		from = "the nodes of kube-system/konnectivity-agent need"
 	}
-	return Check{name, Untested, from + " a route to port 10250 of each flex node; `kubectl logs` of " +
-		"a pod on one tests it", networkOperator}
+	return Check{name, Untested, from + " a route to port 10250 of each flex node; `kubectl logs` " +
+		"of a pod on one tests it", networkOperator}
 }
 
 // byHost reports whether each agent of a tunnel announces its node, for a server that uses the

@@ -21,8 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// requestTimeout bounds a request.
-const requestTimeout = 30 * time.Second
+const requestTimeout = 30 * time.Second // bounds a request
 
 // Cluster is a client of a cluster, with the rights of the caller.
 type Cluster struct {
@@ -64,8 +63,7 @@ type Report struct {
 	Version string   `json:"version"`
 	Changes []Change `json:"changes"`
 	Checks  []Check  `json:"checks,omitempty"`
-	// Applied is set once the changes were made.
-	Applied bool `json:"applied"`
+	Applied bool     `json:"applied"` // set once the changes were made
 }
 
 // Missing returns the number of checks that have found something missing.

@@ -27,20 +27,17 @@ const ProviderUser = "flexnode-rp"
 
 // Options select the objects of a prepared cluster.
 type Options struct {
-	// Provider is the resource provider's user name; "" omits its roles.
-	Provider string
+	Provider string // the resource provider's user name; "" omits its roles
 	// Identities is the object id of the Entra group of the machines that join with an identity;
 	// "" for none.
 	Identities string
 	// Leave lets nodes delete their own Node, for clusters without a provider that does so.
-	Leave bool
-	// KubeProxy is "yes", "no" or "auto": if nothing else implements Services on flex nodes.
-	KubeProxy string
+	Leave     bool
+	KubeProxy string // "yes", "no" or "auto": if nothing else implements Services on flex nodes
 	// PodInterfaces is the prefix of the names of pod interfaces, if flex nodes use a network plugin
 	// other than the agent's own bridge.
 	PodInterfaces string
-	// Server is the API server's address for machines; "" for the one in the kubeconfig.
-	Server string
+	Server        string // the API server's address for machines; "" for the one in the kubeconfig
 }
 
 // The min versions of Kubernetes for some objects.
@@ -125,7 +122,6 @@ func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, err
 	return append(list, objects(text)...), nil
 }
 
-// tooNew reports whether an object needs a newer cluster.
 func (c facts) tooNew(o *unstructured.Unstructured) bool {
 	if o.GroupVersionKind().Group != "admissionregistration.k8s.io" {
 		return false
@@ -141,7 +137,6 @@ func plain(v *version.Version) string {
 	return fmt.Sprintf("%d.%d.%d", v.Major(), v.Minor(), v.Patch())
 }
 
-// objects returns the objects of a manifest.
 func objects(manifest string) (list []*unstructured.Unstructured) {
 	for d := yaml.NewYAMLToJSONDecoder(bytes.NewReader([]byte(manifest))); ; {
 		var object map[string]any

@@ -26,15 +26,12 @@ const (
 	Update    = "update"
 	Unchanged = "unchanged"
 	Delete    = "delete"
-	// Left means that another program manages the object.
-	Left = "left"
-	// Conflict means that others have set fields of the object to other values.
-	Conflict = "conflict"
+	Left      = "left"     // means that another program manages the object
+	Conflict  = "conflict" // means that others have set fields of the object to other values
 )
 
 const (
-	// fieldManager is the field manager of applied fields.
-	fieldManager = "flexnode-rp-cluster-prepare"
+	fieldManager = "flexnode-rp-cluster-prepare" // the field manager of applied fields
 	// managedBy labels the objects added here: no others are ever deleted.
 	managedBy = "app.kubernetes.io/managed-by"
 	owner     = "flexnode-rp"
@@ -50,8 +47,7 @@ type Change struct {
 	Namespace string  `json:"namespace,omitempty"`
 	Name      string  `json:"name"`
 	Fields    []Field `json:"fields,omitempty"`
-	// Manager is the program that manages a Left object.
-	Manager string `json:"manager,omitempty"`
+	Manager   string  `json:"manager,omitempty"` // the program that manages a Left object
 
 	object *unstructured.Unstructured
 }
@@ -68,7 +64,6 @@ func (c Change) changes() bool {
 	return slices.Contains([]string{Create, Update, Delete}, c.Action)
 }
 
-// resource returns the client for an object's kind and namespace.
 func resource(c dynamic.Interface, o *unstructured.Unstructured) dynamic.ResourceInterface {
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	return c.Resource(plural).Namespace(o.GetNamespace())
@@ -283,10 +278,8 @@ func sinceDifference(is, want any) (any, any) {
 	return is, want
 }
 
-// longestValue is the max length of a shown value.
-const longestValue = 72
+const longestValue = 72 // the max length of a shown value
 
-// short returns a value as one line.
 func short(v any) string {
 	if v == nil {
 		return ""

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// ourProxy is the DaemonSet of kube-proxy.yaml.
-const ourProxy = "aks-flex-node-kube-proxy"
+const ourProxy = "aks-flex-node-kube-proxy" // the DaemonSet of kube-proxy.yaml
 
 // flexLabel is a label of every flex node, and of no AKS node.
 const flexLabel = "kubernetes.azure.com/managed"
@@ -23,11 +22,9 @@ var flexNode = labels.Set{corev1.LabelOSStable: "linux", corev1.LabelArchStable:
 
 // services describes the program that implements Services on flex nodes.
 type services struct {
-	// apply is set for kube-proxy.yaml; by is any other program, "" for none.
-	apply bool
+	apply bool // set for kube-proxy.yaml; by is any other program, "" for none
 	by    string
-	// old is set if the cluster is too old for kube-proxy.yaml.
-	old bool
+	old   bool // set if the cluster is too old for kube-proxy.yaml
 }
 
 // services decides whether to apply kube-proxy.yaml. Two programs that implement Services on one

@@ -256,7 +256,6 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	return client.DeleteNode(bounded, l.config.Agent.NodeName)
 }
 
-// withProvider calls ask for the provider of this machine's node.
 func (l *leaving) withProvider(
 	ctx context.Context, ask func(context.Context, follow.Question) error,
 ) error {

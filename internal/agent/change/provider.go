@@ -214,8 +214,7 @@ func nameOf(c config.Config) string {
 // An Arc machine that must be enrolled again needs the secret in it.
 func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	given := d.Loaded.Resource
-	if given == nil || h.Saved.Applied == nil || !access.Held(h.Node, h.Saved.Applied.Config) ||
-		h.Records().BundleResource() != *given {
+	if given == nil || !Credentialed(h) || h.Records().BundleResource() != *given {
 		return false
 	}
 	c := d.Loaded.Config.Azure

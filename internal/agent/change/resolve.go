@@ -24,20 +24,18 @@ import (
 
 // Target describes the node of a configuration, before its generation is known.
 type Target struct {
-	Input    Input
-	Received string
-	seen     host.Facts
-	facts    node.Facts // without Store
-	// unchanged is set if the applied generation is from the same document, on the same machine.
-	unchanged bool
+	Input     Input
+	Received  string
+	seen      host.Facts
+	facts     node.Facts // without Store
+	unchanged bool       // the applied generation is from the same document, on the same machine
 	Locator   *access.Locator
 	At        inspect.Cluster
-	moved     bool   // the API server has another address or CA than the proved one
-	server    string // the cluster's version, "" if it was not requested
-	standing  bool   // the target is the applied node, whatever document is wanted
-	// Waits is the reason why the change may not begin yet; nil if it may.
-	Waits  *health.Waiting
-	Daemon bool // no person has asked for it
+	moved     bool            // the API server has another address or CA than the proved one
+	server    string          // the cluster's version, "" if it was not requested
+	standing  bool            // the target is the applied node, whatever document is wanted
+	Waits     *health.Waiting // the reason why the change may not begin yet; nil if it may
+	Daemon    bool            // no person has asked for it
 }
 
 // Aim determines the target of a configuration, from this machine alone.

@@ -154,7 +154,6 @@ func canDrain(ctx context.Context, h *Home, c config.Config) error {
 	return client.CanDrain(ctx, h.Saved.Applied.Config.Agent.NodeName, drainOptions(h.Agent, c))
 }
 
-// drainOptions returns the drain options of a configuration.
 func drainOptions(a *Agent, c config.Config) kube.DrainOptions {
 	o := c.Agent.UpgradePolicy.DrainOptions
 	return kube.DrainOptions{

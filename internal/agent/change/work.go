@@ -28,25 +28,21 @@ import (
 type work struct {
 	*Home
 	// to is the generation that the machine becomes, config its configuration with credentials.
-	to     *generation.Generation
-	config config.Config
-	// bindings are the bindings of to; committing makes them the proved ones.
-	bindings  saved.Bindings
+	to        *generation.Generation
+	config    config.Config
+	bindings  saved.Bindings // the bindings of to; committing makes them the proved ones
 	artifacts []artifact.Artifact
-	// healing names the artifacts that are fetched although they are in the store.
-	healing []string
-	fetch   *artifact.Download
+	healing   []string // names the artifacts that are fetched although they are in the store
+	fetch     *artifact.Download
 	// met are the needs that are met; deadline is the time by which the others must be.
 	met      map[state.Need]bool
 	deadline time.Time
-	ready    time.Time // when the Node became Ready in a join
-	// evidence is the last input of the gate, client the client for it, or nil.
-	evidence health.Evidence
+	ready    time.Time       // when the Node became Ready in a join
+	evidence health.Evidence // the last input of the gate, client the client for it, or nil
 	client   *kube.Client
 	seen     []health.Condition // the gate's last conditions
 }
 
-// begin prepares the work on a transition from the records on disk.
 func begin(h *Home, t transition.Transition) (*work, error) {
 	to, err := h.Saved.Generations.Load(t.To)
 	if err != nil {

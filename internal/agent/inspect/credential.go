@@ -54,7 +54,6 @@ type shownArc struct {
 	at     time.Time
 }
 
-// roleEvidence checks whether kubelet's identity still has its roles.
 func roleEvidence(
 	ctx context.Context, h *Node, at Cluster, e *health.Evidence,
 ) health.Answer[bool] {
@@ -196,7 +195,6 @@ func Images(ctx context.Context, a *Env) (access.Images, error) {
 	return access.ImagesOf(h, c), err
 }
 
-// live returns the configuration of the live generation, with its credentials.
 func live(ctx context.Context, h *Node) (config.Config, error) {
 	id, err := h.Saved.Generations.Target(ctx, generation.Live)
 	if err == nil && id == "" {

@@ -53,12 +53,10 @@ type Reader interface {
 // Env is the environment of an agent's process that inspects a machine.
 type Env struct {
 	Reader Reader
-	// Root is the prefix of every path; "" on a real machine.
-	Root string
-	Log  *slog.Logger
-	// Show receives progress; may be nil.
-	Show func(progress.Event)
-	Beat func() // called during the work; may be nil
+	Root   string // the prefix of every path; "" on a real machine
+	Log    *slog.Logger
+	Show   func(progress.Event) // receives progress; may be nil
+	Beat   func()               // called during the work; may be nil
 	// Learn receives each configuration's secrets, to keep them out of logs; may be nil.
 	Learn func(secrets ...string)
 	// Dial opens connections to the API server; nil uses the network.
@@ -79,8 +77,7 @@ type Env struct {
 	// Runtime checks whether the runtime serves kubelet (kube.Runtime); nil uses this machine's.
 	Runtime func(context.Context) error
 
-	// unanswered counts the consecutive requests that the container runtime has not answered.
-	unanswered int
+	unanswered int          // consecutive requests that the container runtime has not answered
 	shown      shownArc     // the last answer of a slow Arc agent
 	version    knownVersion // the last one of the API server that works with kubelet's
 }

@@ -26,8 +26,7 @@ const (
 	defaultSettling = 5 * time.Second
 	// AnswerTimeout bounds each request, and each gathering of answers of the cluster.
 	AnswerTimeout = 10 * time.Second
-	// versionStands is the time for which a compatible version of an API server is reused.
-	versionStands = time.Hour
+	versionStands = time.Hour // the time for which a compatible version of an API server is reused
 )
 
 // NewEvidence returns the initial evidence of every check. Only root may be able to change the

@@ -193,7 +193,6 @@ func running(e health.Evidence) []Running {
 	return units
 }
 
-// isComparable reports whether there is an applied node to compare with.
 func isComparable(h *Node) bool {
 	return h.Saved.Applied != nil && h.Saved.Applied.Config.Agent.DetectsDrift()
 }

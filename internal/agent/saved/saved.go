@@ -45,9 +45,8 @@ type State struct {
 	Live, Applied *generation.Generation
 	Bindings      Bindings
 	Secrets       Secrets
-	// Transition is the change under way; nil if none.
-	Transition *transition.Transition
-	Rejected   history.Rejections
+	Transition    *transition.Transition // the change under way; nil if none
+	Rejected      history.Rejections
 }
 
 // New returns the empty state of a machine.

@@ -211,7 +211,6 @@ func (l *Live) Close() {
 	}
 }
 
-// publishMetrics serves the metrics and writes them to a file, as configured.
 func publishMetrics(ctx context.Context, l *Live, h *change.Home) error {
 	if h.Saved.Applied == nil {
 		return nil

@@ -35,9 +35,8 @@ type Watcher struct {
 	Follows *Following
 	Live    *Live // holds the current work and the counters of the service
 
-	node bool // this machine was a node, or about to become one
-	// refused is the reason why the configuration is not in force, nil if it is.
-	refused *health.Rejection
+	node    bool              // this machine was a node, or about to become one
+	refused *health.Rejection // the reason why the configuration is not in force, nil if it is
 	logged  string
 	last    *inspect.Status // the status of the last successful check; nil before it
 	// drifting holds the findings of the last check, unpublished the error of publishing metrics.
@@ -190,8 +189,7 @@ func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) err
 	return &transition.Outcome{Kind: transition.Left}
 }
 
-// deletedDrain bounds the drain of a node whose resource was deleted.
-const deletedDrain = time.Minute
+const deletedDrain = time.Minute // bounds the drain of a node whose resource was deleted
 
 // Leave gives the machine back, since its resource was deleted. The service waits for another one.
 func (w *Watcher) Leave(ctx context.Context) transition.Outcome {
@@ -364,8 +362,7 @@ func Repairs(a *change.Agent) *daemon.Budget {
 	return b
 }
 
-// sweepEvery is the interval at which the store is verified.
-const sweepEvery = 24 * time.Hour
+const sweepEvery = 24 * time.Hour // the interval at which the store is verified
 
 // sweepStore verifies the store when due, until ctx ends, unless the node is being changed.
 func sweepStore(ctx context.Context, h *change.Home) error {

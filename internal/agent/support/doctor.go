@@ -54,10 +54,9 @@ func Doctor(
 // patient is the examined machine: its records, and the configuration in force.
 type patient struct {
 	*change.Home
-	given  Given
-	config config.Config // the node's, else the given one, else only defaults
-	// at is its API server, as far as known.
-	at       inspect.Cluster
+	given    Given
+	config   config.Config   // the node's, else the given one, else only defaults
+	at       inspect.Cluster // its API server, as far as known
 	seen     host.Facts
 	evidence health.Evidence
 }

@@ -22,12 +22,11 @@ type object = map[string]any
 // Server implements what a plan needs of an API server: objects by path, server-side apply with dry
 // runs and conflicts, lists by label, and deletion. Tests change its fields between requests.
 type Server struct {
-	Version string
-	Objects map[string]map[string]any // by path
-	Taken   map[string]string         // the fields owned by others, by path of the object
-	Writes  int
-	// Kubeconfig is a kubeconfig file for it.
-	Kubeconfig string
+	Version    string
+	Objects    map[string]map[string]any // by path
+	Taken      map[string]string         // the fields owned by others, by path of the object
+	Writes     int
+	Kubeconfig string // a kubeconfig file for it
 
 	t    *testing.T
 	mu   sync.Mutex
