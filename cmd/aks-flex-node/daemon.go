@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -258,9 +257,9 @@ func (o *options) idle(ctx context.Context) func(what string) bool {
 }
 
 func leaving() bool {
-	data, err := os.ReadFile(saved.StateDir + "/" + saved.TransitionFile)
 	var t transition.Transition
-	return err == nil && json.Unmarshal(data, &t) == nil && t.Kind == transition.Leave
+	_, err := onlyReads().Records().Load(saved.TransitionFile, &t)
+	return err == nil && t.Kind == transition.Leave
 }
 
 // beginAgain runs after the machine was given back for its owner. A service becomes a new process,

@@ -89,22 +89,16 @@ func (r Report) Pending() (n int) {
 // Plan returns the changes that bring a cluster to the state in options, and checks of what else it
 // needs. It changes nothing.
 func (c *Cluster) Plan(ctx context.Context, o Options, force bool) (Report, error) {
-	r := Report{Server: c.server}
 	if err := o.Check(); err != nil {
-		return r, err
+		return Report{}, err
 	}
 	f, err := c.facts(ctx, o.Server)
 	if err != nil {
-		return r, err
+		return Report{}, err
 	}
-	r.Server, r.Version = f.server, f.version.String()
 	services := f.services(o.KubeProxy)
-	desired, err := o.desired(f, services.apply)
-	if err != nil {
-		return r, err
-	}
-	r.Changes, err = c.plan(ctx, desired, force)
-	r.Checks = checks(f, o, services)
+	r := Report{Server: f.server, Version: f.version.String(), Checks: checks(f, o, services)}
+	r.Changes, err = c.plan(ctx, o.desired(f, services.apply), force)
 	return r, err
 }
 
@@ -154,7 +148,7 @@ func (c *Cluster) PlanRemoval(ctx context.Context) (r Report, err error) {
 
 // facts holds the objects of a cluster that decisions and checks need.
 type facts struct {
-	server     string
+	server     string // in the form of address
 	version    *version.Version
 	daemonSets appsv1.DaemonSetList
 	nodes      corev1.NodeList

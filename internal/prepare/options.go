@@ -86,7 +86,7 @@ func address(server string) (string, error) {
 }
 
 // desired returns the wanted objects of a cluster, in the order of their application.
-func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, error) {
+func (o Options) desired(c facts, proxy bool) []*unstructured.Unstructured {
 	list := objects(manifests.Text("rbac.yaml"))
 	if o.Leave {
 		list = append(list, objects(manifests.Text("rbac-leave.yaml"))...)
@@ -106,20 +106,16 @@ func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, err
 		list = append(list, found...)
 	}
 	if !proxy {
-		return list, nil
+		return list
 	}
-	server, err := address(c.server)
-	if err != nil {
-		return nil, err
-	}
-	replaced := []string{"API-SERVER", server, "KUBERNETES-VERSION", plain(c.version)}
+	replaced := []string{"API-SERVER", c.server, "KUBERNETES-VERSION", plain(c.version)}
 	if o.PodInterfaces != "" {
 		replaced = append(replaced, "detectLocalMode: BridgeInterface",
 			"detectLocalMode: InterfaceNamePrefix", "detectLocal: {bridgeInterface: cni0}",
 			"detectLocal: {interfaceNamePrefix: "+o.PodInterfaces+"}")
 	}
 	text := strings.NewReplacer(replaced...).Replace(manifests.Text("kube-proxy.yaml"))
-	return append(list, objects(text)...), nil
+	return append(list, objects(text)...)
 }
 
 func (c facts) tooNew(o *unstructured.Unstructured) bool {

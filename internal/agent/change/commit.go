@@ -71,7 +71,7 @@ func (w *work) commitHistory(ctx context.Context) error {
 			return err
 		}
 	}
-	next := list.Next(t.From, t.To, inspect.AppliedResource(w.Node.Env), inspect.Stamp())
+	next := list.Next(t.From, t.To, inspect.Source(w.Node.Env).Applied, inspect.Stamp())
 	if err := w.Store.Save(ctx, saved.HistoryFile, next); err != nil {
 		return err
 	}

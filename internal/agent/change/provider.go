@@ -35,7 +35,7 @@ func MachineKeys(a *Agent) follow.Keys {
 
 // followed returns the resource of the received configuration, else of the applied one.
 func followed(a *inspect.Env) config.Resource {
-	return cmp.Or(a.Records().BundleResource(), inspect.AppliedResource(a))
+	return cmp.Or(a.Records().BundleResource(), inspect.Source(a).Applied)
 }
 
 // ResourceOf returns the resource of a configuration, even of an unusable one; zero for none.
@@ -198,7 +198,7 @@ func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 		return false, err
 	}
 	if h.Saved.Applied == nil || h.Saved.Applied.Received == digest ||
-		inspect.AppliedResource(h.Node.Env) != (config.Resource{}) {
+		inspect.Source(h.Node.Env).Applied != (config.Resource{}) {
 		return false, nil
 	}
 	return true, errors.Join(h.Store.Remove(ctx, path.Base(saved.BundleFile)),

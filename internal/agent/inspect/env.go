@@ -232,13 +232,13 @@ func HasJoined(ctx context.Context, a *Env) (bool, error) {
 	return id != "", err
 }
 
-// AppliedResource returns the resource of the running configuration; zero for none.
-func AppliedResource(a *Env) config.Resource {
+// Source returns the origin of the configuration; zero for none.
+func Source(a *Env) saved.Source {
 	from, err := a.Records().Source()
 	if err != nil {
 		a.Log.Warn("cannot determine which version is applied", "error", err)
 	}
-	return from.Applied
+	return from
 }
 
 // Parts returns the files and units of the applied node; none if there is no node.

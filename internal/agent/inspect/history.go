@@ -22,7 +22,7 @@ func History(ctx context.Context, a *Env) ([]history.Past, error) {
 	m := history.Memory{
 		Generations: h.Saved.Generations, Rejected: h.Saved.Rejected, Applied: h.Saved.AppliedID(),
 		Transition: h.Saved.Transition, Received: a.Records().BundleResource(),
-		Runs: AppliedResource(a),
+		Runs: Source(a).Applied,
 	}
 	if m.Proved, err = h.Saved.ReadHistory(); err != nil {
 		return nil, err

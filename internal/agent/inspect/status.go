@@ -160,7 +160,7 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 		PodCIDRs: h.Saved.Bindings.PodCIDRs, Drift: drift, Pending: pending,
 		Transition: h.Saved.Transition,
 		Rejected:   h.Saved.Rejected, CheckedAt: time.Now().UTC().Truncate(time.Second),
-		ConfigVersion: AppliedResource(h.Env).ConfigVersion, Certificates: expiries(h, c),
+		ConfigVersion: Source(h.Env).Applied.ConfigVersion, Certificates: expiries(h, c),
 		Units: running(e),
 	}
 	if i := e.Node.Value.Status.NodeInfo; e.Node.Err == nil {

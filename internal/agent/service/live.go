@@ -146,11 +146,6 @@ func kept(l *Live, reason string) {
 	})
 }
 
-func (l *Live) polling() (p *health.Polls) {
-	l.update(func() { p = l.work.Polls })
-	return p
-}
-
 func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	l.update(func() {
 		l.status, l.work.Checked = &s, time.Now()

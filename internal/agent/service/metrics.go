@@ -65,7 +65,7 @@ func (l *Live) Tell(ctx context.Context, a *change.Agent) error {
 		if work.Polls != nil {
 			polls := *work.Polls
 			polls.Received = a.Records().BundleResource().ConfigVersion
-			polls.Applied = inspect.AppliedResource(&a.Env).ConfigVersion
+			polls.Applied = inspect.Source(&a.Env).Applied.ConfigVersion
 			if bundle, err := a.Records().Bundle(); err == nil && bundle != nil {
 				proof, _, _ := follow.Verify(bundle, config.JoiningOf(bundle).Root)
 				polls.Signed, polls.Certified = proof.Signed, proof.Until

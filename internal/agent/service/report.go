@@ -28,10 +28,7 @@ const (
 // reportOf returns the report for the provider, with the conditions that are not True.
 func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	received := a.Records().BundleResource()
-	source, err := a.Records().Source()
-	if err != nil {
-		a.Log.Warn("cannot determine which version is applied", "error", err)
-	}
+	source := inspect.Source(&a.Env)
 	r := agentapi.Report{
 		Components: &agentapi.Components{
 			Kubelet: s.Runs.Kubelet, Containerd: s.Runs.Containerd, Runc: s.Runc,

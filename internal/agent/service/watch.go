@@ -237,7 +237,7 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 		w.Follows.settle(ctx, h)
 	}
 	known := &inspect.Work{
-		Exhausted: exhausted, Refused: cmp.Or(w.refused, refused(w.Follows)), Polls: w.Live.polling(),
+		Exhausted: exhausted, Refused: cmp.Or(w.refused, refused(w.Follows)), Polls: w.Live.Work().Polls,
 	}
 	s, err := inspect.StatusOf(ctx, h.Node, known)
 	if err != nil {
