@@ -104,10 +104,7 @@ func (c *Cluster) Plan(ctx context.Context, o Options, force bool) (Report, erro
 
 // proxyPatience bounds the wait for kube-proxy on nodes that have already joined; proxyPause is the
 // poll interval.
-const (
-	proxyPatience = time.Minute
-	proxyPause    = 2 * time.Second
-)
+const proxyPatience, proxyPause = time.Minute, 2 * time.Second
 
 // Await waits until the applied kube-proxy is ready on the flex nodes that have already joined, and
 // updates the checks.
@@ -222,7 +219,4 @@ func (c *Cluster) facts(ctx context.Context, server string) (f facts, err error)
 
 // system is the namespace of the cluster's own programs, dnsSlices the label of its DNS's endpoint
 // slices.
-const (
-	system    = "kube-system"
-	dnsSlices = "kubernetes.io/service-name=kube-dns"
-)
+const system, dnsSlices = "kube-system", "kubernetes.io/service-name=kube-dns"

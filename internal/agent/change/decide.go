@@ -93,9 +93,8 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 
 // Situation returns the input for the decision on the next transition.
 func Situation(h *Home, t *Target) (transition.Situation, error) {
-	s := transition.Situation{Record: h.Saved.Transition, Wanted: transition.Unreadable}
-	if h.Saved.Applied != nil {
-		s.Applied = h.Saved.Applied.ID
+	s := transition.Situation{
+		Record: h.Saved.Transition, Applied: h.Saved.AppliedID(), Wanted: transition.Unreadable,
 	}
 	if h.Saved.Transition != nil {
 		_, s.Failed = h.Saved.Rejected.OfGeneration(h.Saved.Transition.To)
@@ -180,14 +179,10 @@ func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 }
 
 func following(h *Home, d transition.Decision) transition.Transition {
-	t := transition.Transition{
-		Kind: d.Kind, To: d.To, Began: inspect.Stamp(),
+	return transition.Transition{
+		Kind: d.Kind, From: h.Saved.AppliedID(), To: d.To, Began: inspect.Stamp(),
 		Follows: d.Follows, Touched: d.Touched, Cordoned: d.Cordoned,
 	}
-	if h.Saved.Applied != nil {
-		t.From = h.Saved.Applied.ID
-	}
-	return t
 }
 
 func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) error {

@@ -44,10 +44,7 @@ func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[he
 }
 
 // arcSlow is the time from which an answer is slow, arcStands the time for which it is reused.
-const (
-	arcSlow   = 3 * time.Second
-	arcStands = 10 * time.Minute
-)
+const arcSlow, arcStands = 3 * time.Second, 10 * time.Minute
 
 type shownArc struct {
 	answer health.Answer[health.Arc]

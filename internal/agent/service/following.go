@@ -36,7 +36,7 @@ type Following struct {
 	// before is the wanted configuration of the machine at the start of the service.
 	before            config.Config
 	received, deleted chan struct{}
-	questions         chan question
+	questions         chan follow.Answer // those that request a diagnosis
 	tokens            *follow.Tokens
 	signer            *follow.Signer
 	// mu guards the following fields. unusable is the last offer if it cannot be used, and judged the
@@ -169,7 +169,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 		tokens:   &follow.Tokens{Identity: a.Identity},
 		signer:   &follow.Signer{Keys: change.MachineKeys(a)},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
-		questions: make(chan question, 1),
+		questions: make(chan follow.Answer, 1),
 	}
 	c := in.Config
 	if h, err := change.OpenReadOnly(ctx, a); err == nil {

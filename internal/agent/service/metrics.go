@@ -27,10 +27,7 @@ import (
 )
 
 // Limits of a request: the time for it and for its answer, and the size of its header.
-const (
-	answerWithin = 5 * time.Second
-	maxHeader    = 8 << 10
-)
+const answerWithin, maxHeader = 5 * time.Second, 8 << 10
 
 // serve serves the metrics, and work if not nil, on a listener, until the server is closed.
 func (l *Live) serve(on net.Listener, work http.HandlerFunc) *http.Server {

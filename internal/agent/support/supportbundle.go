@@ -43,7 +43,6 @@ func SupportBundle(
 		out = sealed
 	}
 	c := newCollector(ctx, a, given)
-	c.lines = lines
 	c.archive = redact.NewArchive(out, c.redactor, a.Version, time.Now())
 	c.archive.Value("versions.json", map[string]string{
 		"aks-flex-node": c.Version, "go": runtime.Version(),
@@ -51,7 +50,7 @@ func SupportBundle(
 	})
 	c.judgements(ctx)
 	c.configurations()
-	c.journals(ctx)
+	c.journals(ctx, lines)
 	c.texts(ctx)
 	return c.archive.Close()
 }
@@ -60,7 +59,6 @@ type collector struct {
 	*patient
 	redactor *redact.Redactor
 	archive  *redact.Archive
-	lines    int // of each journal
 }
 
 func newCollector(ctx context.Context, a *change.Agent, given Given) *collector {
@@ -140,14 +138,14 @@ func (c *collector) configurations() {
 	}
 }
 
-func (c *collector) journals(ctx context.Context) {
+func (c *collector) journals(ctx context.Context, most int) {
 	for _, unit := range []string{node.KubeletUnit, node.ContainerdUnit, node.NPDUnit,
 		change.Service} {
 		name := "journal/" + unit + ".log"
 		if c.ended(ctx, name) {
 			continue
 		}
-		if lines := c.Reader.Journal(ctx, unit, c.lines); len(lines) > 0 {
+		if lines := c.Reader.Journal(ctx, unit, most); len(lines) > 0 {
 			c.archive.Add(name, strings.Join(lines, "\n")+"\n")
 		} else {
 			c.archive.Omit(name, errors.New("the journal has no entries of it"))
