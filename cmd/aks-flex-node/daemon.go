@@ -174,9 +174,8 @@ func (o *options) changed() func() bool {
 	}
 }
 
-// fileStamp identifies a file with its content, owner and mode, without reading it: another file
-// has another inode number, and any change of this one another time of change (stat(2)). It is ""
-// for a missing file.
+// fileStamp identifies a file with its content, owner and mode; "" if it is missing. Another file
+// has another inode number, and any change of this one another time of change (stat(2)).
 func fileStamp(path string) string {
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
@@ -237,8 +236,7 @@ func (o *options) readValid(ctx context.Context, before *config.Config) (config.
 	}
 }
 
-// idle returns a pause for a waiting service, whose reason systemd and the journal show. It reports
-// whether to continue.
+// idle returns a pause of a service, which shows its reason and reports whether to continue.
 func (o *options) idle(ctx context.Context) func(what string) bool {
 	told := ""
 	return func(what string) bool {

@@ -33,15 +33,13 @@ const maxURL = 8 << 10 // max length of a configuration URL
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
 
-// delivery holds the options for a configuration URL: its source, the proxy, the CAs and pin of its
-// server, and whether the join is left to the service.
+// delivery holds the options for a configuration URL.
 type delivery struct {
 	url, file, proxy, caFile, caPin string
 	noWait                          bool
 }
 
-// trust returns the trust in the server of the URL, with the CAs of the command line, or those kept
-// from an earlier join.
+// trust returns the trust in the URL's server, by the CAs given now or kept from an earlier join.
 func (d delivery) trust(kept []byte) (*follow.Trust, error) {
 	if d.caFile != "" {
 		own, err := regular.ReadFile(d.caFile)

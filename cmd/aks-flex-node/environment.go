@@ -99,8 +99,7 @@ func width(f *os.File) int {
 	return int(size.Col)
 }
 
-// view chooses the view of progress beside the log: drawn on a terminal, none in a service, else
-// lines; end removes what is drawn.
+// view returns the progress beside the log: drawn on a terminal, none in a service, else lines.
 func (o *options) view(service bool) (show func(progress.Event), end func()) {
 	switch {
 	case service:
@@ -177,8 +176,7 @@ func (j *journal) failed(err error) {
 	only.logger(nil).Error("the command has failed", "error", err)
 }
 
-// logFailure logs the error of a command that changes the machine, even if it has not yet read a
-// configuration.
+// logFailure logs the error of a command that changes the machine, even without a configuration.
 func (o *options) logFailure(err error) {
 	e, _ := errors.AsType[exitError](err)
 	if e.code == exitConfig || !o.changes || asRoot() != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// writePlan writes a plan for people: its changes by step, then its downloads.
 func writePlan(w io.Writer, r inspect.Report) {
 	if r.Drains {
 		fmt.Fprintln(w, "drain        the pods move to other nodes first")

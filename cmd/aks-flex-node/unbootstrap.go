@@ -55,7 +55,13 @@ Shows what it will undo and asks for confirmation at a terminal; elsewhere it ne
 				return err
 			}
 			if !yes {
-				show := func() { o.showLeave(ctx, a, how) }
+				show := func() {
+					report, err := change.PlanLeave(ctx, a, how)
+					if err != nil {
+						fmt.Fprintf(o.err, "warning: cannot determine what will be undone: %v\n", err)
+					}
+					writePlan(o.err, report)
+				}
 				err := o.ask(ctx, a, "Leave the cluster and restore the machine?", show)
 				if err != nil {
 					return err
@@ -84,12 +90,4 @@ Shows what it will undo and asks for confirmation at a terminal; elsewhere it ne
 	cmd.Flags().BoolVar(&how.KeepEmptyDir, "keep-emptydir-pods", false,
 		"do not evict pods that have data in an emptyDir volume")
 	return cmd
-}
-
-func (o *options) showLeave(ctx context.Context, a *change.Agent, how change.Leave) {
-	report, err := change.PlanLeave(ctx, a, how)
-	if err != nil {
-		fmt.Fprintf(o.err, "warning: cannot determine what will be undone: %v\n", err)
-	}
-	writePlan(o.err, report)
 }

@@ -34,7 +34,6 @@ type Check struct {
 	Who string `json:"who,omitempty"`
 }
 
-// checks checks the requirements of flex nodes, from the API server to the pods of others.
 func checks(f facts, o Options, s services) []Check {
 	return []Check{
 		apiServer(f), kubernetesVersion(f, o), clusterDNS(f), serviceProxy(f, s), podSubnets(f),
@@ -119,8 +118,7 @@ func serviceProxy(f facts, s services) Check {
 		"pods cannot resolve names or reach Services; use --kube-proxy yes", clusterOperator}
 }
 
-// notReady describes how many flex nodes lack a ready kube-proxy of ours; "" if none, or if there
-// are no flex nodes yet.
+// notReady describes how many of the flex nodes lack a ready kube-proxy of ours; "" if none.
 func (f facts) notReady() string {
 	if !slices.ContainsFunc(f.nodes.Items, isFlex) {
 		return ""

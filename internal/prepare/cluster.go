@@ -143,7 +143,6 @@ func (c *Cluster) PlanRemoval(ctx context.Context) (r Report, err error) {
 	return r, err
 }
 
-// facts holds the objects of a cluster that decisions and checks need.
 type facts struct {
 	server     string // in the form of address
 	version    *version.Version

@@ -59,7 +59,6 @@ type Field struct {
 	Want string `json:"want,omitempty"`
 }
 
-// changes reports whether the change is not a no-op.
 func (c Change) changes() bool {
 	return slices.Contains([]string{Create, Update, Delete}, c.Action)
 }

@@ -27,9 +27,8 @@ type services struct {
 	old   bool // set if the cluster is too old for kube-proxy.yaml
 }
 
-// services decides whether to apply kube-proxy.yaml. Two programs that implement Services on one
-// node would write rules for the same Service, so it is applied only if no other runs on flex
-// nodes.
+// services decides whether to apply kube-proxy.yaml: not if another program runs on flex nodes, as
+// both would write rules for the same Service.
 func (f facts) services(choice string) (s services) {
 	for _, d := range f.daemonSets.Items {
 		if d.Name != ourProxy && lands(d.Spec.Template.Spec) && f.serves(d) {
@@ -58,7 +57,6 @@ func (f facts) serves(d appsv1.DaemonSet) bool {
 	return false
 }
 
-// runs reports whether a pod has an image with the given name.
 func runs(pod corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
 		image, _, _ := strings.Cut(path.Base(c.Image), ":")
@@ -66,7 +64,6 @@ func runs(pod corev1.PodSpec, name string) bool {
 	})
 }
 
-// lands reports whether a DaemonSet's pods are scheduled to flex nodes.
 func lands(pod corev1.PodSpec) bool {
 	if !labels.SelectorFromSet(pod.NodeSelector).Matches(flexNode) {
 		return false
@@ -79,8 +76,7 @@ func lands(pod corev1.PodSpec) bool {
 		RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matches)
 }
 
-// matches reports whether flex nodes match all requirements of a term; requirements on fields
-// select single nodes.
+// matches reports whether flex nodes match a term. Requirements on fields select single nodes.
 func matches(term corev1.NodeSelectorTerm) bool {
 	operators := map[corev1.NodeSelectorOperator]selection.Operator{
 		corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,

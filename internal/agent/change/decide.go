@@ -6,9 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -192,7 +190,14 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 	b := bindingsFor(h, t)
 	next := following(h, d)
 	if next.Kind == transition.Repair {
-		return makeAgain(ctx, h, t, b, next)
+		h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
+		if !Credentialed(h) { // it joins again
+			h.Saved.Secrets[h.Saved.Applied.ID] = t.Input.Config.Credentials()
+			if err := h.Store.SaveSecrets(ctx); err != nil {
+				return err
+			}
+		}
+		return run(ctx, h, next, "")
 	}
 	next.Cluster = movedTo(h, b)
 	to := h.Saved.Applied
@@ -221,20 +226,6 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 		func(ctx context.Context) error { return withAdmin(ctx, h, t.Input.Config, to) },
 		func(ctx context.Context) error { return announce(ctx, h, next, to, b) },
 		func(ctx context.Context) error { return run(ctx, h, next, "") })
-}
-
-// makeAgain restores the applied state. A kubelet without a credential joins again.
-func makeAgain(
-	ctx context.Context, h *Home, t *Target, b saved.Bindings, next transition.Transition,
-) error {
-	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
-	if !access.Held(h.Node, h.Saved.Applied.Config) {
-		h.Saved.Secrets[h.Saved.Applied.ID] = t.Input.Config.Credentials()
-		if err := h.Store.SaveSecrets(ctx); err != nil {
-			return err
-		}
-	}
-	return run(ctx, h, next, "")
 }
 
 // FollowCluster finds the applied node's API server again, and reports whether it has moved.

@@ -103,7 +103,6 @@ func holding(w *work, t *transition.Transition, gate []health.Condition) []healt
 	})
 }
 
-// keepsKubelet reports whether kubelet's version is that of the last proved node.
 func keepsKubelet(w *work) bool {
 	was := w.Saved.Applied
 	return was != nil && was.Config.Kubernetes.Version == w.config.Kubernetes.Version

@@ -148,7 +148,6 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	})
 }
 
-// drain moves the pods to other nodes, with the node's current credential.
 func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil

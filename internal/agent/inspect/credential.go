@@ -97,29 +97,23 @@ func ArcLost(ctx context.Context, h *Node) bool {
 	return arcLost(e) != ""
 }
 
-// ownArc reports whether the Arc agent is ours: in the ledger, or not installed yet.
-func ownArc(ctx context.Context, h *Node) (bool, error) {
-	key := state.PackageKey(node.ArcPackage)
-	if _, ours := h.ledger.Ledger().Entry(key); ours {
-		return true, nil
-	}
-	is, err := h.Reader.Observe(ctx, key)
-	if err != nil {
-		return false, err
-	}
-	return is.(state.Package).State != state.PackageInstalled, nil
-}
-
-// WithArc sets in the bindings whose the Arc agent is. It checks only for nodes that have one.
+// WithArc sets in the bindings whose the Arc agent is, for nodes that have one. It is ours if it is
+// in the ledger, or not installed yet.
 func WithArc(
 	ctx context.Context, h *Node, d state.Desired, b node.Bindings,
 ) (node.Bindings, error) {
-	asks := slices.ContainsFunc(d, func(item state.Item) bool { return item.Only == node.OwnArc })
-	if !asks {
+	if !slices.ContainsFunc(d, func(item state.Item) bool { return item.Only == node.OwnArc }) {
 		return b, nil
 	}
-	own, err := ownArc(ctx, h)
-	b.ForeignArc = !own
+	key := state.PackageKey(node.ArcPackage)
+	_, ours := h.ledger.Ledger().Entry(key)
+	if b.ForeignArc = !ours; ours {
+		return b, nil
+	}
+	is, err := h.Reader.Observe(ctx, key)
+	if err == nil {
+		b.ForeignArc = is.(state.Package).State == state.PackageInstalled
+	}
 	return b, err
 }
 

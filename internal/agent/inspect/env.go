@@ -42,8 +42,7 @@ type Reader interface {
 	CNIConfigs(dir string) ([]string, error)
 	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
 	Journal(ctx context.Context, unit string, lines int) []string
-	// OpeningCommands returns the commands that make an opening in a firewall, for people to run.
-	OpeningCommands(o state.Opening) []string
+	OpeningCommands(o state.Opening) []string // make it in a firewall, for people to run
 	DialFromPod(ctx context.Context, to netip.AddrPort) error
 	// Run runs a program for at most limit; secret, if not nil, is passed in a file that only root can
 	// read, whose path is the last argument.

@@ -44,9 +44,7 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		}}
 }
 
-// podLogs holds a directory for each pod of the node, NAMESPACE_NAME_UID, as long as kubelet has
-// the pod.
-const podLogs = "/var/log/pods"
+const podLogs = "/var/log/pods" // has a directory NAMESPACE_NAME_UID for each pod of kubelet
 
 // MachineEvidence adds evidence of the machine. Our own things do not count as foreign.
 func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Evidence) error {

@@ -153,7 +153,6 @@ func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	})
 }
 
-// drifted records new drift, and drift that is gone.
 func (l *Live) drifted(found []state.Line, gone []string) {
 	l.update(func() {
 		for _, e := range found {

@@ -401,8 +401,7 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 }
 
 const (
-	// partsPause is the pause before a machine that is not a node yet is checked again.
-	partsPause = 15 * time.Second
+	partsPause = 15 * time.Second // before a machine that is not a node yet is checked again
 	// The pauses between watches of the Node object. Its pods end 40 s after its deletion, so the
 	// pause stays shorter than that, even after a long outage of the API server.
 	watchFirst = time.Second

@@ -211,7 +211,6 @@ func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endp
 	return p.endpoints(ctx), nil
 }
 
-// endpoints tries the servers that the configuration needs, all at once.
 func (p *patient) endpoints(ctx context.Context) []health.Endpoint {
 	var list []health.Endpoint
 	if p.Saved.Live != nil || p.given.Input != nil {

@@ -123,7 +123,6 @@ func (c *collector) value(name string, v any, err error) {
 	}
 }
 
-// configurations adds the current configuration and those of the generations, without secrets.
 func (c *collector) configurations() {
 	if c.given.Input != nil {
 		c.archive.Value("config.json", c.given.Input.Config)
