@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -92,11 +91,10 @@ func runAgent(ctx context.Context, o *options) error {
 	if err != nil { // an existing node keeps running; the daemon reports the error
 		c = *before
 	}
-	a, done, err := o.agent(&c)
+	a, err := o.agent(&c)
 	if err != nil {
 		return err
 	}
-	defer done()
 	claim, err := change.Acquire(a, saved.DaemonLockFile, "agent")
 	if err != nil {
 		return err
@@ -153,7 +151,7 @@ func runAgent(ctx context.Context, o *options) error {
 	case transition.Deleted:
 		stop()
 		watching.Wait()
-		return o.beginAgain(done)
+		return o.beginAgain()
 	case transition.Left:
 		fmt.Fprintln(o.err, "this machine has been unbootstrapped; the agent has nothing more to do")
 		return nil
@@ -163,8 +161,8 @@ func runAgent(ctx context.Context, o *options) error {
 
 // changed reports whether configuration file, policy or pause have changed since the last call.
 func (o *options) changed() func() bool {
-	stamps := func() [3][4]int64 {
-		return [...][4]int64{fileStamp(o.config), fileStamp(policy.File),
+	stamps := func() [3]string {
+		return [...]string{fileStamp(o.config), fileStamp(policy.File),
 			fileStamp(saved.StateDir + "/" + saved.PauseFile)}
 	}
 	last := stamps()
@@ -176,14 +174,14 @@ func (o *options) changed() func() bool {
 	}
 }
 
-// fileStamp identifies a file with its content, owner and mode, without reading it: another file
+// fileStamp identifies a file with its content, owner and mode; "" if it is missing. Another file
 // has another inode number, and any change of this one another time of change (stat(2)).
-func fileStamp(path string) [4]int64 {
+func fileStamp(path string) string {
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
-		return [4]int64{}
+		return ""
 	}
-	return [4]int64{int64(s.Dev), int64(s.Ino), s.Ctim.Sec, s.Ctim.Nsec}
+	return fmt.Sprint(s.Dev, s.Ino, s.Ctim.Sec, s.Ctim.Nsec)
 }
 
 // formerFile is set in the environment of a service that waits for another configuration: the stamp
@@ -205,8 +203,7 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 			o.config = saved.BundleFile
 			return nil
 		}
-		file := fmt.Sprint(fileStamp(o.config))
-		if file != fmt.Sprint(fileStamp("")) && file != os.Getenv(formerFile) {
+		if file := fileStamp(o.config); file != "" && file != os.Getenv(formerFile) {
 			return nil
 		}
 		if leaving() {
@@ -239,8 +236,7 @@ func (o *options) readValid(ctx context.Context, before *config.Config) (config.
 	}
 }
 
-// idle returns a pause for a waiting service, whose reason systemd and the journal show. It reports
-// whether to continue.
+// idle returns a pause of a service, which shows its reason and reports whether to continue.
 func (o *options) idle(ctx context.Context) func(what string) bool {
 	told := ""
 	return func(what string) bool {
@@ -259,21 +255,20 @@ func (o *options) idle(ctx context.Context) func(what string) bool {
 }
 
 func leaving() bool {
-	data, err := os.ReadFile(saved.StateDir + "/" + saved.TransitionFile)
 	var t transition.Transition
-	return err == nil && json.Unmarshal(data, &t) == nil && t.Kind == transition.Leave
+	_, err := onlyReads().Records().Load(saved.TransitionFile, &t)
+	return err == nil && t.Kind == transition.Leave
 }
 
 // beginAgain runs after the machine was given back for its owner. A service becomes a new process,
 // which waits for another configuration; any other command ends.
-func (o *options) beginAgain(done func()) error {
+func (o *options) beginAgain() error {
 	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine was restored")
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
 		return nil
 	}
-	done()
-	if err := os.Setenv(formerFile, fmt.Sprint(fileStamp(defaultConfig))); err != nil {
+	if err := os.Setenv(formerFile, fileStamp(defaultConfig)); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	return replaceProcess(os.Args, os.Environ())
+	return o.replaceProcess(os.Args, os.Environ())
 }

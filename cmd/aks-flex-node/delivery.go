@@ -33,15 +33,13 @@ const maxURL = 8 << 10 // max length of a configuration URL
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
 
-// delivery holds the options for a configuration URL: its source, the proxy, the CAs and pin of its
-// server, and whether the join is left to the service.
+// delivery holds the options for a configuration URL.
 type delivery struct {
 	url, file, proxy, caFile, caPin string
 	noWait                          bool
 }
 
-// trust returns the trust in the server of the URL, with the CAs of the command line, or those kept
-// from an earlier join.
+// trust returns the trust in the URL's server, by the CAs given now or kept from an earlier join.
 func (d delivery) trust(kept []byte) (*follow.Trust, error) {
 	if d.caFile != "" {
 		own, err := regular.ReadFile(d.caFile)
@@ -86,7 +84,7 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 	if cmd.Flags().Changed("config-url") && cmd.Flags().Changed("config-url-file") {
 		return usageError("cannot use both --config-url and --config-url-file")
 	}
-	if cmd.Flags().Changed("config") {
+	if o.named {
 		return usageError("cannot use both --config and a configuration URL")
 	}
 	for _, name := range []string{"ca-file", "ca-pin"} { // e.g. from an unset variable
@@ -103,10 +101,11 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 		environment = append(environment, handOver+"=1")
 	}
 	// Replace this process by another one, so that the URL leaves the list of processes.
-	return replaceProcess([]string{os.Args[0], "agent", "--output", o.output}, environment)
+	return o.replaceProcess([]string{os.Args[0], "agent", "--output", o.output}, environment)
 }
 
-func replaceProcess(args, environment []string) error {
+func (o *options) replaceProcess(args, environment []string) error {
+	o.end()
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find the path of aks-flex-node: %w", err)
@@ -150,11 +149,10 @@ func (o *options) receive(ctx context.Context, from delivery) (service bool, err
 		return false, usageError("%w", err)
 	}
 	before := o.applied(ctx)
-	a, done, err := o.agent(before)
+	a, err := o.agent(before)
 	if err != nil {
 		return false, err
 	}
-	defer done()
 	known, err := change.Received(a, u.Digest())
 	if err == nil && !known {
 		err = o.fetch(ctx, a, u, from, before)
@@ -235,7 +233,6 @@ func withCA(bundle, ca []byte) ([]byte, error) {
 	return config.WithJoining(bundle, joining)
 }
 
-// errWithdrawn reports the interruption of a delivery to a machine with another configuration.
 var errWithdrawn = errors.New("interrupted: the configuration from the URL is discarded, and " +
 	"the machine keeps the one from its file; request another URL to try again")
 
@@ -246,27 +243,15 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if err := os.Unsetenv(handOver); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	joins := joins(ctx)
-	in, err := o.input(ctx)
-	if err != nil {
+	a, result, err := o.join(ctx, o.joinAfterService)
+	if a == nil {
 		return err
-	}
-	a, done, err := o.agent(&in.Config)
-	if err != nil {
-		return err
-	}
-	defer done()
-	result, err := o.joinAfterService(ctx, a, in)
-	if err == nil && joins {
-		result.Conditions, err = change.Unserved(ctx, a)
 	}
 	if ctx.Err() == nil { // an interrupt means that it must not continue by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
 	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {
-		done()
 		return errors.Join(e, errWithdrawn)
 	}
-	done()
 	return o.printResult(result, err,
 		"Node %s is Ready (%s, %.1f s); "+change.Service+" keeps it so\n")
 }

@@ -22,15 +22,15 @@ import (
 )
 
 // now returns the machine's configuration, as far as its user may read it.
-func (o *options) now(cmd *cobra.Command) support.Given {
+func (o *options) now(ctx context.Context) support.Given {
 	g := support.Given{Unprivileged: os.Geteuid() != 0}
-	read, err := config.Load(o.config, o.applied(cmd.Context()))
+	read, err := config.Load(o.config, o.applied(ctx))
 	switch {
 	case err == nil:
 		in := o.inputOf(read)
 		g.Input = &in
 	case g.Unprivileged && errors.Is(err, fs.ErrPermission):
-	case errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config"):
+	case errors.Is(err, fs.ErrNotExist) && !o.named:
 	default:
 		g.Err = err
 	}
@@ -43,18 +43,13 @@ func examines[T any](
 	o *options, look func(context.Context, *change.Agent, support.Given) ([]T, error),
 	text func(io.Writer, []T), wrong func(T) bool,
 ) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, _ []string) error {
-		a, done, err := o.agent(nil)
-		if err != nil {
-			return err
-		}
-		defer done()
-		list, err := look(cmd.Context(), a, o.now(cmd))
-		if err == nil && cmd.Context().Err() == nil {
+	return o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
+		list, err := look(ctx, a, o.now(ctx))
+		if err = cmp.Or(err, ctx.Err()); err == nil {
 			err = o.print(list, func(w io.Writer) { text(w, list) })
 		}
-		return found(cmp.Or(err, cmd.Context().Err()), slices.ContainsFunc(list, wrong))
-	}
+		return found(err, slices.ContainsFunc(list, wrong))
+	})
 }
 
 func doctorCommand(o *options) *cobra.Command {
@@ -186,11 +181,11 @@ status, the configuration, the agent's records, the journals of the services, th
 configuration, and the state of the machine. Secrets are removed: those of this machine by
 value, in every encoding, and everything that looks like one. manifest.json in the bundle
 lists what is included, what is left out and why. Names and addresses are included.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var encrypt func(io.Writer) (io.WriteCloser, error)
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
+			var seal support.Seal
 			if recipient != "" {
 				var err error
-				if encrypt, err = support.Encrypt(recipient); err != nil {
+				if seal, err = support.Encrypt(recipient); err != nil {
 					return usageError("%w", err)
 				}
 			}
@@ -205,26 +200,13 @@ lists what is included, what is left out and why. Names and addresses are includ
 					file += ".age"
 				}
 			}
-			a, done, err := o.agent(nil)
-			if err != nil {
-				return err
-			}
-			defer done()
-			ctx, cancel := context.WithTimeout(cmd.Context(), within)
+			given := o.now(ctx)
+			ctx, cancel := context.WithTimeout(ctx, within)
 			defer cancel()
-			given := o.now(cmd)
 			return o.bundle(file, func(out io.Writer) (redact.Manifest, error) {
-				if encrypt == nil {
-					return support.SupportBundle(ctx, a, given, support.JournalLines, out)
-				}
-				sealed, err := encrypt(out)
-				if err != nil {
-					return redact.Manifest{}, err
-				}
-				manifest, err := support.SupportBundle(ctx, a, given, support.JournalLines, sealed)
-				return manifest, errors.Join(err, sealed.Close())
+				return support.SupportBundle(ctx, a, given, support.JournalLines, seal, out)
 			})
-		},
+		}),
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the `file` to write, - for standard output")
 	cmd.Flags().DurationVar(&within, "timeout", within, "maximum time to collect")

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,13 +27,12 @@ import (
 )
 
 // agent builds the agent for a verb, with a configuration, or nil if none exists yet. A read-only
-// verb writes no log. The returned function ends the progress and closes everything; it may be
-// called twice.
-func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
+// verb writes no log.
+func (o *options) agent(c *config.Config) (*change.Agent, error) {
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
 	program, err := os.Executable()
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot find the path of aks-flex-node: %w", err)
+		return nil, fmt.Errorf("cannot find the path of aks-flex-node: %w", err)
 	}
 	log := slog.New(slog.DiscardHandler)
 	if o.changes {
@@ -62,13 +60,19 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 			fmt.Fprintf(o.err, "warning: using root's login of the Azure CLI: %v\n", err)
 		}
 	}
-	return a, sync.OnceFunc(func() {
+	o.opened = append(o.opened, end, machine.Close)
+	return a, nil
+}
+
+// end ends the progress, and closes what agent has opened.
+func (o *options) end() {
+	for _, end := range o.opened {
 		end()
-		machine.Close()
-		if o.journal != nil {
-			o.journal.file.Close()
-		}
-	}), nil
+	}
+	o.opened = nil
+	if o.journal != nil {
+		o.journal.file.Close()
+	}
 }
 
 func newMachine(log *slog.Logger) *host.Host {
@@ -95,8 +99,7 @@ func width(f *os.File) int {
 	return int(size.Col)
 }
 
-// view chooses the view of progress beside the log: drawn on a terminal, none in a service, else
-// lines; end removes what is drawn.
+// view returns the progress beside the log: drawn on a terminal, none in a service, else lines.
 func (o *options) view(service bool) (show func(progress.Event), end func()) {
 	switch {
 	case service:
@@ -173,8 +176,7 @@ func (j *journal) failed(err error) {
 	only.logger(nil).Error("the command has failed", "error", err)
 }
 
-// logFailure logs the error of a command that changes the machine, even if it has not yet read a
-// configuration.
+// logFailure logs the error of a command that changes the machine, even without a configuration.
 func (o *options) logFailure(err error) {
 	e, _ := errors.AsType[exitError](err)
 	if e.code == exitConfig || !o.changes || asRoot() != nil {

@@ -32,7 +32,7 @@ where its configuration came from, which version of aks-flex-node rendered it, a
   changing  being applied now
   received  delivered by the provider and not tried yet
   rejected  failed, or held back after a rollback; with the reason`,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			past, err := inspect.History(ctx, &a.Env)
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ other does to the machine. Each is applied, previous, live, or the first letters
 one; with one argument, that one with the applied one. Secrets are redacted. Exits with 2
 when there is a difference.`,
 		Args: cobra.MaximumNArgs(2), ValidArgsFunction: o.completeGenerations,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, args []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, args []string) error {
 			args = append(args, "", "") // in place of missing ones
 			c, err := inspect.Compare(ctx, &a.Env, args[0], args[1])
 			if err != nil {
@@ -152,27 +152,21 @@ A rollback that was interrupted is finished by the same command, or by the servi
 
 Asks for confirmation at a terminal; elsewhere it needs --yes.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: o.completeGenerations,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a, done, err := o.agent(o.applied(cmd.Context()))
-			if err != nil {
-				return err
-			}
-			defer done()
+		RunE: o.with(func(ctx context.Context, a *change.Agent, args []string) error {
 			name := append(args, "")[0]
 			if !yes {
-				c, err := change.Back(cmd.Context(), a, name)
+				c, err := change.Back(ctx, a, name)
 				if err != nil {
 					return err
 				}
 				show := func() { writeComparison(o.err, c) }
-				if err := o.ask(cmd.Context(), a, "Roll back?", show); err != nil {
+				if err := o.ask(ctx, a, "Roll back?", show); err != nil {
 					return err
 				}
 			}
-			result, err := change.Rollback(cmd.Context(), a, name)
-			done()
+			result, err := change.Rollback(ctx, a, name)
 			return o.printResult(result, err, "Node %s is rolled back (%s, %.1f s)\n")
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd

@@ -59,6 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	root.SetOut(o.out)
 	root.SetErr(o.err)
 	err := root.ExecuteContext(ctx)
+	o.end()
 	if err != nil && !o.begun {
 		err = usageError("%w", err)
 	}

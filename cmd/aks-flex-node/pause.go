@@ -26,12 +26,12 @@ unbootstrap, are not held, and neither is the deletion of the flexNodeConfig. Th
 shown by status and by the condition NotPaused, also on the flexNodeConfig, and ends by
 itself.`,
 		Example: `  aks-flex-node pause --for 8h --reason "replacing the disk, ticket 4711"`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			if length <= 0 || length > longestPause {
 				return usageError("cannot pause: --for must be more than 0 and at most %s", longestPause)
 			}
-			return o.pause(cmd.Context(), length, reason)
-		},
+			return o.pause(ctx, a, length, reason)
+		}),
 	}
 	cmd.Flags().DurationVar(&length, "for", 0, "how long, such as 30m or 8h; at most 720h")
 	cmd.Flags().StringVar(&reason, "reason", "", "the reason, which status and the provider show")
@@ -43,16 +43,15 @@ func resumeCommand(o *options) *cobra.Command {
 		Use:   "resume",
 		Short: "End a pause",
 		Long:  `Ends a pause: changes that wait start within seconds. Without a pause it does nothing.`,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return o.pause(cmd.Context(), 0, "") },
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
+			return o.pause(ctx, a, 0, "")
+		}),
 	}
 }
 
-func (o *options) pause(ctx context.Context, length time.Duration, reason string) error {
-	a, done, err := o.agent(o.applied(ctx))
-	if err != nil {
-		return err
-	}
-	defer done()
+func (o *options) pause(
+	ctx context.Context, a *change.Agent, length time.Duration, reason string,
+) error {
 	p, err := change.SetPause(ctx, a, length, reason)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ from the file or is the default. The policy limits what a provider may do with t
 through a configuration URL or a flexNodeConfig that the machine follows; it does not limit a
 configuration file that root has written on the machine. Only root may write the policy.
 Exits with 3 when the file cannot be used; each problem is reported with its path.`,
-		RunE: o.reads(func(_ context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(_ context.Context, a *change.Agent, _ []string) error {
 			p, err := change.Policy(a)
 			if err != nil {
 				return exitError{exitConfig, err}
@@ -63,7 +63,7 @@ last. A provider may not go back from them, so that an old backup of it changes 
 this command it may: the next configuration is accepted, whatever its version, and later ones
 may not go back from that one. The configuration must still be of the same flexNodeConfig,
 and the machine's policy still applies. The node is not changed.`,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			forgotten, err := change.Forget(ctx, a)
 			if err != nil {
 				return err

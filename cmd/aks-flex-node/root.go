@@ -32,17 +32,17 @@ var (
 
 const defaultConfig = "/etc/aks-flex-node/config.json"
 
-// options holds the flags of all commands.
 type options struct {
 	// Results go to out, progress and errors to err: stdout and stderr without control characters.
 	out, err       io.Writer
 	stdout, stderr *os.File
 	config, output string
 	begun          bool
-	changes        bool // the command changes the machine, and so writes a log
-	// journal is the log, once its path is known; secrets are kept out of it.
-	journal *journal
-	secrets redact.Redactor
+	named          bool     // the user has named the configuration
+	changes        bool     // the command changes the machine, and so writes a log
+	journal        *journal // the log, once its path is known; secrets are kept out of it
+	secrets        redact.Redactor
+	opened         []func() // closed by end
 }
 
 // input reads the current configuration. Settings that it leaves open keep their resolved values.
@@ -94,8 +94,9 @@ func (o *options) warn(read config.Loaded) {
 	}
 }
 
-// print writes a result: with text, or as JSON.
+// print writes a result below the progress: with text, or as JSON.
 func (o *options) print(v any, text func(io.Writer)) error {
+	o.end()
 	if o.output != "json" {
 		text(o.out)
 		return nil
@@ -141,7 +142,7 @@ Exit codes of all commands:
 			if o.output != "text" && o.output != "json" {
 				return usageError("cannot use --output %s: it must be text or json", o.output)
 			}
-			if !cmd.Flags().Changed("config") && delivered() {
+			if o.named = cmd.Flags().Changed("config"); !o.named && delivered() {
 				o.config = saved.BundleFile
 			}
 			repairs, err := cmd.Flags().GetBool("repair")
@@ -188,29 +189,31 @@ an interrupted run is finished, and a changed configuration is applied. A new co
 that does not work is rolled back. Exits with 2 when the machine has joined and its pods reach
 no Services (docs/how-to/prepare-a-cluster.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			joins := joins(cmd.Context())
-			in, err := o.input(cmd.Context())
-			if err != nil {
-				return err
-			}
-			a, done, err := o.agent(&in.Config)
-			if err != nil {
-				return err
-			}
-			result, err := change.Bootstrap(cmd.Context(), a, in)
-			if err == nil && joins {
-				result.Conditions, err = change.Unserved(cmd.Context(), a)
-			}
-			done()
+			_, result, err := o.join(cmd.Context(), change.Bootstrap)
 			return o.printResult(result, err, "Node %s is Ready (%s, %.1f s)\n")
 		},
 	}
 }
 
-// joins reports whether this machine is not the node yet, even if another run has begun to join.
-func joins(ctx context.Context) bool {
-	joined, err := inspect.HasJoined(ctx, onlyReads())
-	return err == nil && !joined
+// join makes this machine the node, and checks the Services of one that was not the node before,
+// even if another run had begun to join. The agent is nil if there is no configuration for it.
+func (o *options) join(
+	ctx context.Context,
+	bootstrap func(context.Context, *change.Agent, change.Input) (change.Result, error),
+) (a *change.Agent, result change.Result, err error) {
+	joined, unknown := inspect.HasJoined(ctx, onlyReads())
+	in, err := o.input(ctx)
+	if err != nil {
+		return nil, result, err
+	}
+	if a, err = o.agent(&in.Config); err != nil {
+		return nil, result, err
+	}
+	result, err = bootstrap(ctx, a, in)
+	if err == nil && unknown == nil && !joined {
+		result.Conditions, err = change.Unserved(ctx, a)
+	}
+	return a, result, err
 }
 
 // printResult prints how a command has changed the node, unless it has failed. It returns errFound
@@ -249,7 +252,7 @@ func planCommand(o *options) *cobra.Command {
 		Long: `Prints every change that bootstrap would make to this machine, what it would download,
 and from which hosts. Nothing is written. Exits with 0 when there is nothing to do and with 2
 when there is.`,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			in, err := o.input(ctx)
 			if err != nil {
 				return err
@@ -263,16 +266,18 @@ when there is.`,
 	}
 }
 
-// reads returns a RunE for a command that uses the agent and changes nothing.
-func (o *options) reads(
+func (o *options) with(
 	run func(ctx context.Context, a *change.Agent, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		a, done, err := o.agent(nil)
+		var c *config.Config // for the log, which a command that only reads does not write
+		if o.changes {
+			c = o.applied(cmd.Context())
+		}
+		a, err := o.agent(c)
 		if err != nil {
 			return err
 		}
-		defer done()
 		return run(cmd.Context(), a, args)
 	}
 }
@@ -299,17 +304,13 @@ func driftCommand(o *options) *cobra.Command {
 expected value and the value that was found. The Node object is included when the API server
 answers. Exits with 2 when there is drift. With --repair, exactly these differences are
 repaired, and the exit code is 0 once they are.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, done, err := o.agent(o.applied(cmd.Context()))
-			if err != nil {
-				return err
-			}
-			defer done()
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			var report inspect.Report
+			var err error
 			if repair {
-				report, err = change.Repair(cmd.Context(), a, nil)
+				report, err = change.Repair(ctx, a, nil)
 			} else {
-				report, err = inspect.Drift(cmd.Context(), &a.Env)
+				report, err = inspect.Drift(ctx, &a.Env)
 			}
 			if err != nil {
 				return err
@@ -319,7 +320,7 @@ repaired, and the exit code is 0 once they are.`,
 				return nil
 			}
 			return err
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the drift")
 	return cmd
@@ -332,7 +333,7 @@ func statusCommand(o *options) *cobra.Command {
 		Long: `Shows the state of the node: its conditions, services, the agent's service, the change
 under way, rejected configurations, and drift. Exits with 2 when something is wrong, and with
 4 when this machine is not a node; the JSON output then has nothing but the state.`,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			status, err := inspect.ReadStatus(ctx, &a.Env)
 			if o.output == "json" && errors.Is(err, inspect.ErrNoNode) {
 				return errors.Join(err, o.print(inspect.Unjoined{
@@ -355,7 +356,7 @@ func tokenCommand(o *options) *cobra.Command {
 kubelet and kubeconfigs call it. Tokens are cached in /run/aks-flex-node, readable only by
 root. One process at a time renews them, before they expire; while the issuer is down, a
 cached token is used until it expires.`,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			token, err := inspect.Token(ctx, &a.Env)
 			if err != nil {
 				return err
@@ -373,7 +374,7 @@ func imageCredentialCommand(o *options) *cobra.Command {
 credential for the registry of the image, obtained with the identity of this node. kubelet
 calls it for the registries in azure.registries.`,
 		Args: cobra.NoArgs,
-		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			images, err := inspect.Images(ctx, &a.Env)
 			if err != nil {
 				return err

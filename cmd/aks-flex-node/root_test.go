@@ -35,16 +35,8 @@ func TestGiven(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer warnings.Close()
-			o := &options{err: warnings}
-			cmd := &cobra.Command{}
-			cmd.SetContext(t.Context())
-			cmd.Flags().StringVar(&o.config, "config", tt.path, "")
-			if tt.named {
-				if err := cmd.Flags().Set("config", tt.path); err != nil {
-					t.Fatal(err)
-				}
-			}
-			c, err := o.given(cmd)
+			o := &options{err: warnings, config: tt.path, named: tt.named}
+			c, err := o.given(t.Context())
 			if c != nil || (err != nil) != tt.fails {
 				t.Errorf("%v, %v", c, err)
 			}

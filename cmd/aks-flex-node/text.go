@@ -11,7 +11,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// writePlan writes a plan for people: its changes by step, then its downloads.
 func writePlan(w io.Writer, r inspect.Report) {
 	if r.Drains {
 		fmt.Fprintln(w, "drain        the pods move to other nodes first")
@@ -118,8 +117,12 @@ func writeService(w io.Writer, is *inspect.Work) {
 		fmt.Fprintf(w, "Provider    asked at %s: %s; version %s received, %s applied\n",
 			moment(p.Last), p.Result, cmp.Or(p.Received, "-"), cmp.Or(p.Applied, "-"))
 		if !p.Signed.IsZero() {
+			expired := ""
+			if time.Now().After(p.Certified) {
+				expired = ", which has expired"
+			}
 			fmt.Fprintf(w, "            version signed at %s by a key that is certified until %s%s\n",
-				moment(p.Signed), moment(p.Certified), expired(p.Certified))
+				moment(p.Signed), moment(p.Certified), expired)
 		}
 		if p.Error != "" {
 			fmt.Fprintf(w, "            %s; asking again at %s\n", p.Error, moment(p.Next))
@@ -129,11 +132,4 @@ func writeService(w io.Writer, is *inspect.Work) {
 	for _, e := range is.Events[max(0, len(is.Events)-shown):] {
 		fmt.Fprintf(w, "Event       %s drift %s: %s\n", moment(e.At), e.What, e.Key)
 	}
-}
-
-func expired(at time.Time) string {
-	if time.Now().After(at) {
-		return ", which has expired"
-	}
-	return ""
 }

@@ -17,12 +17,12 @@ import (
 
 // given returns the configuration that determines the access to Azure. If one was named, it must be
 // readable; without the default one, the node's own is used.
-func (o *options) given(cmd *cobra.Command) (*config.Config, error) {
-	read, err := o.read(o.applied(cmd.Context()))
+func (o *options) given(ctx context.Context) (*config.Config, error) {
+	read, err := o.read(o.applied(ctx))
 	if err == nil {
 		return &read.Config, nil
 	}
-	if cmd.Flags().Changed("config") {
+	if o.named {
 		return nil, err
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -45,25 +45,29 @@ not be undone; run it again to retry.
 
 Shows what it will undo and asks for confirmation at a terminal; elsewhere it needs --yes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			given, err := o.given(cmd)
+			ctx := cmd.Context()
+			given, err := o.given(ctx)
 			if err != nil {
 				return err
 			}
-			a, done, err := o.agent(cmp.Or(given, o.applied(cmd.Context())))
+			a, err := o.agent(cmp.Or(given, o.applied(ctx)))
 			if err != nil {
 				return err
 			}
-			defer done()
 			if !yes {
-				err := o.ask(cmd.Context(), a, "Leave the cluster and restore the machine?", func() {
-					o.showLeave(cmd.Context(), a, how)
-				})
+				show := func() {
+					report, err := change.PlanLeave(ctx, a, how)
+					if err != nil {
+						fmt.Fprintf(o.err, "warning: cannot determine what will be undone: %v\n", err)
+					}
+					writePlan(o.err, report)
+				}
+				err := o.ask(ctx, a, "Leave the cluster and restore the machine?", show)
 				if err != nil {
 					return err
 				}
 			}
-			result, err := change.Unbootstrap(cmd.Context(), a, given, how)
-			done()
+			result, err := change.Unbootstrap(ctx, a, given, how)
 			if err != nil {
 				return err
 			}
@@ -86,12 +90,4 @@ Shows what it will undo and asks for confirmation at a terminal; elsewhere it ne
 	cmd.Flags().BoolVar(&how.KeepEmptyDir, "keep-emptydir-pods", false,
 		"do not evict pods that have data in an emptyDir volume")
 	return cmd
-}
-
-func (o *options) showLeave(ctx context.Context, a *change.Agent, how change.Leave) {
-	report, err := change.PlanLeave(ctx, a, how)
-	if err != nil {
-		fmt.Fprintf(o.err, "warning: cannot determine what will be undone: %v\n", err)
-	}
-	writePlan(o.err, report)
 }

@@ -13,10 +13,9 @@ import (
 
 // The results of a check.
 const (
-	OK      = "ok"
-	Missing = "missing"
-	// Untested means that only a flex node can test it; the message explains how.
-	Untested = "untested"
+	OK       = "ok"
+	Missing  = "missing"
+	Untested = "untested" // means that only a flex node can test it; the message explains how
 )
 
 // The parties that can add missing parts.
@@ -35,7 +34,6 @@ type Check struct {
 	Who string `json:"who,omitempty"`
 }
 
-// checks checks the requirements of flex nodes, from the API server to the pods of others.
 func checks(f facts, o Options, s services) []Check {
 	return []Check{
 		apiServer(f), kubernetesVersion(f, o), clusterDNS(f), serviceProxy(f, s), podSubnets(f),
@@ -44,50 +42,43 @@ func checks(f facts, o Options, s services) []Check {
 }
 
 func apiServer(f facts) Check {
-	c := Check{Name: "APIServer", Status: Untested, Who: networkOperator}
-	u, err := url.Parse(f.server)
-	if err != nil {
-		u = &url.URL{}
+	const name = "APIServer"
+	host := ""
+	if u, err := url.Parse(f.server); err == nil {
+		host = u.Hostname()
 	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	if u.Hostname() == "localhost" || err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
-		c.Status, c.Who = Missing, clusterOperator
-		c.Message = "machines cannot reach " + f.server + ": set the address that they can reach " +
-			"with --server"
-		return c
+	ip, _ := netip.ParseAddr(host) // a name is the zero Addr
+	if host == "localhost" || ip.IsLoopback() || ip.IsUnspecified() {
+		return Check{name, Missing, "machines cannot reach " + f.server + ": set the address that they " +
+			"can reach with --server", clusterOperator}
 	}
-	c.Message = "this computer reaches the API server; whether a machine reaches " + f.server +
+	message := "this computer reaches the API server; whether a machine reaches " + f.server +
 		" is tested there, by `aks-flex-node endpoints`"
-	if err == nil && ip.IsPrivate() || strings.Contains(u.Hostname(), ".privatelink.") {
-		c.Message += "; the address is private, so machines need a way to its network, such as a VPN " +
+	if ip.IsPrivate() || strings.Contains(host, ".privatelink.") {
+		message += "; the address is private, so machines need a way to its network, such as a VPN " +
 			"or ExpressRoute"
 	}
-	return c
+	return Check{name, Untested, message, networkOperator}
 }
 
 func kubernetesVersion(f facts, o Options) Check {
-	c := Check{Name: "KubernetesVersion", Status: OK, Message: plain(f.version)}
-	is, cure := plain(f.version), ": upgrade the cluster"
+	const name, cure = "KubernetesVersion", ", which shuts the machines of deleted nodes out" +
+		": upgrade the cluster"
+	is := plain(f.version)
 	switch {
-	case o.Provider == "":
-	case f.version.LessThan(confining):
-		c.Status, c.Message = Missing, is+" is older than "+confining.String()+", which confines the "+
-			"provider to its own Secrets, and than "+revoking.String()+", which shuts the machines of "+
-			"deleted nodes out"+cure
-	case f.version.LessThan(revoking):
-		c.Status, c.Message = Missing, is+" is older than "+revoking.String()+", which shuts the "+
-			"machines of deleted nodes out"+cure
+	case o.Provider != "" && f.version.LessThan(confining):
+		return Check{name, Missing, is + " is older than " + confining.String() + ", which confines " +
+			"the provider to its own Secrets, and than " + revoking.String() + cure, clusterOperator}
+	case o.Provider != "" && f.version.LessThan(revoking):
+		return Check{name, Missing, is + " is older than " + revoking.String() + cure, clusterOperator}
 	}
-	if c.Status == Missing {
-		c.Who = clusterOperator
-	}
-	return c
+	return Check{name, OK, is, ""}
 }
 
 func clusterDNS(f facts) Check {
-	c := Check{Name: "ClusterDNS", Status: Missing, Who: clusterOperator}
+	const name = "ClusterDNS"
 	ready := 0
-	for _, s := range f.endpoints {
+	for _, s := range f.endpoints.Items {
 		for _, e := range s.Endpoints {
 			if e.Conditions.Ready == nil || *e.Conditions.Ready {
 				ready += len(e.Addresses)
@@ -96,53 +87,43 @@ func clusterDNS(f facts) Check {
 	}
 	switch {
 	case f.dns == nil:
-		c.Message = "there is no Service kube-system/kube-dns, by which pods resolve names: install " +
-			"CoreDNS, or set dnsServiceIP in the cluster's registration"
+		return Check{name, Missing, "there is no Service kube-system/kube-dns, by which pods resolve " +
+			"names: install CoreDNS, or set dnsServiceIP in the cluster's registration", clusterOperator}
 	case ready == 0:
-		c.Message = "the Service kube-system/kube-dns (" + f.dns.Spec.ClusterIP + ") has no ready " +
-			"endpoints: see the pods of CoreDNS"
-	default:
-		c = Check{Name: c.Name, Status: OK, Message: fmt.Sprintf("kube-system/kube-dns, %s, with %d "+
-			"ready endpoints", f.dns.Spec.ClusterIP, ready)}
+		return Check{name, Missing, "the Service kube-system/kube-dns (" + f.dns.Spec.ClusterIP +
+			") has no ready endpoints: see the pods of CoreDNS", clusterOperator}
 	}
-	return c
+	return Check{name, OK, fmt.Sprintf("kube-system/kube-dns, %s, with %d ready endpoints",
+		f.dns.Spec.ClusterIP, ready), ""}
 }
 
-// serviceProxy checks that Services work on flex nodes.
 func serviceProxy(f facts, s services) Check {
-	c := Check{Name: "Services", Status: OK}
-	const conflict = "two programs would write rules for the same Service"
-	switch {
+	const name, ours = "Services", "kube-proxy.yaml, as DaemonSet kube-system/" + ourProxy
+	switch unready := f.notReady(); {
 	case s.apply && s.by != "":
-		c.Status, c.Who = Missing, clusterOperator
-		c.Message = s.by + " lands on flex nodes, as kube-proxy.yaml does: " + conflict +
-			"; use --kube-proxy no"
-	case s.apply && s.old, s.by == "" && s.old:
-		c.Status, c.Who = Missing, clusterOperator
-		c.Message = "kube-proxy.yaml needs Kubernetes " + nftProxies.String() + ", the cluster has " +
-			plain(f.version) + ": upgrade it, or let another kube-proxy land on flex nodes"
+		return Check{name, Missing, s.by + " lands on flex nodes, as kube-proxy.yaml does: two " +
+			"programs would write rules for the same Service; use --kube-proxy no", clusterOperator}
+	case s.old && (s.apply || s.by == ""):
+		return Check{name, Missing, "kube-proxy.yaml needs Kubernetes " + nftProxies.String() +
+			", the cluster has " + plain(f.version) + ": upgrade it, or let another kube-proxy land on " +
+			"flex nodes", clusterOperator}
+	case s.apply && unready != "":
+		return Check{name, Missing, ours + ": " + unready, clusterOperator}
 	case s.apply:
-		c.Message = "kube-proxy.yaml, as DaemonSet kube-system/" + ourProxy
-		if d := f.notReady(); d != "" {
-			c.Status, c.Message, c.Who = Missing, c.Message+": "+d, clusterOperator
-		}
+		return Check{name, OK, ours, ""}
 	case s.by != "":
-		c.Message = s.by + " lands on flex nodes"
-	default:
-		c.Status, c.Who = Missing, clusterOperator
-		c.Message = "neither kube-proxy nor a replacement is scheduled on flex nodes: pods cannot " +
-			"resolve names or reach Services; use --kube-proxy yes"
+		return Check{name, OK, s.by + " lands on flex nodes", ""}
 	}
-	return c
+	return Check{name, Missing, "neither kube-proxy nor a replacement is scheduled on flex nodes: " +
+		"pods cannot resolve names or reach Services; use --kube-proxy yes", clusterOperator}
 }
 
-// notReady describes how many flex nodes lack a ready kube-proxy of ours; "" if none, or if there
-// are no flex nodes yet.
+// notReady describes how many of the flex nodes lack a ready kube-proxy of ours; "" if none.
 func (f facts) notReady() string {
-	if !slices.ContainsFunc(f.nodes, isFlex) {
+	if !slices.ContainsFunc(f.nodes.Items, isFlex) {
 		return ""
 	}
-	for _, d := range f.daemonSets {
+	for _, d := range f.daemonSets.Items {
 		s := d.Status
 		switch {
 		case d.Name != ourProxy || d.Namespace != system:
@@ -159,7 +140,7 @@ func (f facts) notReady() string {
 
 // subnets returns the pod subnets of the flex nodes or of the other nodes.
 func (f facts) subnets(flex bool) (all []netip.Prefix) {
-	for _, n := range f.nodes {
+	for _, n := range f.nodes.Items {
 		if isFlex(n) != flex {
 			continue
 		}
@@ -182,28 +163,24 @@ func cidrs(n corev1.Node) []string {
 }
 
 func podSubnets(f facts) Check {
-	c := Check{Name: "PodSubnets", Status: OK}
+	const name = "PodSubnets"
 	all := append(f.subnets(false), f.subnets(true)...)
 	for i, a := range all {
 		if slices.ContainsFunc(all[:i], a.Overlaps) {
-			c.Status, c.Who = Missing, nodeOwner
-			c.Message = "two nodes have pods in " + a.String() + ": give one of them another cni.podCIDR"
-			return c
+			return Check{name, Missing, "two nodes have pods in " + a.String() + ": give one of them " +
+				"another cni.podCIDR", nodeOwner}
 		}
 	}
 	switch {
-	case len(f.nodes) == 0:
-		c.Status, c.Who = Untested, nodeOwner
-		c.Message = "no nodes yet; a flex node without `spec.podCIDR` needs cni.podCIDR"
+	case len(f.nodes.Items) == 0:
+		return Check{name, Untested, "no nodes yet; a flex node without `spec.podCIDR` needs cni.podCIDR",
+			nodeOwner}
 	case len(all) == 0:
-		c.Status, c.Who = Untested, nodeOwner
-		c.Message = "the cluster allocates no pod subnets to nodes: each flex node needs its own " +
-			"cni.podCIDR, outside of the cluster's pod network, or podCidr in the registration; the " +
-			"join tests it"
-	default:
-		c.Message = "the cluster allocates them to nodes"
+		return Check{name, Untested, "the cluster allocates no pod subnets to nodes: each flex node " +
+			"needs its own cni.podCIDR, outside of the cluster's pod network, or podCidr in the " +
+			"registration; the join tests it", nodeOwner}
 	}
-	return c
+	return Check{name, OK, "the cluster allocates them to nodes", ""}
 }
 
 // podRoutes names the routes for pods and who tests them: they cannot be seen from the API server.
@@ -230,25 +207,30 @@ func podRoutes(f facts) Check {
 
 // tunnel checks the connection from the API server to kubelets, for logs and exec.
 func tunnel(f facts) Check {
-	c := Check{Name: "KubeletReachable", Status: Untested, Who: networkOperator}
-	by := "the API server needs"
-	for _, d := range f.daemonSets {
-		if d.Namespace == system && d.Name == "konnectivity-agent" && byHost(d) {
-			return agents(c, d.Status)
+	const name = "KubeletReachable"
+	for _, d := range f.daemonSets.Items {
+		if d.Namespace != system || d.Name != "konnectivity-agent" || !byHost(d) {
+			continue
 		}
-	}
-	switch t := f.tunnel; {
-	case t != nil && t.Status.ReadyReplicas == 0:
-		c.Status, c.Who = Missing, clusterOperator
-		c.Message = "no pod of kube-system/konnectivity-agent is ready: `kubectl logs` and `exec` work " +
-			"on no node"
+		s := d.Status
+		c := Check{name, OK, fmt.Sprintf("kube-system/konnectivity-agent is ready on %d of %d nodes; "+
+			"these need no inbound port for `kubectl logs` and `exec`", s.NumberReady,
+			s.DesiredNumberScheduled), ""}
+		if s.NumberReady < s.DesiredNumberScheduled {
+			c.Status, c.Who = Missing, clusterOperator
+		}
 		return c
-	case t != nil:
-		by = "the nodes of kube-system/konnectivity-agent need"
 	}
-	c.Message = by + " a route to port 10250 of each flex node; " +
-		"`kubectl logs` of a pod on one tests it"
-	return c
+	from := "the API server needs"
+	if f.tunnel != nil {
+		if f.tunnel.Status.ReadyReplicas == 0 {
+			return Check{name, Missing, "no pod of kube-system/konnectivity-agent is ready: `kubectl " +
+				"logs` and `exec` work on no node", clusterOperator}
+		}
+		from = "the nodes of kube-system/konnectivity-agent need"
+	}
+	return Check{name, Untested, from + " a route to port 10250 of each flex node; `kubectl logs` " +
+		"of a pod on one tests it", networkOperator}
 }
 
 // byHost reports whether each agent of a tunnel announces its node, for a server that uses the
@@ -259,24 +241,13 @@ func byHost(d appsv1.DaemonSet) bool {
 	})
 }
 
-// agents completes the check of a tunnel that has an agent on each node.
-func agents(c Check, s appsv1.DaemonSetStatus) Check {
-	c.Status, c.Who = OK, ""
-	if s.NumberReady < s.DesiredNumberScheduled {
-		c.Status, c.Who = Missing, clusterOperator
-	}
-	c.Message = fmt.Sprintf("kube-system/konnectivity-agent is ready on %d of %d nodes; these need "+
-		"no inbound port for `kubectl logs` and `exec`", s.NumberReady, s.DesiredNumberScheduled)
-	return c
-}
-
 func servingCertificates(o Options) Check {
-	c := Check{Name: "ServingCertificates", Status: OK,
-		Message: "the provider approves those of its nodes (node.kubelet.serverTLSBootstrap)"}
+	const name = "ServingCertificates"
 	if o.Provider == "" {
-		c.Status, c.Who = Untested, clusterOperator
-		c.Message = "without a provider, kubelets' requests are not approved automatically: leave " +
-			"node.kubelet.serverTLSBootstrap off, or approve them with `kubectl certificate approve`"
+		return Check{name, Untested, "without a provider, kubelets' requests are not approved " +
+			"automatically: leave node.kubelet.serverTLSBootstrap off, or approve them with `kubectl " +
+			"certificate approve`", clusterOperator}
 	}
-	return c
+	return Check{name, OK, "the provider approves those of its nodes " +
+		"(node.kubelet.serverTLSBootstrap)", ""}
 }

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,8 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// requestTimeout bounds a request.
-const requestTimeout = 30 * time.Second
+const requestTimeout = 30 * time.Second // bounds a request
 
 // Cluster is a client of a cluster, with the rights of the caller.
 type Cluster struct {
@@ -63,8 +63,7 @@ type Report struct {
 	Version string   `json:"version"`
 	Changes []Change `json:"changes"`
 	Checks  []Check  `json:"checks,omitempty"`
-	// Applied is set once the changes were made.
-	Applied bool `json:"applied"`
+	Applied bool     `json:"applied"` // set once the changes were made
 }
 
 // Missing returns the number of checks that have found something missing.
@@ -90,31 +89,22 @@ func (r Report) Pending() (n int) {
 // Plan returns the changes that bring a cluster to the state in options, and checks of what else it
 // needs. It changes nothing.
 func (c *Cluster) Plan(ctx context.Context, o Options, force bool) (Report, error) {
-	r := Report{Server: c.server}
 	if err := o.Check(); err != nil {
-		return r, err
+		return Report{}, err
 	}
 	f, err := c.facts(ctx, o.Server)
 	if err != nil {
-		return r, err
+		return Report{}, err
 	}
-	r.Server, r.Version = f.server, f.version.String()
 	services := f.services(o.KubeProxy)
-	desired, err := o.desired(f, services.apply)
-	if err != nil {
-		return r, err
-	}
-	r.Changes, err = c.plan(ctx, desired, force)
-	r.Checks = checks(f, o, services)
+	r := Report{Server: f.server, Version: f.version.String(), Checks: checks(f, o, services)}
+	r.Changes, err = c.plan(ctx, o.desired(f, services.apply), force)
 	return r, err
 }
 
 // proxyPatience bounds the wait for kube-proxy on nodes that have already joined; proxyPause is the
 // poll interval.
-const (
-	proxyPatience = time.Minute
-	proxyPause    = 2 * time.Second
-)
+const proxyPatience, proxyPause = time.Minute, 2 * time.Second
 
 // Await waits until the applied kube-proxy is ready on the flex nodes that have already joined, and
 // updates the checks.
@@ -153,14 +143,13 @@ func (c *Cluster) PlanRemoval(ctx context.Context) (r Report, err error) {
 	return r, err
 }
 
-// facts holds the objects of a cluster that decisions and checks need.
 type facts struct {
-	server     string
+	server     string // in the form of address
 	version    *version.Version
-	daemonSets []appsv1.DaemonSet
-	nodes      []corev1.Node
+	daemonSets appsv1.DaemonSetList
+	nodes      corev1.NodeList
 	dns        *corev1.Service
-	endpoints  []discoveryv1.EndpointSlice
+	endpoints  discoveryv1.EndpointSliceList
 	cilium     *corev1.ConfigMap
 	tunnel     *appsv1.Deployment
 }
@@ -182,79 +171,51 @@ func (c *Cluster) facts(ctx context.Context, server string) (f facts, err error)
 	if f.version, err = c.version(); err != nil {
 		return f, err
 	}
-	if f.server = server; server == "" {
-		f.server = c.server
-	}
-	if f.server, err = address(f.server); err != nil {
+	if f.server, err = address(cmp.Or(server, c.server)); err != nil {
 		return f, err
 	}
-	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
-	core := schema.GroupVersion{Version: "v1"}
-	found := schema.GroupVersion{Group: "discovery.k8s.io", Version: "v1"}
-	if f.daemonSets, err = list[appsv1.DaemonSet](ctx, c, apps.WithResource("daemonsets"), "",
-		""); err != nil {
-		return f, err
+	apps, core := appsv1.SchemeGroupVersion, corev1.SchemeGroupVersion
+	for _, l := range []struct {
+		from              schema.GroupVersionResource
+		namespace, labels string
+		into              any
+	}{
+		{apps.WithResource("daemonsets"), "", "", &f.daemonSets},
+		{core.WithResource("nodes"), "", "", &f.nodes},
+		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), system, dnsSlices, &f.endpoints},
+	} {
+		found, err := c.objects.Resource(l.from).Namespace(l.namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: l.labels})
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), l.into)
+		}
+		if err != nil {
+			return f, fmt.Errorf("cannot list %s: %w", l.from.Resource, err)
+		}
 	}
-	if f.nodes, err = list[corev1.Node](ctx, c, core.WithResource("nodes"), "", ""); err != nil {
-		return f, err
+	for _, o := range []struct {
+		from schema.GroupVersionResource
+		name string
+		into any // stays nil if the object does not exist
+	}{
+		{core.WithResource("services"), "kube-dns", &f.dns},
+		{core.WithResource("configmaps"), "cilium-config", &f.cilium},
+		{apps.WithResource("deployments"), "konnectivity-agent", &f.tunnel},
+	} {
+		found, err := c.objects.Resource(o.from).Namespace(system).Get(ctx, o.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, o.into)
+		}
+		if err != nil {
+			return f, fmt.Errorf("cannot read %s %s: %w", o.from.Resource, o.name, err)
+		}
 	}
-	if f.endpoints, err = list[discoveryv1.EndpointSlice](ctx, c,
-		found.WithResource("endpointslices"), system, dnsSlices); err != nil {
-		return f, err
-	}
-	if f.dns, err = get[corev1.Service](ctx, c, core.WithResource("services"),
-		"kube-dns"); err != nil {
-		return f, err
-	}
-	if f.cilium, err = get[corev1.ConfigMap](ctx, c, core.WithResource("configmaps"),
-		"cilium-config"); err != nil {
-		return f, err
-	}
-	f.tunnel, err = get[appsv1.Deployment](ctx, c, apps.WithResource("deployments"),
-		"konnectivity-agent")
-	return f, err
+	return f, nil
 }
 
 // system is the namespace of the cluster's own programs, dnsSlices the label of its DNS's endpoint
 // slices.
-const (
-	system    = "kube-system"
-	dnsSlices = "kubernetes.io/service-name=kube-dns"
-)
-
-// list returns the objects of a namespace, or of all namespaces.
-func list[T any](
-	ctx context.Context, c *Cluster, from schema.GroupVersionResource, namespace, selector string,
-) ([]T, error) {
-	found, err := c.objects.Resource(from).Namespace(namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return nil, fmt.Errorf("cannot list %s: %w", from.Resource, err)
-	}
-	all := make([]T, len(found.Items))
-	for i, item := range found.Items {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object,
-			&all[i]); err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", from.Resource, err)
-		}
-	}
-	return all, nil
-}
-
-// get returns an object of the namespace kube-system; nil without an error if it does not exist.
-func get[T any](
-	ctx context.Context, c *Cluster, from schema.GroupVersionResource, name string,
-) (*T, error) {
-	found, err := c.objects.Resource(from).Namespace(system).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read %s %s: %w", from.Resource, name, err)
-	}
-	into := new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into); err != nil {
-		return nil, fmt.Errorf("cannot read %s %s: %w", from.Resource, name, err)
-	}
-	return into, nil
-}
+const system, dnsSlices = "kube-system", "kubernetes.io/service-name=kube-dns"

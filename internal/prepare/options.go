@@ -27,20 +27,17 @@ const ProviderUser = "flexnode-rp"
 
 // Options select the objects of a prepared cluster.
 type Options struct {
-	// Provider is the resource provider's user name; "" omits its roles.
-	Provider string
+	Provider string // the resource provider's user name; "" omits its roles
 	// Identities is the object id of the Entra group of the machines that join with an identity;
 	// "" for none.
 	Identities string
 	// Leave lets nodes delete their own Node, for clusters without a provider that does so.
-	Leave bool
-	// KubeProxy is "yes", "no" or "auto": if nothing else implements Services on flex nodes.
-	KubeProxy string
+	Leave     bool
+	KubeProxy string // "yes", "no" or "auto": if nothing else implements Services on flex nodes
 	// PodInterfaces is the prefix of the names of pod interfaces, if flex nodes use a network plugin
 	// other than the agent's own bridge.
 	PodInterfaces string
-	// Server is the API server's address for machines; "" for the one in the kubeconfig.
-	Server string
+	Server        string // the API server's address for machines; "" for the one in the kubeconfig
 }
 
 // The min versions of Kubernetes for some objects.
@@ -89,7 +86,7 @@ func address(server string) (string, error) {
 }
 
 // desired returns the wanted objects of a cluster, in the order of their application.
-func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, error) {
+func (o Options) desired(c facts, proxy bool) []*unstructured.Unstructured {
 	list := objects(manifests.Text("rbac.yaml"))
 	if o.Leave {
 		list = append(list, objects(manifests.Text("rbac-leave.yaml"))...)
@@ -109,23 +106,18 @@ func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, err
 		list = append(list, found...)
 	}
 	if !proxy {
-		return list, nil
+		return list
 	}
-	server, err := address(c.server)
-	if err != nil {
-		return nil, err
-	}
-	replaced := []string{"API-SERVER", server, "KUBERNETES-VERSION", plain(c.version)}
+	replaced := []string{"API-SERVER", c.server, "KUBERNETES-VERSION", plain(c.version)}
 	if o.PodInterfaces != "" {
 		replaced = append(replaced, "detectLocalMode: BridgeInterface",
 			"detectLocalMode: InterfaceNamePrefix", "detectLocal: {bridgeInterface: cni0}",
 			"detectLocal: {interfaceNamePrefix: "+o.PodInterfaces+"}")
 	}
 	text := strings.NewReplacer(replaced...).Replace(manifests.Text("kube-proxy.yaml"))
-	return append(list, objects(text)...), nil
+	return append(list, objects(text)...)
 }
 
-// tooNew reports whether an object needs a newer cluster.
 func (c facts) tooNew(o *unstructured.Unstructured) bool {
 	if o.GroupVersionKind().Group != "admissionregistration.k8s.io" {
 		return false
@@ -141,7 +133,6 @@ func plain(v *version.Version) string {
 	return fmt.Sprintf("%d.%d.%d", v.Major(), v.Minor(), v.Patch())
 }
 
-// objects returns the objects of a manifest.
 func objects(manifest string) (list []*unstructured.Unstructured) {
 	for d := yaml.NewYAMLToJSONDecoder(bytes.NewReader([]byte(manifest))); ; {
 		var object map[string]any

@@ -2,8 +2,10 @@ package prepare
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/Azure/AKSFlexNode/manifests"
@@ -23,15 +26,12 @@ const (
 	Update    = "update"
 	Unchanged = "unchanged"
 	Delete    = "delete"
-	// Left means that another program manages the object.
-	Left = "left"
-	// Conflict means that others have set fields of the object to other values.
-	Conflict = "conflict"
+	Left      = "left"     // means that another program manages the object
+	Conflict  = "conflict" // means that others have set fields of the object to other values
 )
 
 const (
-	// fieldManager is the field manager of applied fields.
-	fieldManager = "flexnode-rp-cluster-prepare"
+	fieldManager = "flexnode-rp-cluster-prepare" // the field manager of applied fields
 	// managedBy labels the objects added here: no others are ever deleted.
 	managedBy = "app.kubernetes.io/managed-by"
 	owner     = "flexnode-rp"
@@ -47,8 +47,7 @@ type Change struct {
 	Namespace string  `json:"namespace,omitempty"`
 	Name      string  `json:"name"`
 	Fields    []Field `json:"fields,omitempty"`
-	// Manager is the program that manages a Left object.
-	Manager string `json:"manager,omitempty"`
+	Manager   string  `json:"manager,omitempty"` // the program that manages a Left object
 
 	object *unstructured.Unstructured
 }
@@ -60,12 +59,10 @@ type Field struct {
 	Want string `json:"want,omitempty"`
 }
 
-// changes reports whether the change is not a no-op.
 func (c Change) changes() bool {
 	return slices.Contains([]string{Create, Update, Delete}, c.Action)
 }
 
-// resource returns the client for an object's kind and namespace.
 func resource(c dynamic.Interface, o *unstructured.Unstructured) dynamic.ResourceInterface {
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	return c.Resource(plural).Namespace(o.GetNamespace())
@@ -106,12 +103,10 @@ func (c *Cluster) compare(
 	switch by {
 	case "": // it existed before
 	case owner:
-		labels := o.GetLabels()
-		if labels == nil {
-			labels = map[string]string{}
+		err := unstructured.SetNestedField(o.Object, owner, "metadata", "labels", managedBy)
+		if err != nil {
+			return change, err
 		}
-		labels[managedBy] = owner
-		o.SetLabels(labels)
 	default:
 		change.Action, change.Manager = Left, by
 		return change, nil
@@ -185,26 +180,21 @@ func (c *Cluster) former(
 }
 
 // kinds returns the kinds in all manifests, in the order of deletion: referring objects come first.
-func kinds() (list []schema.GroupVersionKind) {
+func kinds() []schema.GroupVersionKind {
+	var referring, others []schema.GroupVersionKind
 	for _, name := range []string{"rbac.yaml", "rbac-leave.yaml", "rbac-provider.yaml",
 		"kube-proxy.yaml"} {
 		for _, o := range objects(manifests.Text(name)) {
-			if kind := o.GroupVersionKind(); !slices.Contains(list, kind) {
-				list = append(list, kind)
+			switch kind := o.GroupVersionKind(); {
+			case slices.Contains(referring, kind), slices.Contains(others, kind):
+			case strings.HasSuffix(kind.Kind, "Binding"), kind.Kind == "DaemonSet":
+				referring = append(referring, kind)
+			default:
+				others = append(others, kind)
 			}
 		}
 	}
-	refers := func(k schema.GroupVersionKind) int {
-		switch {
-		case strings.HasSuffix(k.Kind, "Binding"), k.Kind == "DaemonSet":
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(list, func(a, b schema.GroupVersionKind) int {
-		return refers(a) - refers(b)
-	})
-	return list
+	return append(referring, others...)
 }
 
 // Apply makes the changes of a report, or none if others have set fields of an object.
@@ -233,4 +223,77 @@ func (c *Cluster) Apply(ctx context.Context, r *Report, force bool) error {
 	}
 	r.Applied = true
 	return nil
+}
+
+// content returns an object without the fields that the API server maintains.
+func content(o *unstructured.Unstructured) map[string]any {
+	object := o.DeepCopy().Object
+	delete(object, "status")
+	metadata, _ := object["metadata"].(map[string]any)
+	for _, name := range []string{"creationTimestamp", "generation", "managedFields",
+		"resourceVersion", "uid"} {
+		delete(metadata, name)
+	}
+	return object
+}
+
+// differences returns the values that differ between two objects, each with its path.
+func differences(path string, is, want any) (fields []Field) {
+	a, isMap := is.(map[string]any)
+	b, wantMap := want.(map[string]any)
+	if isMap && wantMap {
+		for _, key := range sets.List(sets.KeySet(a).Union(sets.KeySet(b))) {
+			fields = append(fields, differences(strings.TrimPrefix(path+"."+key, "."), a[key], b[key])...)
+		}
+		return fields
+	}
+	x, isList := is.([]any)
+	y, wantList := want.([]any)
+	if isList && wantList && len(x) == len(y) {
+		for i := range x {
+			fields = append(fields, differences(fmt.Sprintf("%s[%d]", path, i), x[i], y[i])...)
+		}
+		return fields
+	}
+	if reflect.DeepEqual(is, want) {
+		return nil
+	}
+	is, want = sinceDifference(is, want)
+	return []Field{{Path: path, Is: short(is), Want: short(want)}}
+}
+
+// sinceDifference returns two texts from the first differing line on.
+func sinceDifference(is, want any) (any, any) {
+	a, isText := is.(string)
+	b, wantText := want.(string)
+	for isText && wantText {
+		first, restA, more := strings.Cut(a, "\n")
+		second, restB, also := strings.Cut(b, "\n")
+		if first != second || !more || !also {
+			return a, b
+		}
+		a, b = restA, restB
+	}
+	return is, want
+}
+
+const longestValue = 72 // the max length of a shown value
+
+func short(v any) string {
+	if v == nil {
+		return ""
+	}
+	text, ok := v.(string)
+	if !ok {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Sprint(v)
+		}
+		text = string(data)
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > longestValue {
+		return string(runes[:longestValue]) + "..."
+	}
+	return text
 }

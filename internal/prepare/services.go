@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// ourProxy is the DaemonSet of kube-proxy.yaml.
-const ourProxy = "aks-flex-node-kube-proxy"
+const ourProxy = "aks-flex-node-kube-proxy" // the DaemonSet of kube-proxy.yaml
 
 // flexLabel is a label of every flex node, and of no AKS node.
 const flexLabel = "kubernetes.azure.com/managed"
@@ -23,18 +22,15 @@ var flexNode = labels.Set{corev1.LabelOSStable: "linux", corev1.LabelArchStable:
 
 // services describes the program that implements Services on flex nodes.
 type services struct {
-	// apply is set for kube-proxy.yaml; by is any other program, "" for none.
-	apply bool
+	apply bool // set for kube-proxy.yaml; by is any other program, "" for none
 	by    string
-	// old is set if the cluster is too old for kube-proxy.yaml.
-	old bool
+	old   bool // set if the cluster is too old for kube-proxy.yaml
 }
 
-// services decides whether to apply kube-proxy.yaml. Two programs that implement Services on one
-// node would write rules for the same Service, so it is applied only if no other runs on flex
-// nodes.
+// services decides whether to apply kube-proxy.yaml: not if another program runs on flex nodes, as
+// both would write rules for the same Service.
 func (f facts) services(choice string) (s services) {
-	for _, d := range f.daemonSets {
+	for _, d := range f.daemonSets.Items {
 		if d.Name != ourProxy && lands(d.Spec.Template.Spec) && f.serves(d) {
 			s.by = d.Namespace + "/" + d.Name
 		}
@@ -61,7 +57,6 @@ func (f facts) serves(d appsv1.DaemonSet) bool {
 	return false
 }
 
-// runs reports whether a pod has an image with the given name.
 func runs(pod corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
 		image, _, _ := strings.Cut(path.Base(c.Image), ":")
@@ -69,7 +64,6 @@ func runs(pod corev1.PodSpec, name string) bool {
 	})
 }
 
-// lands reports whether a DaemonSet's pods are scheduled to flex nodes.
 func lands(pod corev1.PodSpec) bool {
 	if !labels.SelectorFromSet(pod.NodeSelector).Matches(flexNode) {
 		return false
@@ -82,8 +76,7 @@ func lands(pod corev1.PodSpec) bool {
 		RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matches)
 }
 
-// matches reports whether flex nodes match all requirements of a term; requirements on fields
-// select single nodes.
+// matches reports whether flex nodes match a term. Requirements on fields select single nodes.
 func matches(term corev1.NodeSelectorTerm) bool {
 	operators := map[corev1.NodeSelectorOperator]selection.Operator{
 		corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,

@@ -48,7 +48,7 @@ func (w *world) bundleOf(
 	a.Reader = a.Machine
 	var out bytes.Buffer
 	given := support.Given{Input: &change.Input{Config: w.config, Origin: "file"}}
-	m, err := support.SupportBundle(ctx, a, given, support.JournalLines, &out)
+	m, err := support.SupportBundle(ctx, a, given, support.JournalLines, nil, &out)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -35,8 +35,7 @@ type Machine interface {
 	Touched(what string) (done func(), err error)
 	// Watch calls hint for changes of files and units, until ctx ends.
 	Watch(ctx context.Context, files, units []string, hint func(what string))
-	// Close ends the connection to systemd; the next request opens a new one.
-	Close()
+	Close() // ends the connection to systemd; the next request opens a new one
 }
 
 // Agent changes one machine.
@@ -56,9 +55,8 @@ type Agent struct {
 	Identity follow.Identity // returns the credential of the node's own Azure identity
 	// Given reads the owner's configuration, for credentials that are not stored; nil if it cannot be
 	// read. May be nil.
-	Given func() *config.Config
-	// Person describes the user who runs the agent.
-	Person access.Person
+	Given  func() *config.Config
+	Person access.Person // describes the user who runs the agent
 
 	Bundle sync.Mutex // held while the delivered configuration is written
 }
@@ -66,9 +64,8 @@ type Agent struct {
 // Input is a received configuration.
 type Input struct {
 	Config   config.Config
-	Document []byte // canonical form of the input; if nil, that of Config
-	// Origin is "file", or "url" for a configuration delivered by a provider.
-	Origin   string
+	Document []byte           // canonical form of the input; if nil, that of Config
+	Origin   string           // "file", or "url" for a configuration delivered by a provider
 	Resource *config.Resource // its flexNodeConfig; nil if it names none
 }
 
@@ -129,7 +126,6 @@ func Credentialed(h *Home) bool {
 	return h.Saved.Applied != nil && access.Held(h.Node, h.Saved.Applied.Config)
 }
 
-// askAzure returns a verb's access to Azure.
 func askAzure(h *Home) *access.Azure {
 	return &access.Azure{
 		Node: h.Node, Machine: h.Agent.Machine, Records: h.Saved, Store: h.Store.Writer.Writer,
@@ -165,11 +161,7 @@ func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
 }
 
 // Close releases the lock.
-func (h *Home) Close() {
-	if h.lock != nil {
-		h.lock.Close()
-	}
-}
+func (h *Home) Close() { h.lock.Close() }
 
 // Acquire takes one of the locks for a command of this process.
 func Acquire(a *Agent, name, verb string) (*os.File, error) {

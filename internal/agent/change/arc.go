@@ -60,8 +60,7 @@ func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error
 	known, err := askAzure(w.Home).Enrolled()
 	known = known && w.Saved.Applied != nil &&
 		reflect.DeepEqual(w.Saved.Applied.Config.Azure.Arc, c.Azure.Arc)
-	again := t.Kind == transition.Repair &&
-		(len(t.Things) == 0 || slices.Contains(t.Things, string(inspect.ArcKey)))
+	again := t.Kind == transition.Repair && concerns(t, inspect.ArcKey)
 	if err != nil || known && !(again && inspect.ArcLost(ctx, w.Node)) {
 		return err
 	}

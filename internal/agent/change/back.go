@@ -77,7 +77,7 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 		return nil, fmt.Errorf("cannot roll back to generation %.12s: it was never proved healthy",
 			to.ID)
 	}
-	_, err = credentialsOf(h, to)
+	_, err = secretOf(h, to)
 	return to, err
 }
 
@@ -94,36 +94,37 @@ func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generat
 	return to, err
 }
 
-// credentialsOf returns the credentials with which a previous generation works again.
-func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, error) {
+// secretOf returns the client secret with which a previous generation works again; "" for none.
+func secretOf(h *Home, to *generation.Generation) (config.Secret, error) {
 	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
 	if !access.Held(h.Node, to.Config) {
-		return config.Credentials{}, errors.New(cannot + "kubelet has no certificate for it; write " +
+		return "", errors.New(cannot + "kubelet has no certificate for it; write " +
 			"that configuration, with a new bootstrap token, and run `aks-flex-node bootstrap`")
 	}
 	sp := to.Config.Azure.ServicePrincipal
 	if sp == nil || sp.ClientSecretFile != "" || sp.CertificateFile != "" ||
 		to.Config.Azure.AuthMode() == config.AuthArc {
-		return config.Credentials{}, nil
+		return "", nil
 	}
 	if kept := h.Saved.Secrets[to.ID].ClientSecret; kept != "" {
-		return config.Credentials{ClientSecret: kept}, nil
+		return kept, nil
 	}
 	now := h.Saved.ConfigOf(h.Saved.Applied)
-	is, given := now.Azure.ServicePrincipal, now.Credentials()
-	if is == nil || is.ClientID != sp.ClientID || is.TenantID != sp.TenantID ||
-		given.ClientSecret == "" {
-		return config.Credentials{}, errors.New(cannot + "the secret of the service principal " +
+	is, given := now.Azure.ServicePrincipal, now.Credentials().ClientSecret
+	if is == nil || is.ClientID != sp.ClientID || is.TenantID != sp.TenantID || given == "" {
+		return "", errors.New(cannot + "the secret of the service principal " +
 			sp.ClientID + " is not kept; write that configuration, with the secret, and run " +
 			"`aks-flex-node bootstrap`")
 	}
-	return config.Credentials{ClientSecret: given.ClientSecret}, nil
+	return given, nil
 }
 
-func goBack(ctx context.Context, h *Home, to *generation.Generation) (err error) {
-	if h.Saved.Secrets[to.ID], err = credentialsOf(h, to); err != nil {
+func goBack(ctx context.Context, h *Home, to *generation.Generation) error {
+	secret, err := secretOf(h, to)
+	if err != nil {
 		return err
 	}
+	h.Saved.Secrets[to.ID] = config.Credentials{ClientSecret: secret}
 	if err := withAdmin(ctx, h, h.Saved.ConfigOf(to), to); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -73,7 +72,7 @@ func (r *Result) finish(began time.Time, changes int, err error) {
 // nothingToDo reports whether the machine already is the node, healthy and Ready.
 func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	if h.Saved.Transition != nil || !t.unchanged || h.Saved.Rejected.Outdated(t.Received) ||
-		!h.Saved.Joined() || !access.Held(h.Node, h.Saved.Applied.Config) {
+		!h.Saved.Joined() || !Credentialed(h) {
 		return false, nil
 	}
 	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied, 0)
@@ -83,15 +82,13 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	e := inspect.NewEvidence(h.Node, h.Saved.Applied.Config)
 	inspect.ServiceEvidence(ctx, h.Node, &e)
 	err = inspect.MachineEvidence(ctx, h.Node, t.seen, &e)
-	return err == nil && health.Healthy(health.Evaluate(health.GateLocal, e)) && readyNow(ctx, h), err
-}
-
-// readyNow checks once whether the Node is Ready, has its pod subnets, and has not drifted.
-func readyNow(ctx context.Context, h *Home) bool {
-	seen, c := inspect.SeeNode(ctx, h.Node), h.Saved.Applied.Config
+	if err != nil || !health.Healthy(health.Evaluate(health.GateLocal, e)) {
+		return false, err
+	}
+	seen := inspect.SeeNode(ctx, h.Node)
 	return seen.OK() && kube.ReadySince(time.Time{})(seen.Value) &&
 		len(inspect.OtherSubnets(h.Node, seen)) == 0 &&
-		len(inspect.NodeDrift(ctx, h.Node, c, seen)) == 0
+		len(inspect.NodeDrift(ctx, h.Node, h.Saved.Applied.Config, seen)) == 0, nil
 }
 
 // movedTo returns the API server in the bindings; nil if it is the proved one.

@@ -27,11 +27,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.Answered = answeredBefore(w)
 	w.Saved.Bindings = w.bindings
 	err := inTurn(ctx, w.Store.SaveBindings,
-		func(ctx context.Context) error { return commitHistory(ctx, w, t) },
-		func(ctx context.Context) error { return commitPointers(ctx, w, t) },
-		func(ctx context.Context) error { return eraseSecrets(ctx, w) },
-		func(ctx context.Context) error { return leaveMetrics(ctx, w, t) },
-		w.Store.PublishApplied,
+		w.commitHistory, w.commitPointers, w.eraseSecrets, w.leaveMetrics, w.Store.PublishApplied,
 		func(ctx context.Context) error { return collect(ctx, w.Home, w.to) })
 	if err != nil {
 		return err
@@ -47,7 +43,8 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
-func commitPointers(ctx context.Context, w *work, t *transition.Transition) error {
+func (w *work) commitPointers(ctx context.Context) error {
+	t := w.Saved.Transition
 	if t.Kind == transition.Change && t.From != "" && t.From != w.to.ID {
 		if err := w.Store.Generations.Point(ctx, generation.Previous, t.From); err != nil {
 			return err
@@ -60,7 +57,8 @@ func commitPointers(ctx context.Context, w *work, t *transition.Transition) erro
 	return goLive(ctx, w)
 }
 
-func commitHistory(ctx context.Context, w *work, t *transition.Transition) error {
+func (w *work) commitHistory(ctx context.Context) error {
+	t := w.Saved.Transition
 	if t.Kind != transition.Join && t.Kind != transition.Change {
 		return nil
 	}
@@ -73,7 +71,7 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 			return err
 		}
 	}
-	next := list.Next(t.From, t.To, inspect.AppliedResource(w.Node.Env), inspect.Stamp())
+	next := list.Next(t.From, t.To, inspect.Source(w.Node.Env).Applied, inspect.Stamp())
 	if err := w.Store.Save(ctx, saved.HistoryFile, next); err != nil {
 		return err
 	}
@@ -87,7 +85,7 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 // eraseSecrets keeps only the credentials of the current node, and the secret for the former way to
 // the provider. A bootstrap token is for one join, a principal's secret beside Arc for one
 // enrolment.
-func eraseSecrets(ctx context.Context, w *work) error {
+func (w *work) eraseSecrets(ctx context.Context) error {
 	kept := w.Saved.Secrets[w.to.ID]
 	kept.BootstrapToken = ""
 	if w.config.Azure.AuthMode() == config.AuthArc {
@@ -137,7 +135,8 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 }
 
 // leaveMetrics removes the metrics from their former file: the service may not run, or only warn.
-func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error {
+func (w *work) leaveMetrics(ctx context.Context) error {
+	t := w.Saved.Transition
 	if t.Kind != transition.Change {
 		return nil
 	}

@@ -6,9 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -93,9 +91,8 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 
 // Situation returns the input for the decision on the next transition.
 func Situation(h *Home, t *Target) (transition.Situation, error) {
-	s := transition.Situation{Record: h.Saved.Transition, Wanted: transition.Unreadable}
-	if h.Saved.Applied != nil {
-		s.Applied = h.Saved.Applied.ID
+	s := transition.Situation{
+		Record: h.Saved.Transition, Applied: h.Saved.AppliedID(), Wanted: transition.Unreadable,
 	}
 	if h.Saved.Transition != nil {
 		_, s.Failed = h.Saved.Rejected.OfGeneration(h.Saved.Transition.To)
@@ -180,14 +177,10 @@ func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 }
 
 func following(h *Home, d transition.Decision) transition.Transition {
-	t := transition.Transition{
-		Kind: d.Kind, To: d.To, Began: inspect.Stamp(),
+	return transition.Transition{
+		Kind: d.Kind, From: h.Saved.AppliedID(), To: d.To, Began: inspect.Stamp(),
 		Follows: d.Follows, Touched: d.Touched, Cordoned: d.Cordoned,
 	}
-	if h.Saved.Applied != nil {
-		t.From = h.Saved.Applied.ID
-	}
-	return t
 }
 
 func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) error {
@@ -197,7 +190,14 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 	b := bindingsFor(h, t)
 	next := following(h, d)
 	if next.Kind == transition.Repair {
-		return makeAgain(ctx, h, t, b, next)
+		h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
+		if !Credentialed(h) { // it joins again
+			h.Saved.Secrets[h.Saved.Applied.ID] = t.Input.Config.Credentials()
+			if err := h.Store.SaveSecrets(ctx); err != nil {
+				return err
+			}
+		}
+		return run(ctx, h, next, "")
 	}
 	next.Cluster = movedTo(h, b)
 	to := h.Saved.Applied
@@ -226,20 +226,6 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 		func(ctx context.Context) error { return withAdmin(ctx, h, t.Input.Config, to) },
 		func(ctx context.Context) error { return announce(ctx, h, next, to, b) },
 		func(ctx context.Context) error { return run(ctx, h, next, "") })
-}
-
-// makeAgain restores the applied state. A kubelet without a credential joins again.
-func makeAgain(
-	ctx context.Context, h *Home, t *Target, b saved.Bindings, next transition.Transition,
-) error {
-	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
-	if !access.Held(h.Node, h.Saved.Applied.Config) {
-		h.Saved.Secrets[h.Saved.Applied.ID] = t.Input.Config.Credentials()
-		if err := h.Store.SaveSecrets(ctx); err != nil {
-			return err
-		}
-	}
-	return run(ctx, h, next, "")
 }
 
 // FollowCluster finds the applied node's API server again, and reports whether it has moved.

@@ -19,10 +19,7 @@ import (
 
 // gatePause is the average pause after the first evaluation of the gate. While the cluster is
 // polled, the pause grows up to maxGatePause.
-const (
-	gatePause    = 500 * time.Millisecond
-	maxGatePause = 5 * time.Second
-)
+const gatePause, maxGatePause = 500 * time.Millisecond, 5 * time.Second
 
 // gate waits until every condition of the gate holds. It first restarts, once, what only a restart
 // fixes. A rollback passes even if the API server does not answer.
@@ -106,7 +103,6 @@ func holding(w *work, t *transition.Transition, gate []health.Condition) []healt
 	})
 }
 
-// keepsKubelet reports whether kubelet's version is that of the last proved node.
 func keepsKubelet(w *work) bool {
 	was := w.Saved.Applied
 	return was != nil && was.Config.Kubernetes.Version == w.config.Kubernetes.Version

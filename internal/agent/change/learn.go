@@ -51,7 +51,6 @@ func learn(ctx context.Context, w *work, need state.Need) error {
 	return learned(ctx, w, need)
 }
 
-// learned stores what was learned, also for the next process.
 func learned(ctx context.Context, w *work, need state.Need) error {
 	known := &w.Saved.Bindings
 	known.PodCIDRs, known.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI

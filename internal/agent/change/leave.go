@@ -256,7 +256,6 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	return client.DeleteNode(bounded, l.config.Agent.NodeName)
 }
 
-// withProvider calls ask for the provider of this machine's node.
 func (l *leaving) withProvider(
 	ctx context.Context, ask func(context.Context, follow.Question) error,
 ) error {
@@ -269,7 +268,6 @@ func (l *leaving) withProvider(
 	return ask(bounded, question(l.Home, is, follow.MannerOf(*l.config), FormerManner(l.Home)))
 }
 
-// undo returns everything in the ledger to its old state.
 func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error) {
 	if t.Leave.KeepArc { // the ledger forgets the Arc agent that we installed
 		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Node).Keys()...)
@@ -301,7 +299,6 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	return errors.Join(err, eraseRecords(ctx, l.Home))
 }
 
-// reports returns the copies that were kept, and the things left because others changed them.
 func reports(l *leaving) (kept, left []string) {
 	for _, k := range l.Engine.Kept {
 		l.Warn("another process had changed %s; a copy is kept as %s", k.Path, k.Copy)

@@ -24,19 +24,23 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// nodeEngine returns the engine of the Node object, and a function that closes it. The engine has a
-// ledger of its own, which starts with the Node that kubelet has registered as configured. Without
-// a credential it observes nothing of the Node, which is no error.
-func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine, func(), error) {
+// withNode calls do with the engine of the Node object. It has a ledger of its own, which starts
+// with the Node that kubelet has registered as configured. Without a credential it observes nothing
+// of the Node, which is no error.
+func withNode(ctx context.Context, w *work, do func(*apply.Engine) error) error {
+	h := w.Home
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
 	if err == nil && !journal.Exists() {
 		err = adoptNode(ctx, h, journal)
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	c := h.Saved.ConfigOf(h.Saved.Live)
-	client, clientErr := access.Client(ctx, h.Node, c, at)
+	client, clientErr := access.Client(ctx, h.Node, c, w.target())
+	if clientErr == nil {
+		defer client.Close()
+	}
 	object := &nodeobject.Host{
 		Node: c.Agent.NodeName, Taints: c.Node.Taints,
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
@@ -45,12 +49,7 @@ func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine
 			return capacity(c, seen), err
 		},
 	}
-	engine := &apply.Engine{Host: object, Disk: h.Agent.Machine, Journal: journal}
-	return engine, func() {
-		if clientErr == nil {
-			client.Close()
-		}
-	}, nil
+	return do(&apply.Engine{Host: object, Disk: h.Agent.Machine, Journal: journal})
 }
 
 // capacity includes what kubelet reserves: pods that already run must fit.
@@ -81,30 +80,27 @@ func adoptNode(ctx context.Context, h *Home, journal *apply.Journal) error {
 // nodeObject makes the Node object match the generation. If it was deleted, kubelet must restart,
 // which is owed first. A Node that this transition has cordoned stays cordoned.
 func nodeObject(ctx context.Context, w *work) error {
-	engine, done, err := nodeEngine(ctx, w.Home, w.target())
-	if err != nil {
-		return err
-	}
-	defer done()
-	plan, err := nodePlan(ctx, w, engine)
-	if err != nil || len(plan) == 0 {
-		return err
-	}
-	registers := slices.ContainsFunc(plan, func(c state.Change) bool {
-		_, ok := c.To.(state.Registration)
-		return ok
-	})
-	if registers {
-		w.Warn("Node %s is missing in the cluster; registering it again", w.config.Agent.NodeName)
-		if err := w.Engine.Owe(ctx, node.KubeletUnit); err != nil {
+	return withNode(ctx, w, func(engine *apply.Engine) error {
+		plan, err := nodePlan(ctx, w, engine)
+		if err != nil || len(plan) == 0 {
 			return err
 		}
-	}
-	engine.Emit = w.view.Changed
-	if err := engine.Apply(ctx, plan); err != nil || !registers {
-		return err
-	}
-	return restartOwed(ctx, w)
+		registers := slices.ContainsFunc(plan, func(c state.Change) bool {
+			_, ok := c.To.(state.Registration)
+			return ok
+		})
+		if registers {
+			w.Warn("Node %s is missing in the cluster; registering it again", w.config.Agent.NodeName)
+			if err := w.Engine.Owe(ctx, node.KubeletUnit); err != nil {
+				return err
+			}
+		}
+		engine.Emit = w.view.Changed
+		if err := engine.Apply(ctx, plan); err != nil || !registers {
+			return err
+		}
+		return restartOwed(ctx, w)
+	})
 }
 
 func nodePlan(ctx context.Context, w *work, engine *apply.Engine) (state.Plan, error) {
@@ -130,32 +126,28 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil
 	}
-	engine, done, err := nodeEngine(ctx, w.Home, w.target())
-	if err != nil {
-		return err
-	}
-	defer done()
-	is, err := engine.Host.Observe(ctx, state.Cordon{}.Key())
-	if err != nil {
-		return err
-	}
-	seen, known := is.(state.Cordon)
-	if !known {
-		return fmt.Errorf("cannot cordon Node %s: %w: %s", w.Saved.Live.Config.Agent.NodeName, errSilent,
-			state.Show(is))
-	}
-	if seen.On {
-		return nil
-	}
-	t.Cordoned = true // stored before the Node is touched
-	if err := w.Store.SaveTransition(ctx, *t); err != nil {
-		return err
-	}
-	plan := state.Plan{{Step: state.Start, From: state.Cordon{}, To: state.Cordon{On: true}}}
-	return engine.Apply(ctx, plan)
+	return withNode(ctx, w, func(engine *apply.Engine) error {
+		is, err := engine.Host.Observe(ctx, state.Cordon{}.Key())
+		if err != nil {
+			return err
+		}
+		seen, known := is.(state.Cordon)
+		if !known {
+			return fmt.Errorf("cannot cordon Node %s: %w: %s", w.Saved.Live.Config.Agent.NodeName,
+				errSilent, state.Show(is))
+		}
+		if seen.On {
+			return nil
+		}
+		t.Cordoned = true // stored before the Node is touched
+		if err := w.Store.SaveTransition(ctx, *t); err != nil {
+			return err
+		}
+		plan := state.Plan{{Step: state.Start, From: state.Cordon{}, To: state.Cordon{On: true}}}
+		return engine.Apply(ctx, plan)
+	})
 }
 
-// drain moves the pods to other nodes, with the node's current credential.
 func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil
@@ -191,21 +183,18 @@ func (w *work) release(ctx context.Context, t transition.Transition) error {
 	if !t.Cordoned {
 		return nil
 	}
-	engine, done, err := nodeEngine(ctx, w.Home, w.target())
-	if err != nil {
-		return err
-	}
-	defer done()
-	others := engine.Journal.Ledger().As(func(e state.Entry) bool {
-		return e.Ours.Key() != (state.Cordon{}).Key()
+	return withNode(ctx, w, func(engine *apply.Engine) error {
+		others := engine.Journal.Ledger().As(func(e state.Entry) bool {
+			return e.Ours.Key() != (state.Cordon{}).Key()
+		})
+		plan, unknown, err := engine.Plan(ctx, nil, others)
+		if err != nil {
+			return err
+		}
+		if len(unknown) > 0 {
+			return fmt.Errorf("cannot uncordon Node %s: %s", w.Saved.Live.Config.Agent.NodeName,
+				unknown[0].Why)
+		}
+		return engine.Apply(ctx, plan)
 	})
-	plan, unknown, err := engine.Plan(ctx, nil, others)
-	if err != nil {
-		return err
-	}
-	if len(unknown) > 0 {
-		return fmt.Errorf("cannot uncordon Node %s: %s", w.Saved.Live.Config.Agent.NodeName,
-			unknown[0].Why)
-	}
-	return engine.Apply(ctx, plan)
 }

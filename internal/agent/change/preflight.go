@@ -3,6 +3,7 @@ package change
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
@@ -40,7 +42,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	if err := findAgain(ctx, h, t); err != nil || t.unchanged && access.Held(h.Node, c) {
 		return err
 	}
-	if err := Identifiable(ctx, t); err != nil {
+	if err := t.Locator.Ready(ctx, c, t.seen); err != nil {
 		return err
 	}
 	if t.At, err = t.Locator.Locate(ctx, c); err != nil {
@@ -114,11 +116,6 @@ func unowned(ctx context.Context, w *work) error {
 	return health.Problem(health.Evaluate(health.Preflight, e))
 }
 
-// Identifiable checks that Azure knows the identity, and that the cluster accepts such a node.
-func Identifiable(ctx context.Context, t *Target) error {
-	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
-}
-
 // managedFirewalls returns the owner's firewalls, and those that the node has opened.
 func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall {
 	if c.Network.Firewall != config.FirewallManage {
@@ -145,4 +142,66 @@ func unknownFirewalls(t *Target) error {
 	}
 	return fmt.Errorf("cannot find the firewalls to open (network.firewall: manage): %w",
 		t.seen.FirewallErr)
+}
+
+// findAgain finds the API server again if its name no longer resolves, or its certificate is from
+// another CA. The target becomes a change if it has moved and is the same cluster.
+func findAgain(ctx context.Context, h *Home, t *Target) error {
+	if !h.Saved.Joined() || t.moved {
+		return nil
+	}
+	c := t.Input.Config
+	fault := kube.Probe(ctx, kube.Target{
+		Server: h.Saved.Bindings.Server, CA: []byte(h.Saved.Bindings.CA),
+		Options: h.Options(c),
+	})
+	if !kube.Rebind(fault) {
+		return nil
+	}
+	t.Locator.Again = true
+	at, err := t.Locator.Locate(ctx, c)
+	if err != nil {
+		return fmt.Errorf("the API server has moved (%w), and its new address cannot be found: %w",
+			fault, err)
+	}
+	b := h.Saved.Bindings
+	if at.Server == b.Server && kube.Unite(at.CA, b.CA) == kube.Unite(b.CA, "") {
+		if !c.Located() {
+			return nil // Azure has nothing new; the gate and the conditions report what is wrong
+		}
+		e := inspect.NewEvidence(h.Node, c)
+		e.Probe = health.Tried(fault)
+		return health.Problem(health.Evaluate(health.Preflight, e))
+	}
+	t.moved, t.At = true, at
+	return sameCluster(ctx, h, c, at)
+}
+
+// sameCluster refuses another cluster: kubelet's state must not be used with it. It compares the
+// uid of the Service default/kubernetes, as address and CA may change.
+func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) error {
+	if !h.Saved.Joined() || at == h.Saved.At() {
+		return nil
+	}
+	known := h.Saved.Bindings.ClusterUID
+	// The API server may not have the new CA yet.
+	either := inspect.Cluster{Server: at.Server, CA: kube.Unite(at.CA, h.Saved.Bindings.CA)}
+	uid, err := clusterUID(ctx, h, c, either)
+	switch {
+	case errors.Is(err, kube.ErrUnauthorized):
+		return fmt.Errorf("cannot use %s: it does not accept this node's credential; if it is the same "+
+			"cluster, run `aks-flex-node unbootstrap` and join with a new configuration", at.Server)
+	case err != nil:
+		return fmt.Errorf("cannot check whether %s is this node's cluster: %w", at.Server, err)
+	case known == "" && at.Server != h.Saved.Bindings.Server &&
+		!kube.SharesCA(at.CA, h.Saved.Bindings.CA),
+		known != "" && uid != known:
+		return fmt.Errorf("cannot join %s: this machine is a node of another cluster, %s; "+
+			"run `aks-flex-node unbootstrap` first", at.Server, h.Saved.Bindings.Server)
+	}
+	return nil
+}
+
+func clusterUID(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) (string, error) {
+	return inspect.Ask(ctx, h.Node, access.Client, c, at, (*kube.Client).ClusterUID)
 }

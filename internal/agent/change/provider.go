@@ -3,13 +3,19 @@ package change
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"path"
+	"reflect"
+	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -29,7 +35,7 @@ func MachineKeys(a *Agent) follow.Keys {
 
 // followed returns the resource of the received configuration, else of the applied one.
 func followed(a *inspect.Env) config.Resource {
-	return cmp.Or(a.Records().BundleResource(), inspect.AppliedResource(a))
+	return cmp.Or(a.Records().BundleResource(), inspect.Source(a).Applied)
 }
 
 // ResourceOf returns the resource of a configuration, even of an unusable one; zero for none.
@@ -115,4 +121,179 @@ func tryProvider(ctx context.Context, h *Home, t *Target) error {
 	}
 	h.Warn("cannot follow the resource provider yet: %v; the machine joins anyway", err)
 	return nil
+}
+
+// Delivery is a configuration delivered by a configuration URL.
+type Delivery struct {
+	Bundle    []byte
+	Loaded    config.Loaded
+	URLSHA256 string // identifies the URL
+}
+
+// OtherNodeError reports that the configuration is for another node than this machine.
+type OtherNodeError struct{ Is, Given string }
+
+func (e *OtherNodeError) Error() string {
+	return fmt.Sprintf("cannot use the configuration: it belongs to %s, but this machine is %s; "+
+		"run `aks-flex-node unbootstrap` first, or use a URL of that node", e.Given, e.Is)
+}
+
+// Received reports whether this machine got its configuration from the URL with a digest.
+func Received(a *Agent, digest string) (bool, error) {
+	from, err := a.Records().Source()
+	if err != nil || from.URLSHA256 != digest {
+		return false, err
+	}
+	bundle, err := a.Records().Bundle()
+	return bundle != nil, err
+}
+
+// Receive makes a delivered configuration that of this machine, unless Accept refuses it or it is
+// the same as before. It is stored, 0600, before anything else is done with it.
+func Receive(ctx context.Context, a *Agent, d Delivery) error {
+	h, err := OpenLocked(ctx, a, "agent --config-url")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if h.Saved.Transition != nil && h.Saved.Transition.Kind == transition.Leave {
+		return errors.New("cannot use the configuration: this machine is being restored; wait for " +
+			"that to finish, or run `aks-flex-node unbootstrap`")
+	}
+	if err := Accept(h, d.Loaded.Config); err != nil {
+		return err
+	}
+	given := config.JoiningOf(d.Bundle)
+	had, err := h.Records().Joining()
+	// Another enrolment secret registers another key: the current one may be in other hands too.
+	// Remove the key before storing the secret: after a crash the URL works again.
+	if err == nil && given.EnrolmentSecret != "" && given.EnrolmentSecret != had.EnrolmentSecret {
+		err = h.Store.Remove(ctx, saved.MachineKeyFile)
+	}
+	if err != nil {
+		return err
+	}
+	if hasReceived(ctx, h, d) {
+		if reflect.DeepEqual(given, had) {
+			return nil
+		}
+		return keepJoining(ctx, h, d, given)
+	}
+	if err := h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config); err != nil {
+		return err
+	}
+	return h.Store.SetURL(ctx, d.URLSHA256)
+}
+
+// Withdraw removes a delivered but unapplied configuration from a machine that is a node by a file:
+// the person who interrupted it does not want it. It reports whether it did.
+func Withdraw(ctx context.Context, a *Agent) (bool, error) {
+	h, err := OpenLocked(ctx, a, "agent --config-url")
+	if err != nil {
+		return false, err
+	}
+	defer h.Close()
+	digest, err := h.Records().BundleDigest()
+	if err != nil || digest == "" {
+		return false, err
+	}
+	if h.Saved.Applied == nil || h.Saved.Applied.Received == digest ||
+		inspect.Source(h.Node.Env).Applied != (config.Resource{}) {
+		return false, nil
+	}
+	return true, errors.Join(h.Store.Remove(ctx, path.Base(saved.BundleFile)),
+		h.Store.Remove(ctx, saved.SourceFile), h.Store.PublishCurrent(ctx, h.Saved.Applied))
+}
+
+func nameOf(c config.Config) string {
+	return fmt.Sprintf("the node %s of the cluster %s", c.Agent.NodeName,
+		path.Clean(c.Azure.TargetCluster.ResourceID))
+}
+
+// hasReceived reports whether a joined machine already has a delivered version, whatever its token.
+// An Arc machine that must be enrolled again needs the secret in it.
+func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
+	given := d.Loaded.Resource
+	if given == nil || !Credentialed(h) || h.Records().BundleResource() != *given {
+		return false
+	}
+	c := d.Loaded.Config.Azure
+	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
+}
+
+// keepJoining stores the enrolment secret and root certificate of a known version: the provider may
+// know another key, and have another certificate.
+func keepJoining(ctx context.Context, h *Home, d Delivery, given config.Joining) error {
+	bundle, err := h.Records().Bundle()
+	if err != nil {
+		return err
+	}
+	if bundle, err = config.WithJoining(bundle, given); err != nil {
+		return err
+	}
+	return h.Store.KeepBundle(ctx, bundle, d.Loaded.Config)
+}
+
+// EnableService makes the agent's service start at boot; false if not installed.
+func EnableService(ctx context.Context, a *Agent) (installed bool, err error) {
+	err = setService(ctx, a, func(to *state.Unit) {
+		if installed = to.Enabled != state.NoUnit && to.Enabled != state.Masked; installed {
+			to.Enabled = state.Enabled
+		}
+	})
+	return installed, err
+}
+
+// Policy reads this machine's policy.
+func Policy(a *Agent) (saved.Policy, error) {
+	return saved.ReadPolicy(a.Reader, a.Path(saved.PolicyFile), a.TrustedFile)
+}
+
+// PolicyError reports that this machine's policy refuses a provider's configuration.
+type PolicyError struct{ Err error }
+
+func (e *PolicyError) Error() string { return "cannot use the configuration: " + e.Err.Error() }
+func (e *PolicyError) Unwrap() error { return e.Err }
+
+// Accept returns an *OtherNodeError or a *PolicyError if a delivered configuration is refused.
+func Accept(h *Home, c config.Config) error {
+	if h.Saved.Live != nil {
+		is, given := nameOf(h.Saved.Live.Config), nameOf(c)
+		if !strings.EqualFold(is, given) {
+			return &OtherNodeError{Is: is, Given: given}
+		}
+	}
+	return permitted(h, c)
+}
+
+// permitted returns a *PolicyError if the policy of this machine refuses a delivered configuration.
+// A policy that cannot be used refuses everything.
+func permitted(h *Home, c config.Config) error {
+	p, err := Policy(h.Agent)
+	if err != nil {
+		return &PolicyError{err}
+	}
+	var applied *config.Config
+	if g := cmp.Or(h.Saved.Applied, h.Saved.Live); g != nil {
+		is := h.Saved.ConfigOf(g)
+		applied = &is
+	}
+	if problems := p.Check(c, applied, config.Defaults()); len(problems) > 0 {
+		return &PolicyError{problems}
+	}
+	return nil
+}
+
+// Forget makes the node forget the versions that a provider may not go back from.
+func Forget(ctx context.Context, a *Agent) ([]config.Resource, error) {
+	h, err := OpenLocked(ctx, a, "follow reset")
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	forgotten, err := h.Store.Forget(ctx)
+	if err == nil && len(forgotten) == 0 {
+		err = errors.New("nothing to forget: this machine has no configuration from a provider")
+	}
+	return forgotten, err
 }

@@ -64,7 +64,7 @@ func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, e
 		last, _ := inspect.Swept(w.Node)
 		suspects = slices.DeleteFunc(slices.Clone(last.Damaged), func(name string) bool {
 			_, wanted := w.to.Facts.Store[name]
-			return !wanted || len(t.Things) > 0 && !slices.Contains(t.Things, string(inspect.StoreKey(name)))
+			return !wanted || !concerns(t, inspect.StoreKey(name))
 		})
 	}
 	var list []string
@@ -81,7 +81,7 @@ func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, e
 }
 
 // oweHealed owes restarts of the units that run artifacts about to be replaced.
-func oweHealed(ctx context.Context, w *work) error {
+func (w *work) oweHealed(ctx context.Context) error {
 	var units []string
 	for _, name := range w.healing {
 		for _, item := range inspect.LinksInto(w.to, name) {
@@ -112,8 +112,7 @@ func Unsound(
 
 // reviveRuntime restarts a runtime that does not serve kubelet. It owes the restart first.
 func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
-	key := string(state.UnitKey(node.ContainerdUnit))
-	if len(t.Things) > 0 && !slices.Contains(t.Things, key) || !inspect.RuntimeLost(ctx, w.Node) {
+	if !concerns(t, state.UnitKey(node.ContainerdUnit)) || !inspect.RuntimeLost(ctx, w.Node) {
 		return nil
 	}
 	w.Warn("containerd runs but does not serve kubelet; restarting it")
@@ -126,7 +125,7 @@ func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error
 // rebind adopts the Node's current pod subnets, which makes the former pod network drift. A repair
 // of the subnets only also repairs that network.
 func rebind(ctx context.Context, h *Home, t *transition.Transition) error {
-	if len(t.Things) > 0 && !slices.Contains(t.Things, string(inspect.SubnetsKey)) {
+	if !concerns(t, inspect.SubnetsKey) {
 		return nil
 	}
 	is := inspect.OtherSubnets(h.Node, inspect.SeeNode(ctx, h.Node))

@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -23,20 +24,18 @@ import (
 
 // Target describes the node of a configuration, before its generation is known.
 type Target struct {
-	Input    Input
-	Received string
-	seen     host.Facts
-	facts    node.Facts // without Store
-	// unchanged is set if the applied generation is from the same document, on the same machine.
-	unchanged bool
+	Input     Input
+	Received  string
+	seen      host.Facts
+	facts     node.Facts // without Store
+	unchanged bool       // the applied generation is from the same document, on the same machine
 	Locator   *access.Locator
 	At        inspect.Cluster
-	moved     bool   // the API server has another address or CA than the proved one
-	server    string // the cluster's version, "" if it was not requested
-	standing  bool   // the target is the applied node, whatever document is wanted
-	// Waits is the reason why the change may not begin yet; nil if it may.
-	Waits  *health.Waiting
-	Daemon bool // no person has asked for it
+	moved     bool            // the API server has another address or CA than the proved one
+	server    string          // the cluster's version, "" if it was not requested
+	standing  bool            // the target is the applied node, whatever document is wanted
+	Waits     *health.Waiting // the reason why the change may not begin yet; nil if it may
+	Daemon    bool            // no person has asked for it
 }
 
 // Aim determines the target of a configuration, from this machine alone.
@@ -50,8 +49,22 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 	t = &Target{
 		Input: in, Received: state.Digest(string(document)), Locator: NewLocator(h), At: h.Saved.At(),
 	}
-	if t.seen, err = h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, in.Config)); err != nil {
-		return nil, err
+	return t, t.look(ctx, h)
+}
+
+// aimAgain returns a target for the current machine, keeping the network's answers.
+func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
+	t := *before
+	t.Locator = NewLocator(h)
+	t.Locator.Asked, t.Locator.Again = before.Locator.Asked, before.Locator.Again
+	return &t, t.look(ctx, h)
+}
+
+// look reads the facts of the machine.
+func (t *Target) look(ctx context.Context, h *Home) (err error) {
+	c := t.Input.Config
+	if t.seen, err = h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, c)); err != nil {
+		return err
 	}
 	swaps := slices.Clone(t.seen.SwapUnits)
 	// Masked swap is no longer visible.
@@ -66,26 +79,11 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 		NvidiaRuntime:    t.seen.NvidiaRuntime,
 		MetadataResolver: slices.Contains(t.seen.Resolvers, node.MetadataAddress),
 		Advertised:       advertised(h, t.seen.Advertised),
-		Firewalls:        managedFirewalls(h, in.Config, t.seen),
+		Firewalls:        managedFirewalls(h, c, t.seen),
 	}
-	t.unchanged = h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received &&
-		sameMachine(h, in.Config, t.facts)
-	return t, nil
-}
-
-// aimAgain returns a target for the current machine, keeping the network's answers.
-func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
-	t, err := Aim(ctx, h, before.Input)
-	if err != nil {
-		return nil, err
-	}
-	if t.standing = before.standing; t.standing {
-		t.Received, t.unchanged = before.Received, true
-	}
-	t.Waits = before.Waits
-	t.Locator.Asked, t.Locator.Again = before.Locator.Asked, before.Locator.Again
-	t.At, t.moved, t.server, t.Daemon = before.At, before.moved, before.server, before.Daemon
-	return t, nil
+	t.unchanged = t.standing || h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received &&
+		sameMachine(h, c, t.facts)
+	return nil
 }
 
 // sameMachine reports whether the machine, and its name if kubelet uses that, are the same.
@@ -177,6 +175,68 @@ func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 		c.CNI.NonMasqueradeCIDRs = slices.Clone(h.Saved.Live.Config.CNI.NonMasqueradeCIDRs)
 	}
 	return c
+}
+
+// withAdmin adds the administrator's kubeconfig, the node's or else Azure's, if it is wanted.
+func withAdmin(
+	ctx context.Context, h *Home, asking config.Config, to *generation.Generation,
+) (err error) {
+	if !to.Config.Node.AdminKubeconfig {
+		return nil
+	}
+	secrets := h.Saved.Secrets[to.ID]
+	if secrets.AdminKubeconfig = inspect.Admin(h.Node); secrets.AdminKubeconfig == "" {
+		if secrets.AdminKubeconfig, err = askAzure(h).AdminKubeconfig(ctx, asking); err != nil {
+			return err
+		}
+	}
+	h.Saved.Secrets[to.ID] = secrets
+	return nil
+}
+
+// withDNS fills in the DNS service's address, from Azure or else the cluster. It never guesses: a
+// node with a wrong address is Ready, but its pods resolve no names.
+func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.Config, error) {
+	if c.Node.Kubelet.DNSServiceIP != "" {
+		return c, nil
+	}
+	if _, same := t.Locator.Proved(c); same && h.Saved.Live.Config.Node.Kubelet.DNSServiceIP != "" {
+		return c.WithDNS(h.Saved.Live.Config.Node.Kubelet.DNSServiceIP)
+	}
+	address, err := dnsOfAzure(ctx, t, c)
+	if err == nil {
+		return c.WithDNS(address)
+	}
+	address, clusterErr := dnsOfCluster(ctx, h, t, c)
+	if clusterErr == nil {
+		return c.WithDNS(address)
+	}
+	return c, fmt.Errorf("cannot determine the address of the cluster's DNS service: set "+
+		"node.kubelet.dnsServiceIP to it (kubectl get service --namespace kube-system kube-dns): %w",
+		errors.Join(err, clusterErr))
+}
+
+func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error) {
+	if c.Azure.AuthMode() == config.AuthBootstrapToken {
+		return "", errors.New("a bootstrap token gives no access to Azure")
+	}
+	said, err := t.Locator.Ask(ctx, c)
+	if err == nil && said.DNSServiceIP == "" {
+		err = errors.New("its networkProfile in Azure does not include it")
+	}
+	if err != nil {
+		return "", err
+	}
+	return said.DNSServiceIP, nil
+}
+
+// dnsOfCluster asks the cluster, which answers a node and a token that may join as one.
+func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (string, error) {
+	return inspect.Ask(ctx, h.Node, access.JoinClient, c, t.At,
+		func(client *kube.Client, ctx context.Context) (string, error) {
+			service, err := client.Service(ctx, "kube-system", "kube-dns")
+			return service.Spec.ClusterIP, err
+		})
 }
 
 // ServerVersion returns the cluster's version, from the cluster or else from Azure.

@@ -49,7 +49,9 @@ func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	default:
 		next = reasonOf(err)
 	}
-	if !t.Daemon && next.Reason != health.DrainBlocked && !underWay(a) {
+	var left transition.Transition
+	underWay, err := a.Records().Load(saved.TransitionFile, &left)
+	if !t.Daemon && next.Reason != health.DrainBlocked && !underWay && err == nil {
 		return
 	}
 	next.Received, next.Since = t.Received, inspect.Stamp()
@@ -60,12 +62,6 @@ func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	if err := VolatileWriter(a).Save(ctx, inspect.WaitingFile, next); err != nil {
 		a.Log.Warn("cannot record why a change waits", "error", err)
 	}
-}
-
-func underWay(a *Agent) bool {
-	var left transition.Transition
-	found, err := a.Records().Load(saved.TransitionFile, &left)
-	return found || err != nil
 }
 
 // reasonOf returns the Waiting of a change that failed for a possibly temporary reason.
@@ -158,7 +154,6 @@ func canDrain(ctx context.Context, h *Home, c config.Config) error {
 	return client.CanDrain(ctx, h.Saved.Applied.Config.Agent.NodeName, drainOptions(h.Agent, c))
 }
 
-// drainOptions returns the drain options of a configuration.
 func drainOptions(a *Agent, c config.Config) kube.DrainOptions {
 	o := c.Agent.UpgradePolicy.DrainOptions
 	return kube.DrainOptions{

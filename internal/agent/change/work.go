@@ -28,25 +28,21 @@ import (
 type work struct {
 	*Home
 	// to is the generation that the machine becomes, config its configuration with credentials.
-	to     *generation.Generation
-	config config.Config
-	// bindings are the bindings of to; committing makes them the proved ones.
-	bindings  saved.Bindings
+	to        *generation.Generation
+	config    config.Config
+	bindings  saved.Bindings // the bindings of to; committing makes them the proved ones
 	artifacts []artifact.Artifact
-	// healing names the artifacts that are fetched although they are in the store.
-	healing []string
-	fetch   *artifact.Download
+	healing   []string // names the artifacts that are fetched although they are in the store
+	fetch     *artifact.Download
 	// met are the needs that are met; deadline is the time by which the others must be.
 	met      map[state.Need]bool
 	deadline time.Time
-	ready    time.Time // when the Node became Ready in a join
-	// evidence is the last input of the gate, client the client for it, or nil.
-	evidence health.Evidence
+	ready    time.Time       // when the Node became Ready in a join
+	evidence health.Evidence // the last input of the gate, client the client for it, or nil
 	client   *kube.Client
 	seen     []health.Condition // the gate's last conditions
 }
 
-// begin prepares the work on a transition from the records on disk.
 func begin(h *Home, t transition.Transition) (*work, error) {
 	to, err := h.Saved.Generations.Load(t.To)
 	if err != nil {
@@ -116,10 +112,7 @@ func resultOf(ctx context.Context, err error) string {
 // prefetch fetches and verifies every artifact while the node works. A first join only starts the
 // downloads, and waits for each artifact when it needs it.
 func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
-	err := inTurn(ctx, func(ctx context.Context) error { return claimStore(ctx, w) },
-		func(ctx context.Context) error { return findArtifacts(ctx, w, t) },
-		func(ctx context.Context) error { return oweHealed(ctx, w) })
-	if err != nil {
+	if err := inTurn(ctx, w.claimStore, w.findArtifacts, w.oweHealed); err != nil {
 		return err
 	}
 	first := w.artifacts
@@ -150,9 +143,8 @@ func startFetching(ctx context.Context, w *work, arts []artifact.Artifact) {
 }
 
 // findArtifacts resolves the artifacts, unless the store has everything for the generation.
-func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error {
-	var err error
-	if w.healing, err = toHeal(ctx, w, t); err != nil {
+func (w *work) findArtifacts(ctx context.Context) (err error) {
+	if w.healing, err = toHeal(ctx, w, w.Saved.Transition); err != nil {
 		return err
 	}
 	missing := len(w.healing) > 0
@@ -183,7 +175,7 @@ func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error
 }
 
 // claimStore claims the directories that are written first: for the log and the artifacts.
-func claimStore(ctx context.Context, w *work) error {
+func (w *work) claimStore(ctx context.Context) error {
 	plan, _, err := w.compare(ctx)
 	if err != nil {
 		return err
@@ -289,12 +281,16 @@ func chosen(plan state.Plan, t *transition.Transition) state.Plan {
 	}
 	var list state.Plan
 	for _, c := range plan {
-		if c.Keep = false; len(t.Things) == 0 || c.Restart ||
-			slices.Contains(t.Things, string(c.To.Key())) {
+		if c.Keep = false; c.Restart || concerns(t, c.To.Key()) {
 			list = append(list, c)
 		}
 	}
 	return list
+}
+
+// concerns reports whether a transition is about a thing; a repair may be of given things only.
+func concerns(t *transition.Transition, key state.Key) bool {
+	return len(t.Things) == 0 || slices.Contains(t.Things, string(key))
 }
 
 // restore brings the machine back to its old state. Everything needed is on the machine.

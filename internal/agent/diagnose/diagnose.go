@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -93,18 +92,13 @@ func findings(list []health.Diagnosis) []agentapi.Finding {
 func bundleFor(
 	ctx context.Context, a *change.Agent, given support.Given, key string,
 ) ([]byte, error) {
-	encrypt, err := support.Encrypt(key)
+	seal, err := support.Encrypt(key)
 	if err != nil {
 		return nil, err
 	}
 	for lines := support.JournalLines; lines > 0; lines /= 4 {
 		var out bytes.Buffer
-		sealed, err := encrypt(&out)
-		if err != nil {
-			return nil, fmt.Errorf("cannot encrypt the support bundle: %w", err)
-		}
-		_, err = support.SupportBundle(ctx, a, given, lines, sealed)
-		if err := errors.Join(err, sealed.Close()); err != nil {
+		if _, err = support.SupportBundle(ctx, a, given, lines, seal, &out); err != nil {
 			return nil, err
 		}
 		if out.Len() <= maxBundle {

@@ -44,17 +44,13 @@ func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[he
 }
 
 // arcSlow is the time from which an answer is slow, arcStands the time for which it is reused.
-const (
-	arcSlow   = 3 * time.Second
-	arcStands = 10 * time.Minute
-)
+const arcSlow, arcStands = 3 * time.Second, 10 * time.Minute
 
 type shownArc struct {
 	answer health.Answer[health.Arc]
 	at     time.Time
 }
 
-// roleEvidence checks whether kubelet's identity still has its roles.
 func roleEvidence(
 	ctx context.Context, h *Node, at Cluster, e *health.Evidence,
 ) health.Answer[bool] {
@@ -101,29 +97,23 @@ func ArcLost(ctx context.Context, h *Node) bool {
 	return arcLost(e) != ""
 }
 
-// ownArc reports whether the Arc agent is ours: in the ledger, or not installed yet.
-func ownArc(ctx context.Context, h *Node) (bool, error) {
-	key := state.PackageKey(node.ArcPackage)
-	if _, ours := h.ledger.Ledger().Entry(key); ours {
-		return true, nil
-	}
-	is, err := h.Reader.Observe(ctx, key)
-	if err != nil {
-		return false, err
-	}
-	return is.(state.Package).State != state.PackageInstalled, nil
-}
-
-// WithArc sets in the bindings whose the Arc agent is. It checks only for nodes that have one.
+// WithArc sets in the bindings whose the Arc agent is, for nodes that have one. It is ours if it is
+// in the ledger, or not installed yet.
 func WithArc(
 	ctx context.Context, h *Node, d state.Desired, b node.Bindings,
 ) (node.Bindings, error) {
-	asks := slices.ContainsFunc(d, func(item state.Item) bool { return item.Only == node.OwnArc })
-	if !asks {
+	if !slices.ContainsFunc(d, func(item state.Item) bool { return item.Only == node.OwnArc }) {
 		return b, nil
 	}
-	own, err := ownArc(ctx, h)
-	b.ForeignArc = !own
+	key := state.PackageKey(node.ArcPackage)
+	_, ours := h.ledger.Ledger().Entry(key)
+	if b.ForeignArc = !ours; ours {
+		return b, nil
+	}
+	is, err := h.Reader.Observe(ctx, key)
+	if err == nil {
+		b.ForeignArc = is.(state.Package).State == state.PackageInstalled
+	}
 	return b, err
 }
 
@@ -196,7 +186,6 @@ func Images(ctx context.Context, a *Env) (access.Images, error) {
 	return access.ImagesOf(h, c), err
 }
 
-// live returns the configuration of the live generation, with its credentials.
 func live(ctx context.Context, h *Node) (config.Config, error) {
 	id, err := h.Saved.Generations.Target(ctx, generation.Live)
 	if err == nil && id == "" {

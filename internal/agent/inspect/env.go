@@ -42,8 +42,7 @@ type Reader interface {
 	CNIConfigs(dir string) ([]string, error)
 	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
 	Journal(ctx context.Context, unit string, lines int) []string
-	// OpeningCommands returns the commands that make an opening in a firewall, for people to run.
-	OpeningCommands(o state.Opening) []string
+	OpeningCommands(o state.Opening) []string // make it in a firewall, for people to run
 	DialFromPod(ctx context.Context, to netip.AddrPort) error
 	// Run runs a program for at most limit; secret, if not nil, is passed in a file that only root can
 	// read, whose path is the last argument.
@@ -53,12 +52,10 @@ type Reader interface {
 // Env is the environment of an agent's process that inspects a machine.
 type Env struct {
 	Reader Reader
-	// Root is the prefix of every path; "" on a real machine.
-	Root string
-	Log  *slog.Logger
-	// Show receives progress; may be nil.
-	Show func(progress.Event)
-	Beat func() // called during the work; may be nil
+	Root   string // the prefix of every path; "" on a real machine
+	Log    *slog.Logger
+	Show   func(progress.Event) // receives progress; may be nil
+	Beat   func()               // called during the work; may be nil
 	// Learn receives each configuration's secrets, to keep them out of logs; may be nil.
 	Learn func(secrets ...string)
 	// Dial opens connections to the API server; nil uses the network.
@@ -79,8 +76,7 @@ type Env struct {
 	// Runtime checks whether the runtime serves kubelet (kube.Runtime); nil uses this machine's.
 	Runtime func(context.Context) error
 
-	// unanswered counts the consecutive requests that the container runtime has not answered.
-	unanswered int
+	unanswered int          // consecutive requests that the container runtime has not answered
 	shown      shownArc     // the last answer of a slow Arc agent
 	version    knownVersion // the last one of the API server that works with kubelet's
 }
@@ -235,13 +231,13 @@ func HasJoined(ctx context.Context, a *Env) (bool, error) {
 	return id != "", err
 }
 
-// AppliedResource returns the resource of the running configuration; zero for none.
-func AppliedResource(a *Env) config.Resource {
+// Source returns the origin of the configuration; zero for none.
+func Source(a *Env) saved.Source {
 	from, err := a.Records().Source()
 	if err != nil {
 		a.Log.Warn("cannot determine which version is applied", "error", err)
 	}
-	return from.Applied
+	return from
 }
 
 // Parts returns the files and units of the applied node; none if there is no node.

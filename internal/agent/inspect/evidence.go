@@ -26,8 +26,7 @@ const (
 	defaultSettling = 5 * time.Second
 	// AnswerTimeout bounds each request, and each gathering of answers of the cluster.
 	AnswerTimeout = 10 * time.Second
-	// versionStands is the time for which a compatible version of an API server is reused.
-	versionStands = time.Hour
+	versionStands = time.Hour // the time for which a compatible version of an API server is reused
 )
 
 // NewEvidence returns the initial evidence of every check. Only root may be able to change the
@@ -45,9 +44,7 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		}}
 }
 
-// podLogs holds a directory for each pod of the node, NAMESPACE_NAME_UID, as long as kubelet has
-// the pod.
-const podLogs = "/var/log/pods"
+const podLogs = "/var/log/pods" // has a directory NAMESPACE_NAME_UID for each pod of kubelet
 
 // MachineEvidence adds evidence of the machine. Our own things do not count as foreign.
 func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Evidence) error {

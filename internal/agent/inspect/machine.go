@@ -64,7 +64,6 @@ func ForeignNetworks(configs []string) []string {
 	})
 }
 
-// firewallEvidence returns the owner's firewalls that stop a node's traffic.
 func firewallEvidence(
 	ctx context.Context, h *Node, c config.Config, seen host.Facts,
 ) health.Answer[[]health.Firewall] {

@@ -160,7 +160,7 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 		PodCIDRs: h.Saved.Bindings.PodCIDRs, Drift: drift, Pending: pending,
 		Transition: h.Saved.Transition,
 		Rejected:   h.Saved.Rejected, CheckedAt: time.Now().UTC().Truncate(time.Second),
-		ConfigVersion: AppliedResource(h.Env).ConfigVersion, Certificates: expiries(h, c),
+		ConfigVersion: Source(h.Env).Applied.ConfigVersion, Certificates: expiries(h, c),
 		Units: running(e),
 	}
 	if i := e.Node.Value.Status.NodeInfo; e.Node.Err == nil {
@@ -193,7 +193,6 @@ func running(e health.Evidence) []Running {
 	return units
 }
 
-// isComparable reports whether there is an applied node to compare with.
 func isComparable(h *Node) bool {
 	return h.Saved.Applied != nil && h.Saved.Applied.Config.Agent.DetectsDrift()
 }
@@ -260,3 +259,57 @@ type Versions struct {
 	Kernel     string `json:"kernel,omitempty"`
 	OS         string `json:"os,omitempty"`
 }
+
+// History lists this machine's generations, the newest first, and a received but unapplied one.
+func History(ctx context.Context, a *Env) ([]history.Past, error) {
+	h, err := open(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if h.Saved.Live == nil && h.Saved.Transition == nil {
+		return nil, ErrNoNode
+	}
+	m := history.Memory{
+		Generations: h.Saved.Generations, Rejected: h.Saved.Rejected, Applied: h.Saved.AppliedID(),
+		Transition: h.Saved.Transition, Received: a.Records().BundleResource(),
+		Runs: Source(a).Applied,
+	}
+	if m.Proved, err = h.Saved.ReadHistory(); err != nil {
+		return nil, err
+	}
+	if m.Previous, err = h.Saved.Generations.Target(ctx, generation.Previous); err != nil {
+		return nil, err
+	}
+	m.Digest, _ = a.Records().BundleDigest() // an unreadable one was not rejected
+	if w := ReadWaiting(a); w != nil {
+		m.Waits = w.Reason + ": " + w.Message
+	}
+	return m.Past(), nil
+}
+
+// Compare returns the differences between two kept generations, on this machine now.
+func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, error) {
+	h, err := open(ctx, a)
+	if err != nil {
+		return history.Comparison{}, err
+	}
+	if h.Saved.Live == nil {
+		return history.Comparison{}, ErrNoNode
+	}
+	before, err := history.Find(ctx, h.Saved.Generations, cmp.Or(from, string(generation.Previous)))
+	if err != nil {
+		return history.Comparison{}, err
+	}
+	after, err := history.Find(ctx, h.Saved.Generations, cmp.Or(to, string(generation.Applied)))
+	if err != nil {
+		return history.Comparison{}, err
+	}
+	return history.Compare(before, after, func(g *generation.Generation) node.Bindings {
+		b := h.Saved.Bound(h.Saved.Bindings.Bindings, g)
+		b.AdminKubeconfig = Admin(h) // only the applied one has it, and the next one gets it
+		return b
+	})
+}
+
+// Admin returns the administrator's kubeconfig that the node already has, "" for none.
+func Admin(h *Node) config.Secret { return h.Saved.Secrets[h.Saved.AppliedID()].AdminKubeconfig }

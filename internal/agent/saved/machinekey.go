@@ -76,10 +76,7 @@ func (k Keys) EnrolmentSecret() (string, error) {
 // Joining returns what the machine keeps from its configuration URL; zero for nothing.
 func (r Records) Joining() (config.Joining, error) {
 	bundle, err := r.Bundle()
-	if err != nil || bundle == nil {
-		return config.Joining{}, err
-	}
-	return config.JoiningOf(bundle), nil
+	return config.JoiningOf(bundle), err
 }
 
 // BootFile is the boot id, in RunDir, which is lost by a reboot and not on a copied disk.

@@ -45,9 +45,8 @@ type State struct {
 	Live, Applied *generation.Generation
 	Bindings      Bindings
 	Secrets       Secrets
-	// Transition is the change under way; nil if none.
-	Transition *transition.Transition
-	Rejected   history.Rejections
+	Transition    *transition.Transition // the change under way; nil if none
+	Rejected      history.Rejections
 }
 
 // New returns the empty state of a machine.
@@ -66,20 +65,11 @@ type Store struct {
 	Generations generation.Store
 }
 
-// Machine stores the state.
-type Machine interface {
-	apply.Disk
-	List(dir string) ([]string, error)
-}
-
 // NewStore returns a Store for the state of a machine.
-func NewStore(s *State, machine Machine) *Store {
+func NewStore(s *State, disk apply.Disk) *Store {
 	return &Store{
-		State:  s,
-		Writer: NewWriter(machine),
-		Generations: generation.Store{
-			Reader: generation.Reader{Files: machine, Dir: StateDir}, Disk: machine,
-		},
+		State: s, Writer: NewWriter(disk),
+		Generations: generation.Store{Reader: s.Generations, Disk: disk},
 	}
 }
 

@@ -115,10 +115,7 @@ func (r Records) BundleDigest() (string, error) {
 
 // BundleResource returns the flexNodeConfig of the delivered configuration; zero if unknown.
 func (r Records) BundleResource() config.Resource {
-	data, err := r.Bundle()
-	if err != nil || data == nil {
-		return config.Resource{}
-	}
+	data, _ := r.Bundle()
 	if from, err := config.ResourceOf(data); err == nil && from != nil {
 		return *from
 	}

@@ -46,7 +46,7 @@ func TestDiagnosisIsTaken(t *testing.T) {
 				Diagnose: func(context.Context, string) (d agentapi.Diagnosed) { return d },
 				agent:    &change.Agent{Env: inspect.Env{Log: slog.New(slog.DiscardHandler)}},
 			}
-			f.questions = make(chan question, 1)
+			f.questions = make(chan follow.Answer, 1)
 			ctx, stop := context.WithCancel(t.Context())
 			go f.diagnose(ctx)
 			for range 5 { // each poll asks again

@@ -36,7 +36,7 @@ type Following struct {
 	// before is the wanted configuration of the machine at the start of the service.
 	before            config.Config
 	received, deleted chan struct{}
-	questions         chan question
+	questions         chan follow.Answer // those that request a diagnosis
 	tokens            *follow.Tokens
 	signer            *follow.Signer
 	// mu guards the following fields. unusable is the last offer if it cannot be used, and judged the
@@ -169,7 +169,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 		tokens:   &follow.Tokens{Identity: a.Identity},
 		signer:   &follow.Signer{Keys: change.MachineKeys(a)},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
-		questions: make(chan question, 1),
+		questions: make(chan follow.Answer, 1),
 	}
 	c := in.Config
 	if h, err := change.OpenReadOnly(ctx, a); err == nil {
@@ -291,7 +291,7 @@ func (f *Following) token(ctx context.Context) (string, error) {
 
 // configOf returns the node's configuration, or, for a node from a file, the delivered one.
 func (f *Following) configOf(h *change.Home) config.Config {
-	if h.Saved.Applied == nil || inspect.AppliedResource(h.Node.Env) == (config.Resource{}) {
+	if h.Saved.Applied == nil || inspect.Source(h.Node.Env).Applied == (config.Resource{}) {
 		return f.before
 	}
 	return h.Saved.ConfigOf(h.Saved.Applied)
@@ -299,10 +299,7 @@ func (f *Following) configOf(h *change.Home) config.Config {
 
 // Offers implements follow.Machine.
 func (f *Following) Offers() (received, applied config.Resource) {
-	from, err := f.agent.Records().Source()
-	if err != nil {
-		f.agent.Log.Warn("cannot determine which version is applied", "error", err)
-	}
+	from := inspect.Source(&f.agent.Env)
 	offer := func(r config.Resource) config.Resource {
 		if slices.Contains(from.Forgotten, r) {
 			return config.Resource{UID: r.UID}

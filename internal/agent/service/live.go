@@ -23,10 +23,9 @@ const maxEvents = 20
 
 // Live holds the current work and the counters of the service. It is safe for concurrent use.
 type Live struct {
-	mu   sync.Mutex
-	work inspect.Work
-	// status is the result of the last check; nil before the first.
-	status *inspect.Status
+	mu     sync.Mutex
+	work   inspect.Work
+	status *inspect.Status // the result of the last check; nil before the first
 	// counts are the counters since the start of the service, by the name of their metric.
 	counts map[string][]metrics.Sample
 	// address is the address of server, file the last metrics file. Only the worker uses them.
@@ -147,11 +146,6 @@ func kept(l *Live, reason string) {
 	})
 }
 
-func (l *Live) polling() (p *health.Polls) {
-	l.update(func() { p = l.work.Polls })
-	return p
-}
-
 func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	l.update(func() {
 		l.status, l.work.Checked = &s, time.Now()
@@ -159,7 +153,6 @@ func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	})
 }
 
-// drifted records new drift, and drift that is gone.
 func (l *Live) drifted(found []state.Line, gone []string) {
 	l.update(func() {
 		for _, e := range found {

@@ -17,7 +17,7 @@ import (
 func TestPollsBeginLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLive("1.2.3")
-		if l.polling() != nil {
+		if l.Work().Polls != nil {
 			t.Error("it polls before it was asked to")
 		}
 		time.Sleep(24 * time.Hour)
@@ -26,14 +26,14 @@ func TestPollsBeginLate(t *testing.T) {
 			l.polled(follow.Answer{}, errors.New("connection refused"), time.Minute)
 			time.Sleep(time.Minute)
 		}
-		if p := l.polling(); !p.Answered.IsZero() || !p.First.Equal(first) || p.Failures != 2 {
+		if p := l.Work().Polls; !p.Answered.IsZero() || !p.First.Equal(first) || p.Failures != 2 {
 			t.Errorf("it was asked at %s: %+v", first, p)
 		}
 		answered := time.Now()
 		l.polled(follow.Answer{}, nil, time.Minute)
 		time.Sleep(time.Minute)
 		l.polled(follow.Answer{}, errors.New("connection refused"), time.Minute)
-		if p := l.polling(); !p.Answered.Equal(answered) || p.Failures != 1 {
+		if p := l.Work().Polls; !p.Answered.Equal(answered) || p.Failures != 1 {
 			t.Errorf("it has answered at %s: %+v", answered, p)
 		}
 	})

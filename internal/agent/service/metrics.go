@@ -27,31 +27,23 @@ import (
 )
 
 // Limits of a request: the time for it and for its answer, and the size of its header.
-const (
-	answerWithin = 5 * time.Second
-	maxHeader    = 8 << 10
-)
+const answerWithin, maxHeader = 5 * time.Second, 8 << 10
 
-// answer answers GET requests on a listener, until the server is closed. at returns the content of
-// a path; it does not exist if kind is "".
-func answer(l net.Listener, at func(path string) (kind string, body []byte)) *http.Server {
+// serve serves the metrics, and work if not nil, on a listener, until the server is closed.
+func (l *Live) serve(on net.Listener, work http.HandlerFunc) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = w.Write(metrics.Text(l.Metrics())) // the client may be gone
+	})
+	if work != nil {
+		mux.HandleFunc("GET /work", work)
+	}
 	server := &http.Server{
-		ReadTimeout: answerWithin, WriteTimeout: answerWithin, MaxHeaderBytes: maxHeader,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			kind, body := at(r.URL.Path)
-			switch {
-			case r.Method != http.MethodGet:
-				w.WriteHeader(http.StatusMethodNotAllowed)
-			case kind == "":
-				w.WriteHeader(http.StatusNotFound)
-			default:
-				w.Header().Set("Content-Type", kind)
-				_, _ = w.Write(body) // the client may be gone
-			}
-		}),
+		ReadTimeout: answerWithin, WriteTimeout: answerWithin, MaxHeaderBytes: maxHeader, Handler: mux,
 	}
 	server.SetKeepAlivesEnabled(false)
-	go func() { _ = server.Serve(l) }() // ends with Close
+	go func() { _ = server.Serve(on) }() // ends with Close
 	return server
 }
 
@@ -65,26 +57,20 @@ func (l *Live) Tell(ctx context.Context, a *change.Agent) error {
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
-	server := answer(listener, func(path string) (kind string, body []byte) {
-		if path != "/work" {
-			return l.metricsAt(path)
-		}
+	server := l.serve(listener, func(w http.ResponseWriter, _ *http.Request) {
 		work := l.Work()
 		if work.Polls != nil {
 			polls := *work.Polls
 			polls.Received = a.Records().BundleResource().ConfigVersion
-			polls.Applied = inspect.AppliedResource(&a.Env).ConfigVersion
+			polls.Applied = inspect.Source(&a.Env).Applied.ConfigVersion
 			if bundle, err := a.Records().Bundle(); err == nil && bundle != nil {
 				proof, _, _ := follow.Verify(bundle, config.JoiningOf(bundle).Root)
 				polls.Signed, polls.Certified = proof.Signed, proof.Until
 			}
 			work.Polls = &polls
 		}
-		body, err := json.Marshal(work)
-		if err != nil {
-			return "", nil
-		}
-		return "application/json", body
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(work) // the client may be gone
 	})
 	defer server.Close()
 	if err := os.Chmod(socket, 0o600); err != nil {
@@ -197,13 +183,6 @@ func (l *Live) ofTheService() []metrics.Family {
 	}
 }
 
-func (l *Live) metricsAt(path string) (kind string, body []byte) {
-	if path != "/metrics" {
-		return "", nil
-	}
-	return "text/plain; version=0.0.4; charset=utf-8", metrics.Text(l.Metrics())
-}
-
 // serveMetrics serves the metrics at an address, "" for none, and stops serving at the old one.
 func (l *Live) serveMetrics(address string) error {
 	if address == l.address {
@@ -217,7 +196,7 @@ func (l *Live) serveMetrics(address string) error {
 	if err != nil {
 		return fmt.Errorf("cannot serve metrics: %w", err)
 	}
-	l.address, l.server = address, answer(listener, l.metricsAt)
+	l.address, l.server = address, l.serve(listener, nil)
 	return nil
 }
 
@@ -229,7 +208,6 @@ func (l *Live) Close() {
 	}
 }
 
-// publishMetrics serves the metrics and writes them to a file, as configured.
 func publishMetrics(ctx context.Context, l *Live, h *change.Home) error {
 	if h.Saved.Applied == nil {
 		return nil

@@ -28,10 +28,7 @@ const (
 // reportOf returns the report for the provider, with the conditions that are not True.
 func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	received := a.Records().BundleResource()
-	source, err := a.Records().Source()
-	if err != nil {
-		a.Log.Warn("cannot determine which version is applied", "error", err)
-	}
+	source := inspect.Source(&a.Env)
 	r := agentapi.Report{
 		Components: &agentapi.Components{
 			Kubelet: s.Runs.Kubelet, Containerd: s.Runs.Containerd, Runc: s.Runc,
@@ -119,14 +116,12 @@ const diagnosePause = time.Minute
 // never lists the answers after which a diagnosis is not sent again.
 var never = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge}
 
-type question struct{ id, kind string }
-
 func (f *Following) askDiagnosis(answer follow.Answer) {
 	if answer.Diagnose == "" || f.Diagnose == nil {
 		return
 	}
 	select {
-	case f.questions <- question{answer.Diagnose, answer.Kind}:
+	case f.questions <- answer:
 	default: // it is busy
 	}
 }
@@ -139,22 +134,23 @@ func (f *Following) diagnose(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case q := <-f.questions:
-			if q.id == answered {
+			id, kind := q.Diagnose, q.Kind
+			if id == answered {
 				continue
 			}
-			f.agent.Log.Info("the provider has requested a diagnosis", "kind", q.kind, "id", q.id)
-			d := f.Diagnose(ctx, q.kind)
-			d.ID = q.id
+			f.agent.Log.Info("the provider has requested a diagnosis", "kind", kind, "id", id)
+			d := f.Diagnose(ctx, kind)
+			d.ID = id
 			err := f.Resource.Diagnosed(ctx, d)
 			refused, _ := errors.AsType[*follow.RefusedError](err)
 			if err == nil || refused != nil && slices.Contains(never, refused.Status) {
-				answered = q.id
+				answered = id
 			}
 			if err != nil {
-				f.agent.Log.Warn("the diagnosis is not delivered", "kind", q.kind, "id", q.id,
+				f.agent.Log.Warn("the diagnosis is not delivered", "kind", kind, "id", id,
 					"error", err)
 			} else {
-				f.agent.Log.Info("the provider has the diagnosis", "kind", q.kind, "id", q.id,
+				f.agent.Log.Info("the provider has the diagnosis", "kind", kind, "id", id,
 					"refused", d.Refused, "bytes", len(d.SupportBundle))
 			}
 		}

@@ -13,14 +13,18 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Watcher implements daemon.Node, the jobs of the daemon's worker, on this machine.
@@ -31,13 +35,12 @@ type Watcher struct {
 	Follows *Following
 	Live    *Live // holds the current work and the counters of the service
 
-	node bool // this machine was a node, or about to become one
-	// refused is the reason why the configuration is not in force, nil if it is.
-	refused *health.Rejection
+	node    bool              // this machine was a node, or about to become one
+	refused *health.Rejection // the reason why the configuration is not in force, nil if it is
 	logged  string
 	last    *inspect.Status // the status of the last successful check; nil before it
 	// drifting holds the findings of the last check, unpublished the error of publishing metrics.
-	drifting    map[string]bool
+	drifting    sets.Set[string]
 	unpublished string
 	exhausted   []string // the things no longer repaired, as of the last check
 }
@@ -186,8 +189,7 @@ func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) err
 	return &transition.Outcome{Kind: transition.Left}
 }
 
-// deletedDrain bounds the drain of a node whose resource was deleted.
-const deletedDrain = time.Minute
+const deletedDrain = time.Minute // bounds the drain of a node whose resource was deleted
 
 // Leave gives the machine back, since its resource was deleted. The service waits for another one.
 func (w *Watcher) Leave(ctx context.Context) transition.Outcome {
@@ -235,7 +237,7 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 		w.Follows.settle(ctx, h)
 	}
 	known := &inspect.Work{
-		Exhausted: exhausted, Refused: cmp.Or(w.refused, refused(w.Follows)), Polls: w.Live.polling(),
+		Exhausted: exhausted, Refused: cmp.Or(w.refused, refused(w.Follows)), Polls: w.Live.Work().Polls,
 	}
 	s, err := inspect.StatusOf(ctx, h.Node, known)
 	if err != nil {
@@ -302,19 +304,16 @@ func (w *Watcher) report(s inspect.Status) {
 }
 
 func (w *Watcher) tell(ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work) {
-	before, now := w.drifting, make(map[string]bool, len(s.Drift))
-	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d state.Line) bool {
-		now[string(d.Key)] = true
-		return before[string(d.Key)]
-	})
-	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(before)), func(key string) bool {
-		return now[key]
-	})
-	w.drifting = now
-	for _, d := range found {
-		w.Agent.Log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected,
-			"found", d.Found)
+	now, found := sets.New[string](), []state.Line(nil)
+	for _, d := range s.Drift {
+		if now.Insert(string(d.Key)); !w.drifting.Has(string(d.Key)) {
+			found = append(found, d)
+			w.Agent.Log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected,
+				"found", d.Found)
+		}
 	}
+	gone := sets.List(w.drifting.Difference(now))
+	w.drifting = now
 	for _, key := range gone {
 		w.Agent.Log.Info("no drift any more", "what", key)
 	}
@@ -363,8 +362,7 @@ func Repairs(a *change.Agent) *daemon.Budget {
 	return b
 }
 
-// sweepEvery is the interval at which the store is verified.
-const sweepEvery = 24 * time.Hour
+const sweepEvery = 24 * time.Hour // the interval at which the store is verified
 
 // sweepStore verifies the store when due, until ctx ends, unless the node is being changed.
 func sweepStore(ctx context.Context, h *change.Home) error {
@@ -400,4 +398,61 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 		}
 	}
 	return nil
+}
+
+const (
+	partsPause = 15 * time.Second // before a machine that is not a node yet is checked again
+	// The pauses between watches of the Node object. Its pods end 40 s after its deletion, so the
+	// pause stays shorter than that, even after a long outage of the API server.
+	watchFirst = time.Second
+	maxWatch   = 15 * time.Second
+	watchLong  = time.Minute // the duration of a watch when all is well
+)
+
+// Changed calls hint whenever something happens to a part of the applied node, until ctx ends. It
+// is only a hint to check.
+func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
+	applied := path.Join(saved.StateDir, "applied")
+	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
+		files, units := inspect.Parts(ctx, &a.Env)
+		if pause = partsPause; len(files) == 0 {
+			continue
+		}
+		within, again := context.WithCancel(ctx)
+		a.Machine.Watch(within, append(files, applied), units, func(what string) {
+			if what == applied || what == "" {
+				again() // watch the new node
+			}
+			hint(what)
+		})
+		again()
+		pause = 0
+	}
+}
+
+// Deleted calls hint when the Node is deleted, until ctx ends, and once if it is missing.
+func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
+	const what = "the Node object was deleted"
+	pauses, told := wait.Backoff{Base: watchFirst, Max: maxWatch}, false
+	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
+		began := time.Now()
+		err := inspect.WaitDeleted(ctx, &a.Env)
+		switch {
+		case err == nil:
+			hint(what)
+			pauses.Reset()
+			told = true
+		case errors.Is(err, inspect.ErrNodeMissing):
+			if !told {
+				hint(what)
+			}
+			told = true
+		case time.Since(began) >= watchLong:
+			pauses.Reset()
+			told = false
+		}
+		if pause = wait.Jitter(maxWatch / 3); !errors.Is(err, inspect.ErrNoNode) {
+			pause = pauses.Next() // the API server also serves others
+		}
+	}
 }

@@ -54,10 +54,9 @@ func Doctor(
 // patient is the examined machine: its records, and the configuration in force.
 type patient struct {
 	*change.Home
-	given  Given
-	config config.Config // the node's, else the given one, else only defaults
-	// at is its API server, as far as known.
-	at       inspect.Cluster
+	given    Given
+	config   config.Config   // the node's, else the given one, else only defaults
+	at       inspect.Cluster // its API server, as far as known
 	seen     host.Facts
 	evidence health.Evidence
 }
@@ -175,7 +174,7 @@ func (p *patient) prospect(ctx context.Context) {
 	}
 	t, err := change.Aim(ctx, p.Home, *p.given.Input)
 	if err == nil {
-		err = change.Identifiable(ctx, t)
+		err = t.Locator.Ready(ctx, c, p.seen)
 	}
 	if err == nil {
 		t.At, err = t.Locator.Locate(ctx, c)
@@ -212,7 +211,6 @@ func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endp
 	return p.endpoints(ctx), nil
 }
 
-// endpoints tries the servers that the configuration needs, all at once.
 func (p *patient) endpoints(ctx context.Context) []health.Endpoint {
 	var list []health.Endpoint
 	if p.Saved.Live != nil || p.given.Input != nil {

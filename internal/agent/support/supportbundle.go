@@ -29,12 +29,20 @@ import (
 const JournalLines = 2000
 
 // SupportBundle writes an archive for support: the state of the machine, without secrets, with a
-// number of lines of each journal. The manifest lists what was not collected before ctx ended.
+// number of lines of each journal, encrypted by seal, which may be nil. The manifest lists what was
+// not collected before ctx ended.
 func SupportBundle(
-	ctx context.Context, a *change.Agent, given Given, lines int, out io.Writer,
-) (redact.Manifest, error) {
+	ctx context.Context, a *change.Agent, given Given, lines int, seal Seal, out io.Writer,
+) (m redact.Manifest, err error) {
+	if seal != nil {
+		sealed, sealErr := seal(out)
+		if sealErr != nil {
+			return m, fmt.Errorf("cannot encrypt the support bundle: %w", sealErr)
+		}
+		defer func() { err = errors.Join(err, sealed.Close()) }()
+		out = sealed
+	}
 	c := newCollector(ctx, a, given)
-	c.lines = lines
 	c.archive = redact.NewArchive(out, c.redactor, a.Version, time.Now())
 	c.archive.Value("versions.json", map[string]string{
 		"aks-flex-node": c.Version, "go": runtime.Version(),
@@ -42,7 +50,7 @@ func SupportBundle(
 	})
 	c.judgements(ctx)
 	c.configurations()
-	c.journals(ctx)
+	c.journals(ctx, lines)
 	c.texts(ctx)
 	return c.archive.Close()
 }
@@ -51,7 +59,6 @@ type collector struct {
 	*patient
 	redactor *redact.Redactor
 	archive  *redact.Archive
-	lines    int // of each journal
 }
 
 func newCollector(ctx context.Context, a *change.Agent, given Given) *collector {
@@ -74,8 +81,11 @@ func DoctorWithoutSecrets(ctx context.Context, a *change.Agent, given Given) []h
 	return list
 }
 
-// Encrypt returns a function that returns writers encrypting for an age recipient.
-func Encrypt(recipient string) (func(io.Writer) (io.WriteCloser, error), error) {
+// Seal returns a writer that encrypts; closing it completes the output.
+type Seal func(io.Writer) (io.WriteCloser, error)
+
+// Encrypt returns a Seal for an age recipient.
+func Encrypt(recipient string) (Seal, error) {
 	r, err := age.ParseX25519Recipient(recipient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encrypt for %q: %w", recipient, err)
@@ -113,7 +123,6 @@ func (c *collector) value(name string, v any, err error) {
 	}
 }
 
-// configurations adds the current configuration and those of the generations, without secrets.
 func (c *collector) configurations() {
 	if c.given.Input != nil {
 		c.archive.Value("config.json", c.given.Input.Config)
@@ -128,14 +137,14 @@ func (c *collector) configurations() {
 	}
 }
 
-func (c *collector) journals(ctx context.Context) {
+func (c *collector) journals(ctx context.Context, most int) {
 	for _, unit := range []string{node.KubeletUnit, node.ContainerdUnit, node.NPDUnit,
 		change.Service} {
 		name := "journal/" + unit + ".log"
 		if c.ended(ctx, name) {
 			continue
 		}
-		if lines := c.Reader.Journal(ctx, unit, c.lines); len(lines) > 0 {
+		if lines := c.Reader.Journal(ctx, unit, most); len(lines) > 0 {
 			c.archive.Add(name, strings.Join(lines, "\n")+"\n")
 		} else {
 			c.archive.Omit(name, errors.New("the journal has no entries of it"))

@@ -6,9 +6,11 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,12 +22,11 @@ type object = map[string]any
 // Server implements what a plan needs of an API server: objects by path, server-side apply with dry
 // runs and conflicts, lists by label, and deletion. Tests change its fields between requests.
 type Server struct {
-	Version string
-	Objects map[string]map[string]any // by path
-	Taken   map[string]string         // the fields owned by others, by path of the object
-	Writes  int
-	// Kubeconfig is a kubeconfig file for it.
-	Kubeconfig string
+	Version    string
+	Objects    map[string]map[string]any // by path
+	Taken      map[string]string         // the fields owned by others, by path of the object
+	Writes     int
+	Kubeconfig string // a kubeconfig file for it
 
 	t    *testing.T
 	mu   sync.Mutex
@@ -114,18 +115,14 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, live object) {
 
 // merged returns the result of server-side apply, without lists that are merged by key.
 func merged(live, patch any) any {
-	a, ok := live.(object)
-	b, isMap := patch.(object)
+	was, _ := live.(object)
+	changes, isMap := patch.(object)
 	if !isMap {
 		return patch
 	}
 	next := object{}
-	if ok {
-		for k, v := range a {
-			next[k] = v
-		}
-	}
-	for k, v := range b {
+	maps.Copy(next, was)
+	for k, v := range changes {
 		next[k] = merged(next[k], v)
 	}
 	return next
@@ -133,12 +130,11 @@ func merged(live, patch any) any {
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	key, value, _ := strings.Cut(r.URL.Query().Get("labelSelector"), "=")
-	base, plural := r.URL.Path[:strings.LastIndex(r.URL.Path, "/")], r.URL.Path[strings.LastIndex(
-		r.URL.Path, "/"):]
+	base, plural := path.Split(r.URL.Path)
 	items := []any{}
-	for path, o := range s.Objects {
+	for at, o := range s.Objects {
 		labels, _ := o["metadata"].(object)["labels"].(object)
-		if strings.HasPrefix(path, base) && strings.Contains(path, plural+"/") &&
+		if strings.HasPrefix(at, base) && strings.Contains(at, "/"+plural+"/") &&
 			(key == "" || labels[key] == value) {
 			items = append(items, o)
 		}
