@@ -94,9 +94,7 @@ func TestUnitErrors(t *testing.T) {
 	if err := h.Reload(t.Context()); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
-	real := New("", h.Log)
-	if lines := real.Journal(t.Context(), "no-such-unit.service", 3); len(lines) > 0 {
+	if lines := New("", h.Log).Journal(t.Context(), "no-such-unit.service", 3); len(lines) > 0 {
 		t.Errorf("it has logged %q", lines)
 	}
-	real.Close()
 }

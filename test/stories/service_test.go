@@ -216,9 +216,9 @@ func (c *costly) Observe(ctx context.Context, key state.Key) (state.Resource, er
 	return c.Machine.Observe(ctx, key)
 }
 
-func (c *costly) Close() {
+func (c *costly) Facts(ctx context.Context, q host.Query) (host.Facts, error) {
 	c.service.set(func() { c.service.checks++ })
-	c.Machine.Close()
+	return c.Machine.Facts(ctx, q)
 }
 
 func (c *costly) Run(
