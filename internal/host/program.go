@@ -58,11 +58,13 @@ func (h *Host) Run(
 	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
 ) (out []byte, err error) {
 	if secret != nil {
-		path, err := h.secretFile(secret)
+		var path string
+		if path, err = h.secretFile(secret); path != "" {
+			defer func() { err = errors.Join(err, h.removeTemp(path)) }()
+		}
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, h.removeTemp(path)) }()
 		argv = append(slices.Clone(argv), path)
 	}
 	done, err := h.Touched("run " + strings.Join(argv[:min(2, len(argv))], " "))
@@ -81,6 +83,7 @@ func (h *Host) ask(ctx context.Context, limit time.Duration, argv ...string) ([]
 	return bounded(ctx, limit, h.beat, root.program(nil), argv)
 }
 
+// secretFile writes a secret to a file. It returns the path even if it fails after creating it.
 func (h *Host) secretFile(secret []byte) (path string, err error) {
 	if h.SecretDir == "" {
 		return "", errors.New("internal error: no directory for secrets")
@@ -98,9 +101,6 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 		_, err = f.Write(secret)
 		return errors.Join(err, f.Close())
 	})
-	if err != nil && path != "" {
-		err = errors.Join(err, h.removeTemp(path))
-	}
 	return path, err
 }
 
