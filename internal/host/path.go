@@ -26,7 +26,10 @@ func (h *Host) observePath(path string) (state.Resource, error) {
 	}
 	switch info.Mode().Type() {
 	case 0:
-		return h.observeFile(path, info)
+		f := state.File{Path: path, Mode: info.Mode().Perm()}
+		f.UID, f.GID = h.owner(info)
+		f.SHA256, err = h.digest(path)
+		return f, err
 	case fs.ModeDir:
 		return h.observeDir(path, h.path(path))
 	case fs.ModeSymlink:
