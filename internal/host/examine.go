@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,15 +15,12 @@ import (
 
 // Examination holds the facts gathered only when something is wrong. Unknown ones are zero.
 type Examination struct {
-	// MissingModules are the requested kernel modules that are neither loaded nor loadable.
-	MissingModules []string
+	MissingModules []string // the requested kernel modules that are neither loaded nor loadable
 	// CgroupVersion is 1 or 2; MissingControllers are the controllers that kubelet needs and lacks.
 	CgroupVersion      int
 	MissingControllers []string
-	// MissingCPU are features of the processor without which Kubernetes' images do not run.
-	MissingCPU []string
-	// Kernel is the kernel's release.
-	Kernel string
+	MissingCPU         []string // features of the processor that Kubernetes' images need
+	Kernel             string   // its release
 	// KubeletIDs are the ranges of the user kubelet in /etc/subuid and in /etc/subgid, if that user
 	// and getsubids exist: then kubelet takes no other ids for user namespaces.
 	KubeletIDs []string
@@ -33,8 +29,7 @@ type Examination struct {
 	// node asks; nil if unknown.
 	Routed    *bool
 	Resolvers []string
-	// Sync is the median time to write a small file to the disk; 0 if unknown.
-	Sync time.Duration
+	Sync      time.Duration // the median time to write a small file to the disk; 0 if unknown
 	// Unfinished are the packages that dpkg has not finished with, Held our packages that are on hold.
 	// Upgradable are the packages of container runtimes and kubelet, of any origin, that are not on
 	// hold.
@@ -163,13 +158,10 @@ const syncLimit = 10 * time.Second
 // parent, at most syncLimit; 0 if unknown.
 func (h *Host) syncTime(dir string) time.Duration {
 	return upTo(syncLimit, func() time.Duration {
-		at := h.path(dir)
-		for {
-			if info, err := os.Stat(at); at == "/" || err == nil && info.IsDir() {
-				return syncTime(at)
-			}
-			at = filepath.Dir(at)
+		for dir != "/" && !h.exists(dir) {
+			dir = path.Dir(dir)
 		}
+		return syncTime(h.path(dir))
 	})
 }
 

@@ -22,9 +22,8 @@ import (
 // Filter is a base chain of nf_tables that filters packets to, from or across this machine. The
 // rules of iptables are in such chains too, except with its legacy variant.
 type Filter struct {
-	// Family is ip, ip6 or inet; Hook is input, forward or output.
-	Family, Table, Name, Hook string
-	Drops                     bool // the chain stops packets that no rule of it accepts
+	Family, Table, Name, Hook string // a family is ip, ip6 or inet, a hook input, forward or output
+	Drops                     bool   // the chain stops packets that no rule of it accepts
 	Rules                     []FilterRule
 }
 

@@ -42,10 +42,10 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 	defer w.Close()
 	var dirs []string
 	for _, file := range files {
-		dirs = append(dirs, path.Dir(file))
+		if dir := path.Dir(file); !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
 	}
-	slices.Sort(dirs)
-	dirs = slices.Compact(dirs)
 	at := make(map[string]string) // the last real paths: links may lead from several names to one
 	for {
 		dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !h.watchDir(w, dir, at) })
