@@ -55,21 +55,11 @@ type Engine struct {
 	Kept []Kept
 	Left []state.Change
 
-	// stale lists the ledger entries that the last Plan found already undone.
-	stale []state.Key
+	stale []state.Key // the ledger entries that the last Plan found already undone
 }
 
 // Kept is a copy of a thing that was changed or undone although another process had changed it.
 type Kept struct{ Path, Copy string }
-
-// Error reports a change that could not be made.
-type Error struct {
-	Change state.Change
-	Err    error
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("step %s: %v", e.Change.Step, e.Err) }
-func (e *Error) Unwrap() error { return e.Err }
 
 // Observe observes everything in now, later and the ledger.
 func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
@@ -104,7 +94,7 @@ func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 		if err := e.change(ctx, c); err != nil {
 			ledger := e.Journal.Ledger().Touched(plan[:i+1], was).Done(plan[:i])
 			saved := e.Journal.Save(context.WithoutCancel(ctx), ledger)
-			return errors.Join(&Error{Change: c, Err: err}, saved)
+			return errors.Join(fmt.Errorf("step %s: %w", c.Step, err), saved)
 		}
 	}
 	return e.finish(ctx, plan)
@@ -138,7 +128,7 @@ func (e *Engine) Revert(ctx context.Context) error {
 			done = append(done, c)
 			continue
 		}
-		problems = append(problems, &Error{Change: c, Err: err})
+		problems = append(problems, fmt.Errorf("step %s: %w", c.Step, err))
 		if stops(c.To) || ctx.Err() != nil {
 			saved := e.Journal.Save(context.WithoutCancel(ctx), e.Journal.Ledger().Done(done))
 			return errors.Join(append(problems, errUnchanged, saved)...)
@@ -201,7 +191,6 @@ func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, err
 
 // backup stores contents before the ledger that refers to them.
 func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
-	kept := false
 	for _, c := range plan {
 		file, ok := c.From.(state.File)
 		if !ok || c.Undo || state.Equal(c.From, c.To) || !e.isBefore(file) {
@@ -210,10 +199,6 @@ func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 		if err := e.Journal.Backup(ctx, file); err != nil {
 			return err
 		}
-		kept = true
-	}
-	if !kept {
-		return nil
 	}
 	return e.Disk.Flush()
 }
@@ -230,57 +215,52 @@ func (e *Engine) change(ctx context.Context, c state.Change) error {
 		return err
 	}
 	e.emit(Event{Change: c})
-	kept := len(e.Kept)
-	err := e.touch(ctx, c)
-	done := Event{Change: c, Done: true, Err: err}
-	if len(e.Kept) > kept {
-		done.Kept = e.Kept[kept].Copy
-	}
-	e.emit(done)
+	kept, err := e.touch(ctx, c)
+	e.emit(Event{Change: c, Done: true, Err: err, Kept: kept})
 	return err
 }
 
-func (e *Engine) touch(ctx context.Context, c state.Change) error {
+// touch makes a change. It returns the path of the copy that it has kept, "" if none.
+func (e *Engine) touch(ctx context.Context, c state.Change) (kept string, err error) {
 	if c.Leave {
 		e.Left = append(e.Left, c)
-		return nil
+		return "", nil
 	}
 	if e.Wait != nil {
 		if err := e.Wait(ctx, c.To); err != nil {
-			return err
+			return "", err
 		}
 	}
 	unit, isUnit := c.To.(state.Unit)
 	if isUnit && unit.Active { // a service's files must be on disk before it starts
 		if err := errors.Join(e.Disk.Flush(), e.Resume(ctx)); err != nil {
-			return err
+			return "", err
 		}
 	}
 	// A start before this change may have done the reload that was owed for both.
 	if slices.Contains(c.Owes, state.DaemonReload) {
 		if err := e.Owe(ctx, state.DaemonReload); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if c.Keep {
-		kept, err := e.Disk.Keep(ctx, c.From)
-		if err != nil {
-			return err
+		if kept, err = e.Disk.Keep(ctx, c.From); err != nil {
+			return "", err
 		}
 		e.Kept = append(e.Kept, Kept{Path: c.From.Key().Name(), Copy: kept})
 	}
 	if err := e.Host.Set(ctx, c, e.Journal.Content); err != nil {
-		return err
+		return kept, err
 	}
 	if !c.Undo {
 		if err := e.check(ctx, c.To); err != nil {
-			return err
+			return kept, err
 		}
 	}
 	if isUnit {
-		return e.pay(ctx, unit.Name)
+		err = e.pay(ctx, unit.Name)
 	}
-	return nil
+	return kept, err
 }
 
 func (e *Engine) check(ctx context.Context, to state.Resource) error {
@@ -325,8 +305,7 @@ func (e *Engine) emit(event Event) {
 // Event is one action of the engine.
 type Event struct {
 	Change state.Change
-	// Done is set when the change is made, or has failed with Err; before, it begins.
-	Done bool
-	Err  error
-	Kept string // the path of the copy of another process's version
+	Done   bool // the change is made, or has failed with Err; before, it begins
+	Err    error
+	Kept   string // the path of the copy of another process's version
 }

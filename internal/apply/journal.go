@@ -28,8 +28,7 @@ type Journal struct {
 }
 
 type page struct {
-	// Version is the version of this encoding.
-	Version int             `json:"version"`
+	Version int             `json:"version"` // of this encoding
 	SHA256  string          `json:"sha256"`
 	Ledger  json.RawMessage `json:"ledger"`
 }
@@ -97,10 +96,7 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	if err := j.makeDirs(ctx); err != nil {
 		return err
 	}
-	file := state.NewFile(j.path(), 0o600, string(data)+"\n")
-	if err = j.disk.Set(ctx, state.Change{To: file}, nil); err == nil {
-		err = j.disk.Flush()
-	}
+	err = Writer{Disk: j.disk, Dir: j.dir}.Write(ctx, j.name, string(data)+"\n")
 	if err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
