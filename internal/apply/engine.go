@@ -162,7 +162,7 @@ func (e *Engine) Resume(ctx context.Context) error {
 	if err := e.Disk.Reload(ctx); err != nil {
 		return err
 	}
-	return e.pay(ctx, state.DaemonReload)
+	return e.Journal.Save(ctx, e.Journal.Ledger().Paid(state.DaemonReload))
 }
 
 // Owe records that units must restart because of a change on another host.
@@ -258,7 +258,7 @@ func (e *Engine) touch(ctx context.Context, c state.Change) (kept string, err er
 		}
 	}
 	if isUnit {
-		err = e.pay(ctx, unit.Name)
+		err = e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit.Name))
 	}
 	return kept, err
 }
@@ -276,11 +276,6 @@ func (e *Engine) check(ctx context.Context, to state.Resource) error {
 		return fmt.Errorf("cannot %s: afterwards it is %s", change, state.Show(is))
 	}
 	return nil
-}
-
-// pay records that a unit has restarted. It does not write an unchanged ledger.
-func (e *Engine) pay(ctx context.Context, unit string) error {
-	return e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit))
 }
 
 // finish ends a run: it flushes, does the owed reload, and removes undone entries.
