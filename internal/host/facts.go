@@ -39,7 +39,7 @@ type Facts struct {
 	HostName, StaticName  string
 	MachineID, SystemUUID string // as kubelet reports them; "" where the machine has none
 	NvidiaRuntime         string // the path of NVIDIA's container runtime; "" if not installed
-	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
+	// OSID, OSVersion and OSName are ID, VERSION_ID and PRETTY_NAME of os-release(5).
 	OSID, OSVersion, OSName string
 	// ResolvConf is the resolver configuration with real servers: systemd-resolved's if it runs, else
 	// /etc/resolv.conf; "" if neither exists. Resolvers are its name servers.
@@ -55,15 +55,13 @@ type Facts struct {
 	Units              []InstalledUnit  // the installed ones of Query.Units
 	NoIPv6             bool             // a new network interface has no address of IPv6
 	Addresses          []string         // the IP addresses of all network interfaces
-	// Advertised are the interfaces whose IPv6 default route is lost once the kernel forwards.
-	Advertised  []string
-	Firewalls   []Firewall // those that stop packets of a node
-	FirewallErr error      // the error of finding them
-	// CPUs is the amount of processor, in thousandths of one; MemoryBytes the physical memory, and
-	// DiskBytes the size of the file system of /var/lib.
-	CPUs                   int
-	MemoryBytes, DiskBytes int64
-	HugePages              map[int64]int64 // the bytes in huge pages, by the bytes of one
+	Advertised         []string         // interfaces whose IPv6 default route is lost by forwarding
+	Firewalls          []Firewall       // those that stop packets of a node
+	FirewallErr        error            // the error of finding them
+	CPUs               int              // in thousandths of a processor
+	MemoryBytes        int64            // the physical memory
+	DiskBytes          int64            // the size of the file system of /var/lib
+	HugePages          map[int64]int64  // the bytes in huge pages, by the bytes of one
 }
 
 // InstalledUnit is a unit and the path of its file.
