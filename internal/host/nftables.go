@@ -50,9 +50,21 @@ func (linux) Filters() ([]Filter, error) {
 		return slices.Contains(filterFamilies, c.Table.Family) && c.Hooknum != nil &&
 			c.Type == nftables.ChainTypeFilter && hooks[*c.Hooknum] != ""
 	})
-	var list []Filter
-	for _, c := range chains {
-		list = append(list, c.filter())
+	list := make([]Filter, len(chains))
+	for i, c := range chains {
+		f := Filter{
+			Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Name: c.Name,
+			Hook: hooks[*c.Hooknum],
+		}
+		stops := false
+		for _, r := range c.rules {
+			var rule FilterRule
+			rule, stops = readRule(r)
+			f.Rules = append(f.Rules, rule)
+		}
+		// The last rule may stop every remaining packet.
+		f.Drops = stops || c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
+		list[i] = f
 	}
 	return list, err
 }
@@ -78,22 +90,6 @@ var hooks = map[nftables.ChainHook]string{
 type chainRules struct {
 	*nftables.Chain
 	rules []*nftables.Rule
-}
-
-func (c chainRules) filter() Filter {
-	f := Filter{
-		Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Name: c.Name,
-		Hook: hooks[*c.Hooknum],
-	}
-	stops := false
-	for _, r := range c.rules {
-		var rule FilterRule
-		rule, stops = readRule(r)
-		f.Rules = append(f.Rules, rule)
-	}
-	// The last rule may stop every remaining packet.
-	f.Drops = stops || c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
-	return f
 }
 
 func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error) {

@@ -83,14 +83,12 @@ func (h *Host) setPackage(ctx context.Context, from state.Resource, to state.Pac
 
 func (h *Host) installPackage(ctx context.Context, name string, configured bool) error {
 	manager := h.distro().Manager
-	found, err := filepath.Glob(filepath.Join(h.path(h.PackageDir), name+"_*"+manager.Suffix))
-	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("internal error: %d files of it in %s", len(found), h.PackageDir)
+	found, _ := filepath.Glob(filepath.Join(h.path(h.PackageDir), name+"_*"+manager.Suffix))
+	if len(found) != 1 {
+		return fmt.Errorf("internal error: %d files of it in %s", len(found), h.PackageDir)
 	}
-	if err != nil {
-		return err
-	}
-	if err = h.manage(ctx, manager.Install, found[0]); err == nil {
+	err := h.manage(ctx, manager.Install, found[0])
+	if err == nil {
 		return os.Remove(found[0]) // it may be large
 	}
 	back, left := manager.Purge, "nothing of it is left"

@@ -230,7 +230,7 @@ func (u *User) program(input io.Reader) Programs {
 		}
 		cmd := u.command(ctx, argv)
 		cmd.WaitDelay = outlived
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, stdout.File, stderr.File
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, stdout, stderr
 		if input == os.Stdin {
 			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		}
@@ -238,30 +238,28 @@ func (u *User) program(input io.Reader) Programs {
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		switch {
 		case err == nil, errors.Is(err, exec.ErrWaitDelay): // the program itself has succeeded
-			return stdout.read(), nil
+			return read(stdout), nil
 		case errors.Is(err, exec.ErrNotFound), u != root && ok && exit.ExitCode() == 127: // env(1)
 			return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 		}
-		words := cmp.Or(strings.TrimSpace(string(stderr.read())),
-			strings.TrimSpace(string(stdout.read())))
+		words := cmp.Or(strings.TrimSpace(string(read(stderr))),
+			strings.TrimSpace(string(read(stdout))))
 		return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv[:min(2, len(argv))], " "), err, words)
 	}
 }
 
-// output holds the output of a program in memory. A pipe would break when this process ends first,
-// and the program would stop in the middle of its work.
-type output struct{ *os.File }
-
-func newOutput() (output, error) {
+// newOutput returns a file in memory for the output of a program. A pipe would break when this
+// process ends first, and the program would stop in the middle of its work.
+func newOutput() (*os.File, error) {
 	fd, err := unix.MemfdCreate("output", unix.MFD_CLOEXEC)
 	if err != nil {
-		return output{}, fmt.Errorf("cannot keep what a program prints: %w", err)
+		return nil, fmt.Errorf("cannot keep what a program prints: %w", err)
 	}
-	return output{os.NewFile(uintptr(fd), "output")}, nil
+	return os.NewFile(uintptr(fd), "output"), nil
 }
 
-func (o output) read() []byte {
-	text, _ := io.ReadAll(io.NewSectionReader(o, 0, math.MaxInt64)) // memory is always read
+func read(output *os.File) []byte {
+	text, _ := io.ReadAll(io.NewSectionReader(output, 0, math.MaxInt64)) // memory is always read
 	return text
 }
 

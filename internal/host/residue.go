@@ -196,19 +196,13 @@ func executables(dir string) ([]int, error) {
 }
 
 func (linux) findCgroups(_ context.Context, slice string) ([]string, error) {
-	var found []string
-	for _, pattern := range []string{"/sys/fs/cgroup/" + slice, "/sys/fs/cgroup/*/" + slice} {
-		matches, err := filepath.Glob(pattern)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, matches...)
-	}
+	unified, err := filepath.Glob("/sys/fs/cgroup/" + slice)
+	controllers, err2 := filepath.Glob("/sys/fs/cgroup/*/" + slice)
 	// Controllers that are mounted together show under two names, one a link to the other.
-	return slices.DeleteFunc(found, func(p string) bool {
+	return slices.DeleteFunc(append(unified, controllers...), func(p string) bool {
 		real, err := filepath.EvalSymlinks(p)
 		return err != nil || real != p
-	}), nil
+	}), errors.Join(err, err2)
 }
 
 // clearCgroups removes a slice's directories from the leaves up, with the processes in them: they
