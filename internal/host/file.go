@@ -95,13 +95,11 @@ func (h *Host) Backup(_ context.Context, file state.File, dir string) error {
 	return h.setFile(state.Change{From: is, To: kept}, kept, h.contentOf(file.Path))
 }
 
-const keptSuffix = ".aks-flex-node-kept"
-
 // Keep copies a file or link to a free name beside it, unless a killed run has made the copy.
 func (h *Host) Keep(ctx context.Context, from state.Resource) (kept string, err error) {
 	path := from.Key().Name()
 	for n := 0; ; n++ {
-		kept = path + keptSuffix
+		kept = path + ".aks-flex-node-kept"
 		if n > 0 {
 			kept = fmt.Sprintf("%s.%d", kept, n)
 		}

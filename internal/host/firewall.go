@@ -199,8 +199,7 @@ func (h *Host) observeOpening(key state.Key) (state.Resource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot observe firewall %s: %w", firewall, err)
 	}
-	off := !open && !drops
-	return state.Opening{Firewall: firewall, Rule: text, Open: open, Off: off}, nil
+	return state.Opening{Firewall: firewall, Rule: text, Open: open, Off: !open && !drops}, nil
 }
 
 // setOpening adds or removes a rule with the firewall's own program. It removes only our rules.

@@ -19,8 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-const packageLimit = 15 * time.Minute // bounds a run of the package manager
-
 // distro returns the distribution of this machine.
 func (h *Host) distro() distro.Distro {
 	d, _ := distro.Find(h.settings(OSRelease, distro.VendorRelease)["ID"])
@@ -114,7 +112,7 @@ func (h *Host) manage(ctx context.Context, command []string, what string) error 
 		argv = append(argv, "systemd-run", "--quiet", "--scope", "--collect")
 	}
 	argv = append(append(argv, command...), what)
-	_, err = h.Run(context.WithoutCancel(ctx), packageLimit, nil, argv...)
+	_, err = h.Run(context.WithoutCancel(ctx), 15*time.Minute, nil, argv...)
 	return err
 }
 

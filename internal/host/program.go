@@ -200,9 +200,6 @@ func (u User) environment() []string {
 	return list
 }
 
-// outlived limits the wait for the output of children that outlive a program.
-const outlived = 5 * time.Second
-
 // root is the user of this process.
 var root *User
 
@@ -229,7 +226,7 @@ func (u *User) program(input io.Reader) Programs {
 			return nil, err
 		}
 		cmd := u.command(ctx, argv)
-		cmd.WaitDelay = outlived
+		cmd.WaitDelay = 5 * time.Second // for children that outlive the program
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, stdout, stderr
 		if input == os.Stdin {
 			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

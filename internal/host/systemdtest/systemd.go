@@ -4,6 +4,7 @@
 package systemdtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,15 +73,15 @@ func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) 
 	defer s.lock()()
 	u := s.load(name)
 	up := time.Since(s.booted)
-	status := host.UnitStatusOf(s.properties(name, u), s.booted.Add(up), up)
-	status.MainPID, status.Restarts = u.pid, u.restarts
-	return status, nil
+	return host.UnitStatusOf(s.properties(name, u), s.booted.Add(up), up), nil
 }
 
 // properties returns the properties on the bus that the host package reads, and the wall time that
 // it must not read.
 func (s *Systemd) properties(name string, u *unit) map[string]any {
-	is := map[string]any{"ActiveState": "inactive"}
+	is := map[string]any{
+		"ActiveState": "inactive", "MainPID": uint32(u.pid), "NRestarts": uint32(u.restarts),
+	}
 	switch {
 	case u.active:
 		is["ActiveState"] = "active"
@@ -94,9 +95,7 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 		is["UnitFileState"] = "generated"
 	case loaded:
 		is["FragmentPath"] = path.Join(unitDir, name)
-		if u.enablement == "" {
-			u.enablement = s.enablement(name)
-		}
+		u.enablement = cmp.Or(u.enablement, s.enablement(name))
 		is["UnitFileState"] = u.enablement
 	}
 	if u.entered > 0 {
@@ -113,11 +112,7 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]string, error) {
 	files := make(map[string]string)
 	for _, unit := range units {
-		is, err := s.Unit(ctx, unit)
-		if err != nil {
-			return nil, err
-		}
-		if is.Path != "" {
+		if is, err := s.Unit(ctx, unit); err == nil && is.Path != "" {
 			files[unit] = is.Path
 		}
 	}
@@ -225,12 +220,10 @@ func (s *Systemd) link(target, path string) error {
 func (s *Systemd) Disable(_ context.Context, name string) error {
 	defer s.lock()()
 	err := os.Remove(s.wants(name))
-	switch {
-	case err == nil:
-		s.outdated = true
-	case !errors.Is(err, fs.ErrNotExist):
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	s.outdated = s.outdated || err == nil
 	if s.read(name).is == missing {
 		return fmt.Errorf("unit file %s does not exist", name)
 	}
@@ -261,9 +254,8 @@ func (s *Systemd) Reload(context.Context) error {
 
 func (s *Systemd) ResetFailed(_ context.Context, name string) error {
 	defer s.lock()()
-	if u, ok := s.units[name]; ok {
-		u.restarts, u.looping = 0, false
-	}
+	u := s.load(name)
+	u.restarts, u.looping = 0, false
 	return nil
 }
 
@@ -292,23 +284,15 @@ func (s *Systemd) NeedReload() []string {
 // list returns the names of the loaded units for which pick is true.
 func (s *Systemd) list(pick func(name string, u *unit) bool) []string {
 	defer s.lock()()
-	var names []string
-	for name, u := range s.units {
-		if pick(name, u) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.units)), func(name string) bool {
+		return !pick(name, s.units[name])
+	})
 }
 
 // Running returns the text that a running unit was started with; "" if it does not run.
 func (s *Systemd) Running(name string) string {
 	defer s.lock()()
-	if u, ok := s.units[name]; ok {
-		return u.running
-	}
-	return ""
+	return s.load(name).running
 }
 
 // OnDisk returns the text that a unit would be started with after a reload.
