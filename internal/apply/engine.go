@@ -36,8 +36,7 @@ type Disk interface {
 	Keep(ctx context.Context, from state.Resource) (kept string, err error)
 	// Sweep removes temporary files of a killed run beside the given things.
 	Sweep(keys []state.Key) error
-	// ReadFile and Open read a file.
-	ReadFile(path string) ([]byte, error)
+	Files
 	Open(path string) (io.ReadCloser, error)
 }
 
@@ -252,10 +251,8 @@ func (e *Engine) touch(ctx context.Context, c state.Change) (kept string, err er
 	if err := e.Host.Set(ctx, c, e.Journal.Content); err != nil {
 		return kept, err
 	}
-	if !c.Undo {
-		if err := e.check(ctx, c.To); err != nil {
-			return kept, err
-		}
+	if err := e.check(ctx, c); err != nil {
+		return kept, err
 	}
 	if isUnit {
 		err = e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit.Name))
@@ -263,16 +260,17 @@ func (e *Engine) touch(ctx context.Context, c state.Change) (kept string, err er
 	return kept, err
 }
 
-func (e *Engine) check(ctx context.Context, to state.Resource) error {
-	if _, ok := to.(state.Residue); ok {
+// check returns an error if a change has had no effect. An undo may leave what others use.
+func (e *Engine) check(ctx context.Context, c state.Change) error {
+	if _, residue := c.To.(state.Residue); residue || c.Undo {
 		return nil
 	}
-	is, err := e.Host.Observe(ctx, to.Key())
+	is, err := e.Host.Observe(ctx, c.To.Key())
 	if err != nil {
 		return err
 	}
-	if !state.Satisfies(is, to) {
-		change := state.Describe(state.Change{To: to})
+	if !state.Satisfies(is, c.To) {
+		change := state.Describe(state.Change{To: c.To})
 		return fmt.Errorf("cannot %s: afterwards it is %s", change, state.Show(is))
 	}
 	return nil

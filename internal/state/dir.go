@@ -47,11 +47,8 @@ func (r Dir) satisfiedBy(seen Resource) bool {
 // contents or a new mount, or our mode and owner. The owner's disk can have these too: containerd
 // sets them on its root directory when it starts.
 func (r Dir) needsUndo(before, seen Resource) bool {
-	if !r.Purge {
-		return false
-	}
 	was, is := LeadsTo(before), LeadsTo(seen)
-	if was == nil || is == nil {
+	if !r.Purge || was == nil || is == nil {
 		return false
 	}
 	if was.Empty && !is.Empty || is.Mounted && !was.Mounted {
