@@ -47,12 +47,13 @@ func (h *Host) filter(family, table, name string) (Filter, error) {
 
 func (linux) Filters() ([]Filter, error) {
 	chains, err := readChains(func(c *nftables.Chain) bool {
-		return slices.Contains(filterFamilies, c.Table.Family) && c.Hooknum != nil &&
-			c.Type == nftables.ChainTypeFilter && hooks[*c.Hooknum] != ""
+		return slices.Contains([]string{"inet", "ip", "ip6"}, tableFamilies[c.Table.Family]) &&
+			c.Type == nftables.ChainTypeFilter && c.Hooknum != nil && hooks[*c.Hooknum] != ""
 	})
 	list := make([]Filter, len(chains))
 	for i, c := range chains {
-		f := Filter{
+		f := &list[i]
+		*f = Filter{
 			Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Name: c.Name,
 			Hook: hooks[*c.Hooknum],
 		}
@@ -64,22 +65,16 @@ func (linux) Filters() ([]Filter, error) {
 		}
 		// The last rule may stop every remaining packet.
 		f.Drops = stops || c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
-		list[i] = f
 	}
 	return list, err
 }
 
-// tableFamilies maps the families of nf_tables to their names in nft(8); filterFamilies filter IP.
-var (
-	tableFamilies = map[nftables.TableFamily]string{
-		nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
-		nftables.TableFamilyINet: "inet", nftables.TableFamilyARP: "arp",
-		nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
-	}
-	filterFamilies = []nftables.TableFamily{
-		nftables.TableFamilyINet, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6,
-	}
-)
+// tableFamilies maps the families of nf_tables to their names in nft(8).
+var tableFamilies = map[nftables.TableFamily]string{
+	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
+	nftables.TableFamilyINet: "inet", nftables.TableFamilyARP: "arp",
+	nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
+}
 
 // hooks maps the hooks at which a machine filters packets to their names in nft(8).
 var hooks = map[nftables.ChainHook]string{
