@@ -64,6 +64,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 	}
 	return a, sync.OnceFunc(func() {
 		end()
+		machine.Close()
 		if o.journal != nil {
 			o.journal.file.Close()
 		}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -16,10 +18,9 @@ import (
 
 var errJob = errors.New("the job failed")
 
-// DBus talks to systemd over its private socket, which works for root without a message bus. Each
-// call has a connection of its own: systemd sends a connected client the changes of all units, and
-// drops it when it re-executes itself, as on an update of its package. Every call ends within a
-// bounded time.
+// DBus talks to systemd over its private socket, which works for root without a message bus. It
+// connects at the first call, and again after losing the connection: systemd drops it when it
+// re-executes itself, as on an update of its package. Every call ends within a bounded time.
 type DBus struct {
 	JobTimeout   time.Duration // limits a job; 0 is two minutes
 	CallTimeout  time.Duration // limits any other call; 0 is 30 seconds
@@ -27,10 +28,15 @@ type DBus struct {
 
 	dial   func(ctx context.Context) (dbusConn, error)
 	uptime func() (time.Duration, error) // returns the clock of systemd's time stamps
+
+	mu   sync.Mutex
+	conn dbusConn
+	stop context.CancelFunc
 }
 
 // dbusConn has the methods of *dbus.Conn that DBus uses.
 type dbusConn interface {
+	Close()
 	Connected() bool
 	GetUnitPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
 	GetServicePropertyContext(ctx context.Context, service, name string) (*dbus.Property, error)
@@ -53,7 +59,28 @@ type dbusConn interface {
 		[]dbus.UnitStatus, error)
 }
 
-// dialSystemd returns a connection that ends with ctx.
+// connect returns the connection, or a new one if that was lost. ctx bounds the dialling.
+func (s *DBus) connect(ctx context.Context) (dbusConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil && s.conn.Connected() {
+		return s.conn, nil
+	}
+	s.close()
+	life, stop := context.WithCancel(context.Background()) // of the connection
+	dialling := context.AfterFunc(ctx, stop)
+	conn, err := s.dial(life)
+	if inTime := dialling(); !inTime || err != nil {
+		stop()
+		if !inTime {
+			err = errors.Join(err, ctx.Err())
+		}
+		return nil, fmt.Errorf("cannot reach systemd: %w", err)
+	}
+	s.conn, s.stop = conn, stop
+	return conn, nil
+}
+
 func dialSystemd(ctx context.Context) (dbusConn, error) {
 	if conn, err := dbus.NewSystemdConnectionContext(ctx); err == nil {
 		return conn, nil
@@ -61,32 +88,37 @@ func dialSystemd(ctx context.Context) (dbusConn, error) {
 	return dbus.NewSystemConnectionContext(ctx)
 }
 
-// call makes an idempotent call: it repeats it on a new connection if the first is lost meanwhile.
-func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) error) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	return s.begin(ctx, do)
+// Close ends the connection.
+func (s *DBus) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.close()
 }
 
-// begin is call for one whose connection is used until ctx ends.
-func (s *DBus) begin(ctx context.Context, do func(context.Context, dbusConn) error) (err error) {
-	within, cancel := context.WithTimeout(ctx, cmp.Or(s.CallTimeout, 30*time.Second))
-	defer cancel()
-	life, end := context.WithCancel(ctx)
-	dialling := context.AfterFunc(within, end)
-	defer dialling()
-	for range 2 {
-		conn, dialled := s.dial(life)
-		if dialled != nil {
-			end()
-			return fmt.Errorf("cannot reach systemd: %w", errors.Join(dialled, within.Err()))
-		}
-		err = do(within, conn)
-		if err == nil || conn.Connected() || within.Err() != nil {
-			break
-		}
+func (s *DBus) close() {
+	if s.conn != nil {
+		s.conn.Close()
+		s.stop()
+		s.conn = nil
 	}
-	return err
+}
+
+// call makes an idempotent call: it repeats it on a new connection if the first is lost meanwhile.
+func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.CallTimeout, 30*time.Second))
+	defer cancel()
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	err = do(ctx, conn)
+	if err == nil || conn.Connected() || ctx.Err() != nil {
+		return err
+	}
+	if conn, err = s.connect(ctx); err != nil {
+		return err
+	}
+	return do(ctx, conn)
 }
 
 func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
@@ -179,32 +211,39 @@ func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string
 	return files, err
 }
 
-// job starts a job of systemd, which sends its result to the channel. done are the states that a
-// unit may have after it.
-type job struct {
-	start func(dbusConn, context.Context, string, string, chan<- string) (int, error)
-	done  []string
+// startJob starts a job of systemd, which sends its result to the channel.
+type startJob func(
+	conn dbusConn, ctx context.Context, name, mode string, result chan<- string,
+) (int, error)
+
+// jobs holds the verbs that start a job, and how a unit looks when its job is done.
+var jobs = map[Verb]struct {
+	start startJob
+	done  func(UnitStatus) bool
+}{
+	Start:   {dbusConn.StartUnitContext, isRunning},
+	Stop:    {dbusConn.StopUnitContext, hasEnded},
+	Restart: {dbusConn.RestartUnitContext, isRunning},
 }
 
-var (
-	running = []string{"active", "reloading", "refreshing"}
-	jobs    = map[Verb]job{
-		Start:   {dbusConn.StartUnitContext, running},
-		Stop:    {dbusConn.StopUnitContext, []string{"inactive", "failed"}},
-		Restart: {dbusConn.RestartUnitContext, running},
-	}
-)
+func hasEnded(is UnitStatus) bool { return is.Active == "inactive" || is.Active == "failed" }
 
-// run starts a job and waits until it is done. Its end is announced on the connection; as that may
+func isRunning(is UnitStatus) bool {
+	return slices.Contains([]string{"active", "reloading", "refreshing"}, is.Active)
+}
+
+// job starts a job and waits until it is done. Its end is announced on the connection; as that may
 // be lost, the unit is polled too: once it has no job left, its state is the result.
-func (s *DBus) run(ctx context.Context, j job, name string) error {
+func (s *DBus) job(
+	ctx context.Context, name string, start startJob, done func(UnitStatus) bool,
+) error {
 	limit := cmp.Or(s.JobTimeout, 2*time.Minute)
 	within, cancel := context.WithTimeoutCause(ctx, limit,
 		fmt.Errorf("%w: it did not end within %s", errJob, limit))
 	defer cancel()
 	result := make(chan string, 1)
-	err := s.begin(within, func(ctx context.Context, conn dbusConn) error {
-		_, err := j.start(conn, ctx, name, "replace", result)
+	err := s.call(within, func(ctx context.Context, conn dbusConn) error {
+		_, err := start(conn, ctx, name, "replace", result)
 		return err
 	})
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
@@ -234,7 +273,7 @@ func (s *DBus) run(ctx context.Context, j job, name string) error {
 		if silent++; silent < 2 {
 			continue // the announcement may be on its way
 		}
-		if !slices.Contains(j.done, is.Active) {
+		if !done(is) {
 			return fmt.Errorf("%w: the unit is %s", errJob, is.Active)
 		}
 		return nil
@@ -243,8 +282,8 @@ func (s *DBus) run(ctx context.Context, j job, name string) error {
 
 // Do also makes systemd read changed unit files, as systemctl does.
 func (s *DBus) Do(ctx context.Context, verb Verb, name string) error {
-	if j, ok := jobs[verb]; ok {
-		return s.run(ctx, j, name)
+	if kind, ok := jobs[verb]; ok {
+		return s.job(ctx, name, kind.start, kind.done)
 	}
 	err := s.call(ctx, func(ctx context.Context, c dbusConn) (err error) {
 		switch files := []string{name}; verb {
@@ -289,7 +328,7 @@ func (s *DBus) Units(ctx context.Context, pattern string) ([]string, error) {
 	}
 	var names []string
 	for _, u := range list {
-		if u.LoadState != "not-found" {
+		if ok, _ := path.Match(pattern, u.Name); ok && u.LoadState != "not-found" {
 			names = append(names, u.Name)
 		}
 	}

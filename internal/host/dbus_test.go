@@ -56,6 +56,8 @@ func (b *bus) job(name string, ch chan<- string) (int, error) {
 	return 1, nil
 }
 
+func (b *bus) Close() {}
+
 func (b *bus) Connected() bool { return !b.lost }
 
 func (b *bus) GetUnitPropertiesContext(context.Context, string) (map[string]any, error) {
@@ -145,12 +147,12 @@ func system(conns ...*bus) *DBus {
 	return &DBus{
 		uptime: uptime, JobTimeout: 200 * time.Millisecond, PollInterval: time.Millisecond,
 		dial: func(context.Context) (dbusConn, error) {
-			for ; len(conns) > 0; conns = conns[1:] {
-				if conns[0].Connected() {
-					return conns[0], nil
-				}
+			if len(conns) == 0 {
+				return nil, errLost
 			}
-			return nil, errLost
+			next := conns[0]
+			conns = conns[1:]
+			return next, nil
 		},
 	}
 }
@@ -191,6 +193,7 @@ func TestJobsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := system(tt.conns...)
+			defer s.Close()
 			err := s.Do(t.Context(), tt.verb, "x.service")
 			switch {
 			case tt.want == "" && err != nil:
@@ -259,6 +262,7 @@ func TestUnitSince(t *testing.T) {
 			if age := time.Since(got.Since); err != nil || age != 30*time.Second {
 				t.Errorf("stepped by %s, the unit is %s old, %v", step, age, err)
 			}
+			s.Close()
 		}
 	})
 	if up, err := uptime(); err != nil || up <= 0 {

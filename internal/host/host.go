@@ -56,6 +56,9 @@ func (h *Host) beat() {
 	}
 }
 
+// Close ends the connection to systemd.
+func (h *Host) Close() { h.Systemd.Close() }
+
 // path returns the path of a file of the machine as this process sees it.
 func (h *Host) path(p string) string { return filepath.Join("/", h.Root, p) }
 

@@ -153,6 +153,8 @@ func (u *units) Units(_ context.Context, pattern string) ([]string, error) {
 	return names, u.broken
 }
 
+func (u *units) Close() {}
+
 // kernel is a kernel that carries out each request at once.
 type kernel struct {
 	done   []string

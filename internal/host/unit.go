@@ -131,6 +131,7 @@ type Systemd interface {
 	Reload(ctx context.Context) error
 	// Units lists the names of loaded units that match a pattern such as "*.swap".
 	Units(ctx context.Context, pattern string) ([]string, error)
+	Close()
 }
 
 // Verb is an operation on a unit.
@@ -153,14 +154,16 @@ type UnitStatus struct {
 	// File is the UnitFileState: enabled, disabled, masked, static, ...; "" without a file. Active is
 	// the ActiveState: active, activating, inactive, failed, ... Path is the unit's file.
 	File, Active, Path string
-	MainPID            int       // the process of a service; 0 if none runs
-	Restarts           int       // by systemd itself (NRestarts)
-	Job                bool      // a job is waiting or running for the unit
-	Since              time.Time // when it became active, by the current wall clock
+	// MainPID is the process of a service; 0 if none runs. Restarts counts the automatic restarts
+	// (NRestarts).
+	MainPID, Restarts int
+	Job               bool // a job is waiting or running for the unit
+	// Since is when it became active, by the current wall clock (ActiveEnterTimestampMonotonic).
+	Since time.Time
 }
 
 // Running reports whether the unit runs. One that is starting, or restarting after a crash, counts
 // as running: its health decides whether it works.
 func (s UnitStatus) Running() bool {
-	return s.Active == "activating" || slices.Contains(running, s.Active)
+	return slices.Contains([]string{"active", "activating", "reloading", "refreshing"}, s.Active)
 }

@@ -94,7 +94,9 @@ func TestUnitErrors(t *testing.T) {
 	if err := h.Reload(t.Context()); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
-	if lines := New("", h.Log).Journal(t.Context(), "no-such-unit.service", 3); len(lines) > 0 {
+	real := New("", h.Log)
+	if lines := real.Journal(t.Context(), "no-such-unit.service", 3); len(lines) > 0 {
 		t.Errorf("it has logged %q", lines)
 	}
+	real.Close()
 }

@@ -216,9 +216,9 @@ func (c *costly) Observe(ctx context.Context, key state.Key) (state.Resource, er
 	return c.Machine.Observe(ctx, key)
 }
 
-func (c *costly) Facts(ctx context.Context, q host.Query) (host.Facts, error) {
+func (c *costly) Close() {
 	c.service.set(func() { c.service.checks++ })
-	return c.Machine.Facts(ctx, q)
+	c.Machine.Close()
 }
 
 func (c *costly) Run(

@@ -35,6 +35,8 @@ type Machine interface {
 	Touched(what string) (done func(), err error)
 	// Watch calls hint for changes of files and units, until ctx ends.
 	Watch(ctx context.Context, files, units []string, hint func(what string))
+	// Close ends the connection to systemd; the next request opens a new one.
+	Close()
 }
 
 // Agent changes one machine.

@@ -26,7 +26,7 @@ const (
 )
 
 // Answers returns a function that runs diagnoses for a provider, beside the work of the agent a. It
-// does not count as the agent's sign of life: machine has no beat.
+// does not count as the agent's sign of life: machine is a connection of its own.
 func Answers(
 	a *change.Agent, machine change.Machine,
 ) func(ctx context.Context, kind string) agentapi.Diagnosed {
@@ -36,6 +36,7 @@ func Answers(
 	}
 	beside.Reader, beside.Show, beside.Beat = machine, nil, nil
 	return func(ctx context.Context, kind string) agentapi.Diagnosed {
+		defer machine.Close() // systemd sends a connected client the changes of all units
 		return answer(ctx, beside, kind)
 	}
 }

@@ -208,6 +208,8 @@ func (w *Watcher) giveBack(ctx context.Context, how transition.Options) error {
 
 // Check implements daemon.Node. It takes no lock. It also reports a failed check.
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
+	// systemd sends each connected client the changes of all units.
+	defer w.Agent.Machine.Close()
 	w.exhausted = exhausted
 	found, err := w.check(ctx, exhausted)
 	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
@@ -339,6 +341,7 @@ func summary(s inspect.Status) string {
 
 // Repair repairs the named things.
 func (w *Watcher) Repair(ctx context.Context, things []string) transition.Outcome {
+	defer w.Agent.Machine.Close() // a pause follows on failure
 	_, err := change.Repair(ctx, w.Agent, things)
 	return change.Verdict(err)
 }
