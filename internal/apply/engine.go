@@ -36,8 +36,7 @@ type Disk interface {
 	Keep(ctx context.Context, from state.Resource) (kept string, err error)
 	// Sweep removes temporary files of a killed run beside the given things.
 	Sweep(keys []state.Key) error
-	// ReadFile and Open read a file.
-	ReadFile(path string) ([]byte, error)
+	Files
 	Open(path string) (io.ReadCloser, error)
 }
 
@@ -55,21 +54,11 @@ type Engine struct {
 	Kept []Kept
 	Left []state.Change
 
-	// stale lists the ledger entries that the last Plan found already undone.
-	stale []state.Key
+	stale []state.Key // the ledger entries that the last Plan found already undone
 }
 
 // Kept is a copy of a thing that was changed or undone although another process had changed it.
 type Kept struct{ Path, Copy string }
-
-// Error reports a change that could not be made.
-type Error struct {
-	Change state.Change
-	Err    error
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("step %s: %v", e.Change.Step, e.Err) }
-func (e *Error) Unwrap() error { return e.Err }
 
 // Observe observes everything in now, later and the ledger.
 func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
@@ -104,7 +93,7 @@ func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 		if err := e.change(ctx, c); err != nil {
 			ledger := e.Journal.Ledger().Touched(plan[:i+1], was).Done(plan[:i])
 			saved := e.Journal.Save(context.WithoutCancel(ctx), ledger)
-			return errors.Join(&Error{Change: c, Err: err}, saved)
+			return errors.Join(fmt.Errorf("step %s: %w", c.Step, err), saved)
 		}
 	}
 	return e.finish(ctx, plan)
@@ -138,7 +127,7 @@ func (e *Engine) Revert(ctx context.Context) error {
 			done = append(done, c)
 			continue
 		}
-		problems = append(problems, &Error{Change: c, Err: err})
+		problems = append(problems, fmt.Errorf("step %s: %w", c.Step, err))
 		if stops(c.To) || ctx.Err() != nil {
 			saved := e.Journal.Save(context.WithoutCancel(ctx), e.Journal.Ledger().Done(done))
 			return errors.Join(append(problems, errUnchanged, saved)...)
@@ -172,7 +161,7 @@ func (e *Engine) Resume(ctx context.Context) error {
 	if err := e.Disk.Reload(ctx); err != nil {
 		return err
 	}
-	return e.pay(ctx, state.DaemonReload)
+	return e.Journal.Save(ctx, e.Journal.Ledger().Paid(state.DaemonReload))
 }
 
 // Owe records that units must restart because of a change on another host.
@@ -201,7 +190,6 @@ func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, err
 
 // backup stores contents before the ledger that refers to them.
 func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
-	kept := false
 	for _, c := range plan {
 		file, ok := c.From.(state.File)
 		if !ok || c.Undo || state.Equal(c.From, c.To) || !e.isBefore(file) {
@@ -210,10 +198,6 @@ func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 		if err := e.Journal.Backup(ctx, file); err != nil {
 			return err
 		}
-		kept = true
-	}
-	if !kept {
-		return nil
 	}
 	return e.Disk.Flush()
 }
@@ -230,77 +214,66 @@ func (e *Engine) change(ctx context.Context, c state.Change) error {
 		return err
 	}
 	e.emit(Event{Change: c})
-	kept := len(e.Kept)
-	err := e.touch(ctx, c)
-	done := Event{Change: c, Done: true, Err: err}
-	if len(e.Kept) > kept {
-		done.Kept = e.Kept[kept].Copy
-	}
-	e.emit(done)
+	kept, err := e.touch(ctx, c)
+	e.emit(Event{Change: c, Done: true, Err: err, Kept: kept})
 	return err
 }
 
-func (e *Engine) touch(ctx context.Context, c state.Change) error {
+// touch makes a change. It returns the path of the copy that it has kept, "" if none.
+func (e *Engine) touch(ctx context.Context, c state.Change) (kept string, err error) {
 	if c.Leave {
 		e.Left = append(e.Left, c)
-		return nil
+		return "", nil
 	}
 	if e.Wait != nil {
 		if err := e.Wait(ctx, c.To); err != nil {
-			return err
+			return "", err
 		}
 	}
 	unit, isUnit := c.To.(state.Unit)
 	if isUnit && unit.Active { // a service's files must be on disk before it starts
 		if err := errors.Join(e.Disk.Flush(), e.Resume(ctx)); err != nil {
-			return err
+			return "", err
 		}
 	}
 	// A start before this change may have done the reload that was owed for both.
 	if slices.Contains(c.Owes, state.DaemonReload) {
 		if err := e.Owe(ctx, state.DaemonReload); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if c.Keep {
-		kept, err := e.Disk.Keep(ctx, c.From)
-		if err != nil {
-			return err
+		if kept, err = e.Disk.Keep(ctx, c.From); err != nil {
+			return "", err
 		}
 		e.Kept = append(e.Kept, Kept{Path: c.From.Key().Name(), Copy: kept})
 	}
 	if err := e.Host.Set(ctx, c, e.Journal.Content); err != nil {
-		return err
+		return kept, err
 	}
-	if !c.Undo {
-		if err := e.check(ctx, c.To); err != nil {
-			return err
-		}
+	if err := e.check(ctx, c); err != nil {
+		return kept, err
 	}
 	if isUnit {
-		return e.pay(ctx, unit.Name)
+		err = e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit.Name))
 	}
-	return nil
+	return kept, err
 }
 
-func (e *Engine) check(ctx context.Context, to state.Resource) error {
-	if _, ok := to.(state.Residue); ok {
+// check returns an error if a change has had no effect. An undo may leave what others use.
+func (e *Engine) check(ctx context.Context, c state.Change) error {
+	if _, residue := c.To.(state.Residue); residue || c.Undo {
 		return nil
 	}
-	is, err := e.Host.Observe(ctx, to.Key())
+	is, err := e.Host.Observe(ctx, c.To.Key())
 	if err != nil {
 		return err
 	}
-	if !state.Satisfies(is, to) {
-		change := state.Describe(state.Change{To: to})
+	if !state.Satisfies(is, c.To) {
+		change := state.Describe(state.Change{To: c.To})
 		return fmt.Errorf("cannot %s: afterwards it is %s", change, state.Show(is))
 	}
 	return nil
-}
-
-// pay records that a unit has restarted. It does not write an unchanged ledger.
-func (e *Engine) pay(ctx context.Context, unit string) error {
-	return e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit))
 }
 
 // finish ends a run: it flushes, does the owed reload, and removes undone entries.
@@ -325,8 +298,7 @@ func (e *Engine) emit(event Event) {
 // Event is one action of the engine.
 type Event struct {
 	Change state.Change
-	// Done is set when the change is made, or has failed with Err; before, it begins.
-	Done bool
-	Err  error
-	Kept string // the path of the copy of another process's version
+	Done   bool // the change is made, or has failed with Err; before, it begins
+	Err    error
+	Kept   string // the path of the copy of another process's version
 }

@@ -28,8 +28,7 @@ type Journal struct {
 }
 
 type page struct {
-	// Version is the version of this encoding.
-	Version int             `json:"version"`
+	Version int             `json:"version"` // of this encoding
 	SHA256  string          `json:"sha256"`
 	Ledger  json.RawMessage `json:"ledger"`
 }
@@ -55,23 +54,19 @@ func ReadJournal(files Files, dir, name string) (*Journal, error) {
 	if err != nil || data == nil {
 		return j, err
 	}
-	return j, j.decode(data)
-}
-
-func (j *Journal) decode(data []byte) error {
 	var p page
 	if err := json.Unmarshal(data, &p); err != nil || p.SHA256 != state.Digest(string(p.Ledger)) {
-		return fmt.Errorf("cannot read %s: %w", j.path(), ErrDamaged)
+		return j, fmt.Errorf("cannot read %s: %w", j.path(), ErrDamaged)
 	}
 	if p.Version != pageVersion {
 		const other = "cannot read %s: another aks-flex-node wrote it, in version %d"
-		return fmt.Errorf(other, j.path(), p.Version)
+		return j, fmt.Errorf(other, j.path(), p.Version)
 	}
 	if err := json.Unmarshal(p.Ledger, &j.ledger); err != nil {
-		return fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
+		return j, fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
 	}
 	j.written = string(p.Ledger)
-	return nil
+	return j, nil
 }
 
 // Ledger returns the ledger that is on disk.
@@ -97,10 +92,7 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	if err := j.makeDirs(ctx); err != nil {
 		return err
 	}
-	file := state.NewFile(j.path(), 0o600, string(data)+"\n")
-	if err = j.disk.Set(ctx, state.Change{To: file}, nil); err == nil {
-		err = j.disk.Flush()
-	}
+	err = Writer{Disk: j.disk, Dir: j.dir}.Write(ctx, j.name, string(data)+"\n")
 	if err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}

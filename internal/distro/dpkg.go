@@ -7,8 +7,7 @@ type Manager struct {
 	// Show prints the state of a package, a word of States or another, and its version; it exits with
 	// 1 for an unknown package.
 	Show, Install, Remove, Purge []string
-	// Environment prevents questions of these commands, and restarts of other services.
-	Environment []string
+	Environment                  []string // prevents questions, and restarts of other services
 	// Locks exclude other package managers. The caller holds the first, the manager takes the last.
 	Locks    [2]string
 	Database string // the records of all packages

@@ -26,11 +26,9 @@ type Asked struct {
 	Config  config.Config
 	Joining bool   // the machine is not a node yet
 	Server  string // its API server, "" if unknown
-	// Arch is the architecture of the machine, Files its files.
-	Arch  string
-	Files interface {
-		ReadFile(path string) ([]byte, error)
-	}
+	Arch    string // the architecture of the machine
+	// ReadFile reads a file of the machine.
+	ReadFile func(path string) ([]byte, error)
 }
 
 // Needed returns the servers that a configuration needs. A machine that is not a node needs them
@@ -126,7 +124,7 @@ func (p Asked) registry(add func(raw, purpose string, needed bool)) {
 	host, _, _ := strings.Cut(c.Containerd.PauseImage, "/")
 	needed := p.Joining && c.Artifacts.Directory == ""
 	for _, dir := range []string{host, "_default"} {
-		hosts, err := p.Files.ReadFile(path.Join("/etc/containerd/certs.d", dir, "hosts.toml"))
+		hosts, err := p.ReadFile(path.Join("/etc/containerd/certs.d", dir, "hosts.toml"))
 		if err != nil {
 			continue
 		}

@@ -81,7 +81,7 @@ server = "https://upstream.example"
 			tt.change(&c)
 			var got []string
 			list := Needed(Asked{Config: c, Joining: tt.joining, Server: "https://api.example:6443",
-				Arch: "amd64", Files: tt.files})
+				Arch: "amd64", ReadFile: tt.files.ReadFile})
 			for _, e := range list {
 				line := e.URL + " " + e.Purpose
 				if e.Needed {

@@ -149,9 +149,8 @@ var firewallChains = []string{
 	"CNI-FORWARD", "CNI-ADMIN", "CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2",
 }
 
-// foreignChains returns the chains of one table that other CNI networks of this machine, such as
-// podman's, use. Those are chains whose rules, or the rules that jump to them, name another
-// network, and the shared chains that are connected with them.
+// foreignChains returns the chains of one table that other CNI networks, such as podman's, use:
+// those whose rules or jumps name another network, and the shared chains connected with them.
 func foreignChains(rules []string) map[string]bool {
 	named := map[string]string{}
 	links := map[string][]string{}

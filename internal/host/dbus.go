@@ -22,10 +22,9 @@ var errJob = errors.New("the job failed")
 // connects at the first call, and again after losing the connection: systemd drops it when it
 // re-executes itself, as on an update of its package. Every call ends within a bounded time.
 type DBus struct {
-	// JobTimeout limits a job, CallTimeout any other call; 0 is two minutes and 30 seconds.
-	JobTimeout, CallTimeout time.Duration
-	// PollInterval is the interval at which a unit is polled while a job runs; 0 is three seconds.
-	PollInterval time.Duration
+	JobTimeout   time.Duration // limits a job; 0 is two minutes
+	CallTimeout  time.Duration // limits any other call; 0 is 30 seconds
+	PollInterval time.Duration // of a unit while a job runs; 0 is three seconds
 
 	dial   func(ctx context.Context) (dbusConn, error)
 	uptime func() (time.Duration, error) // returns the clock of systemd's time stamps

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,29 +15,21 @@ import (
 
 // Examination holds the facts gathered only when something is wrong. Unknown ones are zero.
 type Examination struct {
-	// MissingModules are the requested kernel modules that are neither loaded nor loadable.
-	MissingModules []string
-	// CgroupVersion is 1 or 2; MissingControllers are the controllers that kubelet needs and lacks.
-	CgroupVersion      int
-	MissingControllers []string
-	// MissingCPU are features of the processor without which Kubernetes' images do not run.
-	MissingCPU []string
-	// Kernel is the kernel's release.
-	Kernel string
+	MissingModules     []string // the requested kernel modules that are neither loaded nor loadable
+	CgroupVersion      int      // 1 or 2
+	MissingControllers []string // the controllers that kubelet needs and lacks
+	MissingCPU         []string // features of the processor that Kubernetes' images need
+	Kernel             string   // its release
 	// KubeletIDs are the ranges of the user kubelet in /etc/subuid and in /etc/subgid, if that user
 	// and getsubids exist: then kubelet takes no other ids for user namespaces.
 	KubeletIDs []string
-	Listening  []int // the TCP ports of this machine that a process listens on
-	// Routed reports whether there is a default route, and Resolvers are the name servers that the
-	// node asks; nil if unknown.
-	Routed    *bool
-	Resolvers []string
-	// Sync is the median time to write a small file to the disk; 0 if unknown.
-	Sync time.Duration
-	// Unfinished are the packages that dpkg has not finished with, Held our packages that are on hold.
-	// Upgradable are the packages of container runtimes and kubelet, of any origin, that are not on
-	// hold.
-	Unfinished, Held, Upgradable []string
+	Listening  []int         // the TCP ports of this machine that a process listens on
+	Routed     *bool         // whether there is a default route; nil if unknown
+	Resolvers  []string      // the name servers that the node asks; nil if unknown
+	Sync       time.Duration // the median time to write a small file to the disk; 0 if unknown
+	Unfinished []string      // the packages that dpkg has not finished with
+	Held       []string      // our packages that are on hold
+	Upgradable []string      // packages of container runtimes and kubelet that are not on hold
 }
 
 // Examine runs the slow examinations. It writes only below dir, into a file without a name.
@@ -163,13 +154,10 @@ const syncLimit = 10 * time.Second
 // parent, at most syncLimit; 0 if unknown.
 func (h *Host) syncTime(dir string) time.Duration {
 	return upTo(syncLimit, func() time.Duration {
-		at := h.path(dir)
-		for {
-			if info, err := os.Stat(at); at == "/" || err == nil && info.IsDir() {
-				return syncTime(at)
-			}
-			at = filepath.Dir(at)
+		for dir != "/" && !h.exists(dir) {
+			dir = path.Dir(dir)
 		}
+		return syncTime(h.path(dir))
 	})
 }
 
@@ -210,12 +198,10 @@ func syncTime(dir string) time.Duration {
 // Upkeep holds the parts of a running machine that wear out or change and that are cheap to read.
 // Unknown ones have the zero value.
 type Upkeep struct {
-	// InodesUsed is the percentage of inodes in use, by directory; ReadOnly are the directories on a
-	// read-only file system.
-	InodesUsed     map[string]int
-	ReadOnly       []string
-	RebootRequired bool   // an update of the system waits for a reboot
-	Clock          *Clock // nil if unknown
+	InodesUsed     map[string]int // the percentage of inodes in use, by directory
+	ReadOnly       []string       // the directories on a read-only file system
+	RebootRequired bool           // an update of the system waits for a reboot
+	Clock          *Clock         // nil if unknown
 }
 
 // Clock describes the synchronisation of the machine's clock.

@@ -38,36 +38,30 @@ type Facts struct {
 	// unless another, such as a DHCP server's, replaces it. Both may be "".
 	HostName, StaticName  string
 	MachineID, SystemUUID string // as kubelet reports them; "" where the machine has none
-	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where it is not installed.
-	NvidiaRuntime string
-	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
+	NvidiaRuntime         string // the path of NVIDIA's container runtime; "" if not installed
+	// OSID, OSVersion and OSName are ID, VERSION_ID and PRETTY_NAME of os-release(5).
 	OSID, OSVersion, OSName string
 	// ResolvConf is the resolver configuration with real servers: systemd-resolved's if it runs, else
 	// /etc/resolv.conf; "" if neither exists. Resolvers are its name servers.
 	ResolvConf string
 	Resolvers  []string
-	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
-	Swaps     []state.SwapArea
-	SwapUnits []string
-	// SwapLimits is false where the kernel cannot limit the swap of a container.
-	SwapLimits bool
-	// CNIConfigs are the network configurations, in the order in which a runtime reads them.
-	CNIConfigs         []string
+	Swaps      []state.SwapArea // the swap areas in use
+	SwapUnits  []string         // the swap units that systemd would start at boot
+	SwapLimits bool             // the kernel can limit the swap of a container
+	CNIConfigs []string         // in the order in which a runtime reads them
+
 	IPTables, NFTables bool             // whether these programs are installed
 	Free               map[string]int64 // the free space in bytes below each directory asked for
 	Units              []InstalledUnit  // the installed ones of Query.Units
 	NoIPv6             bool             // a new network interface has no address of IPv6
 	Addresses          []string         // the IP addresses of all network interfaces
-	// Advertised are the interfaces whose IPv6 default route is lost once the kernel forwards.
-	Advertised []string
-	// Firewalls are the firewalls that stop packets of a node, FirewallErr the error of finding them.
-	Firewalls   []Firewall
-	FirewallErr error
-	// CPUs is the amount of processor, in thousandths of one; MemoryBytes the physical memory, and
-	// DiskBytes the size of the file system of /var/lib.
-	CPUs                   int
-	MemoryBytes, DiskBytes int64
-	HugePages              map[int64]int64 // the bytes in huge pages, by the bytes of one
+	Advertised         []string         // interfaces whose IPv6 default route is lost by forwarding
+	Firewalls          []Firewall       // those that stop packets of a node
+	FirewallErr        error            // the error of finding them
+	CPUs               int              // in thousandths of a processor
+	MemoryBytes        int64            // the physical memory
+	DiskBytes          int64            // the size of the file system of /var/lib
+	HugePages          map[int64]int64  // the bytes in huge pages, by the bytes of one
 }
 
 // InstalledUnit is a unit and the path of its file.
@@ -102,8 +96,13 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	for _, which := range []string{"all", "default"} {
 		f.NoIPv6 = f.NoIPv6 || h.text("/proc/sys/net/ipv6/conf/"+which+"/disable_ipv6") != "0"
 	}
+	is := h.settings(OSRelease, distro.VendorRelease)
+	if len(is) == 0 {
+		return f, errors.New("cannot tell the operating system: there is no " + OSRelease)
+	}
+	f.OSID, f.OSVersion, f.OSName = is["ID"], is["VERSION_ID"], is["PRETTY_NAME"]
 	for _, find := range []func(context.Context, Query, *Facts) error{
-		h.release, h.sizes, h.network, h.unitFacts,
+		h.sizes, h.network, h.unitFacts,
 	} {
 		if err := find(ctx, q, &f); err != nil {
 			return f, err
@@ -209,9 +208,6 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 	if f.SwapUnits, err = h.Systemd.Units(ctx, "*.swap"); err != nil {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}
-	if len(q.Units) == 0 {
-		return nil
-	}
 	files, err := h.Systemd.Fragments(ctx, q.Units)
 	if err != nil {
 		return fmt.Errorf("cannot observe %s: %w", strings.Join(q.Units, ", "), err)
@@ -226,15 +222,6 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 
 // OSRelease is the file that names the distribution.
 const OSRelease = distro.Release
-
-func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
-	is := h.settings(OSRelease, distro.VendorRelease)
-	if len(is) == 0 {
-		return errors.New("cannot tell the operating system: there is no " + OSRelease)
-	}
-	f.OSID, f.OSVersion, f.OSName = is["ID"], is["VERSION_ID"], is["PRETTY_NAME"]
-	return nil
-}
 
 // CNIConfigs lists the network configurations in a directory, in the order of a container runtime.
 func (h *Host) CNIConfigs(dir string) ([]string, error) {

@@ -21,13 +21,6 @@ import (
 // contents opens the content of a file by its digest.
 type contents = func(sha256 string) (io.ReadCloser, error)
 
-func (h *Host) observeFile(path string, info fs.FileInfo) (state.Resource, error) {
-	digest, err := h.digest(path)
-	f := state.File{Path: path, Mode: info.Mode().Perm(), SHA256: digest}
-	f.UID, f.GID = h.owner(info)
-	return f, err
-}
-
 func (h *Host) digest(path string) (string, error) {
 	f, info, err := regular.Open(h.path(path))
 	if err != nil {
@@ -99,16 +92,14 @@ func (h *Host) Backup(_ context.Context, file state.File, dir string) error {
 	if err != nil || state.Equal(is, kept) {
 		return err
 	}
-	return h.setFile(state.Change{From: is, To: kept}, kept, h.contentOf(file))
+	return h.setFile(state.Change{From: is, To: kept}, kept, h.contentOf(file.Path))
 }
-
-const keptSuffix = ".aks-flex-node-kept"
 
 // Keep copies a file or link to a free name beside it, unless a killed run has made the copy.
 func (h *Host) Keep(ctx context.Context, from state.Resource) (kept string, err error) {
 	path := from.Key().Name()
 	for n := 0; ; n++ {
-		kept = path + keptSuffix
+		kept = path + ".aks-flex-node-kept"
 		if n > 0 {
 			kept = fmt.Sprintf("%s.%d", kept, n)
 		}
@@ -117,10 +108,8 @@ func (h *Host) Keep(ctx context.Context, from state.Resource) (kept string, err 
 			return "", err
 		}
 		c := state.Change{From: is}
-		var content contents
 		switch from := from.(type) {
 		case state.File:
-			content = h.contentOf(from)
 			from.Path = kept
 			c.To = from
 		case state.Link:
@@ -135,7 +124,7 @@ func (h *Host) Keep(ctx context.Context, from state.Resource) (kept string, err 
 		if _, free := is.(state.Absent); !free {
 			continue
 		}
-		if err := h.Set(ctx, c, content); err != nil {
+		if err := h.Set(ctx, c, h.contentOf(path)); err != nil {
 			return "", fmt.Errorf("cannot keep a copy of %s: %w", path, err)
 		}
 		return kept, h.Flush()
@@ -143,6 +132,6 @@ func (h *Host) Keep(ctx context.Context, from state.Resource) (kept string, err 
 }
 
 // contentOf opens a file of the machine for any digest: the written content is verified.
-func (h *Host) contentOf(file state.File) contents {
-	return func(string) (io.ReadCloser, error) { return h.Open(file.Path) }
+func (h *Host) contentOf(path string) contents {
+	return func(string) (io.ReadCloser, error) { return h.Open(path) }
 }

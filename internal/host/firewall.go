@@ -27,9 +27,8 @@ type Firewall struct {
 type backend interface {
 	// observe reports whether a rule accepts the packets of r, and if not, whether they are dropped.
 	observe(r rule) (open, drops bool, err error)
-	// opening returns the commands that add our rule, closing those that remove it and nothing else.
-	opening(r rule) [][]string
-	closing(r rule) ([][]string, error)
+	// commands returns the commands that add our rule, or remove it and nothing else.
+	commands(r rule, open bool) ([][]string, error)
 }
 
 func (h *Host) backend(name string) (backend, error) {
@@ -59,14 +58,9 @@ func parseRule(text string) rule {
 	return rule{text, words[0], words[1], words[2]}
 }
 
-func (r rule) comment() string {
-	return ourComment + "-" + strings.Map(func(c rune) rune {
-		if strings.ContainsRune(" ,/:", c) {
-			return '-'
-		}
-		return c
-	}, r.text)
-}
+func (r rule) comment() string { return ourComment + "-" + dashes.Replace(r.text) }
+
+var dashes = strings.NewReplacer(" ", "-", ",", "-", "/", "-", ":", "-")
 
 func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
 
@@ -107,7 +101,8 @@ func (h *Host) OpeningCommands(o state.Opening) []string {
 		return nil
 	}
 	var lines []string
-	for _, argv := range b.opening(parseRule(o.Rule)) {
+	commands, _ := b.commands(parseRule(o.Rule), true) // only closing reads what is there
+	for _, argv := range commands {
 		for i, word := range argv {
 			if strings.ContainsAny(word, ` {};"`) {
 				argv[i] = "'" + word + "'"
@@ -130,9 +125,20 @@ func (c nftChain) observe(r rule) (open, drops bool, err error) {
 
 func (r rule) isOurs(is FilterRule) bool { return is.Accepts && is.Comment == r.comment() }
 
-func (c nftChain) opening(r rule) [][]string {
-	return [][]string{{"nft", fmt.Sprintf("insert rule %s %s %s %s accept comment %s", c.family,
-		c.table, c.name, r.nft(), r.comment())}}
+func (c nftChain) commands(r rule, open bool) ([][]string, error) {
+	if open {
+		return [][]string{{"nft", fmt.Sprintf("insert rule %s %s %s %s accept comment %s", c.family,
+			c.table, c.name, r.nft(), r.comment())}}, nil
+	}
+	f, err := c.host.filter(c.family, c.table, c.name)
+	var commands [][]string
+	for _, is := range f.Rules {
+		if r.isOurs(is) {
+			commands = append(commands, []string{"nft", fmt.Sprintf("delete rule %s %s %s handle %d",
+				c.family, c.table, c.name, is.Handle)})
+		}
+	}
+	return commands, err
 }
 
 func (r rule) nft() string {
@@ -148,18 +154,6 @@ func (r rule) nft() string {
 	}
 }
 
-func (c nftChain) closing(r rule) ([][]string, error) {
-	f, err := c.host.filter(c.family, c.table, c.name)
-	var commands [][]string
-	for _, is := range f.Rules {
-		if r.isOurs(is) {
-			commands = append(commands, []string{"nft", fmt.Sprintf("delete rule %s %s %s handle %d",
-				c.family, c.table, c.name, is.Handle)})
-		}
-	}
-	return commands, err
-}
-
 // iptablesChain is a chain of the table filter, changed by iptables and kept in nf_tables.
 type iptablesChain struct {
 	nftChain
@@ -172,16 +166,14 @@ func iptablesOf(f Filter) (tool string, ok bool) {
 		f.Name == strings.ToUpper(f.Hook)
 }
 
-func (c iptablesChain) opening(r rule) [][]string { return [][]string{c.command("-I", r)} }
-
-// closing names the whole rule, so that no other is removed.
-func (c iptablesChain) closing(r rule) ([][]string, error) {
-	return [][]string{c.command("-D", r)}, nil
-}
-
-func (c iptablesChain) command(verb string, r rule) []string {
-	return slices.Concat([]string{c.tool, "-w", verb, c.name}, r.iptables(),
-		[]string{"-m", "comment", "--comment", r.comment(), "-j", "ACCEPT"})
+// commands names the whole rule, so that no other is removed.
+func (c iptablesChain) commands(r rule, open bool) ([][]string, error) {
+	verb := "-D"
+	if open {
+		verb = "-I"
+	}
+	return [][]string{slices.Concat([]string{c.tool, "-w", verb, c.name}, r.iptables(),
+		[]string{"-m", "comment", "--comment", r.comment(), "-j", "ACCEPT"})}, nil
 }
 
 func (r rule) iptables() []string {
@@ -207,8 +199,7 @@ func (h *Host) observeOpening(key state.Key) (state.Resource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot observe firewall %s: %w", firewall, err)
 	}
-	off := !open && !drops
-	return state.Opening{Firewall: firewall, Rule: text, Open: open, Off: off}, nil
+	return state.Opening{Firewall: firewall, Rule: text, Open: open, Off: !open && !drops}, nil
 }
 
 // setOpening adds or removes a rule with the firewall's own program. It removes only our rules.
@@ -221,12 +212,9 @@ func (h *Host) setOpening(ctx context.Context, to state.Opening) error {
 	if err != nil || state.Equal(is, to) {
 		return err
 	}
-	r := parseRule(to.Rule)
-	commands := b.opening(r)
-	if !to.Open {
-		if commands, err = b.closing(r); err != nil {
-			return err
-		}
+	commands, err := b.commands(parseRule(to.Rule), to.Open)
+	if err != nil {
+		return err
 	}
 	for _, argv := range commands {
 		_, err := h.Run(ctx, toolLimit, nil, argv...)

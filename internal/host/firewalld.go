@@ -40,17 +40,14 @@ func (f firewalld) observe(r rule) (open, drops bool, err error) {
 
 // firewalldZone holds the elements of a zone's file in which our rules may appear.
 type firewalldZone struct {
-	Ports      []firewalldPort      `xml:"port"`
-	Interfaces []firewalldInterface `xml:"interface"`
+	Ports      []firewalldElement `xml:"port"`
+	Interfaces []firewalldElement `xml:"interface"`
 }
 
-type firewalldPort struct {
+type firewalldElement struct {
 	Port     string `xml:"port,attr"`
 	Protocol string `xml:"protocol,attr"`
-}
-
-type firewalldInterface struct {
-	Name string `xml:"name,attr"`
+	Name     string `xml:"name,attr"`
 }
 
 // firewalldZone reads the zone called name; one without a file is empty.
@@ -74,15 +71,17 @@ func (h *Host) firewalldZone(name string) (zone firewalldZone, err error) {
 // lets reports whether the zone accepts a rule's packets, perhaps through a wider range of ports.
 func (z firewalldZone) lets(r rule) bool {
 	first, last, ok := ends(r.what)
-	return z.has(r) || slices.ContainsFunc(z.Ports, func(p firewalldPort) bool {
+	return z.has(r) || slices.ContainsFunc(z.Ports, func(p firewalldElement) bool {
 		from, to, isRange := ends(p.Port)
 		return ok && isRange && p.Protocol == r.how && from <= first && last <= to
 	})
 }
 
 func (z firewalldZone) has(r rule) bool {
-	return slices.Contains(z.Ports, firewalldPort{r.what, r.how}) ||
-		!r.isPort() && slices.Contains(z.Interfaces, firewalldInterface{r.what})
+	if r.isPort() {
+		return slices.Contains(z.Ports, firewalldElement{Port: r.what, Protocol: r.how})
+	}
+	return slices.Contains(z.Interfaces, firewalldElement{Name: r.what})
 }
 
 // ends returns the ends of a range of ports or processors, as 30000-32767; a number is a range too.
@@ -109,29 +108,24 @@ func (f firewalld) setting(r rule) (zone, option string) {
 	return trustedZone, "interface=" + r.what
 }
 
-// opening changes the file first: a rule in the file counts as open and is removed at the end, even
-// if a run ended between the two commands.
-func (f firewalld) opening(r rule) [][]string {
-	zone, option := f.setting(r)
-	zone, option = "--zone="+zone, "--add-"+option
-	return [][]string{
-		{"firewall-cmd", "--permanent", zone, option}, {"firewall-cmd", zone, option},
+// commands changes the file first to open, and last to close: a rule in the file counts as open and
+// is removed at the end, even if a run ended between the two commands. It leaves a wider range of
+// the owner's.
+func (f firewalld) commands(r rule, open bool) ([][]string, error) {
+	name, option := f.setting(r)
+	zone, add, remove := "--zone="+name, "--add-"+option, "--remove-"+option
+	if open {
+		return [][]string{{"firewall-cmd", "--permanent", zone, add}, {"firewall-cmd", zone, add}}, nil
 	}
-}
-
-// closing changes the file last, for the same reason. It leaves a wider range of the owner's.
-func (f firewalld) closing(r rule) ([][]string, error) {
-	zone, option := f.setting(r)
-	is, err := f.host.firewalldZone(zone)
+	is, err := f.host.firewalldZone(name)
 	if err != nil || !is.has(r) {
 		return nil, err
 	}
-	zone, option = "--zone="+zone, "--remove-"+option
 	running, err := f.running()
 	if !running {
-		return [][]string{{"firewall-offline-cmd", zone, option}}, err
+		return [][]string{{"firewall-offline-cmd", zone, remove}}, err
 	}
 	return [][]string{
-		{"firewall-cmd", zone, option}, {"firewall-cmd", "--permanent", zone, option},
+		{"firewall-cmd", zone, remove}, {"firewall-cmd", "--permanent", zone, remove},
 	}, nil
 }

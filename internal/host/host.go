@@ -33,14 +33,12 @@ type Host struct {
 	// SecretDir holds the secrets of running programs: in memory, readable only by root. PackageDir
 	// holds the packages to install, as NAME_VERSION_ARCH.deb.
 	SecretDir, PackageDir string
-	Beat                  func() // called during long work; may be nil
-	// PackageWait bounds the wait for other package managers; 0 is 5 minutes.
-	PackageWait time.Duration
-	Log         *slog.Logger
+	PackageWait           time.Duration // bounds the wait for other package managers; 0 is 5 minutes
+	Beat                  func()        // called during long work; may be nil
+	Log                   *slog.Logger
 
-	// flushing is held by one Flush at a time, so that no other returns before it has synced.
-	flushing sync.Mutex
-	// mu guards unsynced, the directories whose entries have changed since the last Flush.
+	// mu guards unsynced, the directories whose entries have changed since the last Flush. Flush holds
+	// it throughout, so that no other returns before the directories are synced.
 	mu       sync.Mutex
 	unsynced map[string]bool
 }
@@ -173,18 +171,15 @@ func (h *Host) Reload(ctx context.Context) error {
 // Flush syncs every directory entry that Set has changed to disk. Directories that cannot be synced
 // are left to the next Flush.
 func (h *Host) Flush() error {
-	h.flushing.Lock()
-	defer h.flushing.Unlock()
 	h.mu.Lock()
-	dirs := h.unsynced
-	h.unsynced = nil
-	h.mu.Unlock()
+	defer h.mu.Unlock()
 	var errs []error
-	for dir := range dirs {
-		if err := except(syncDir(dir), fs.ErrNotExist); err != nil {
-			h.changed(dir)
-			errs = append(errs, err)
+	for dir := range h.unsynced {
+		err := except(syncDir(dir), fs.ErrNotExist)
+		if err == nil {
+			delete(h.unsynced, dir)
 		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -31,16 +31,14 @@ func (e *LockedError) Error() string {
 // at once. The file names its holder. The lock ends when the file is closed or the process ends.
 func Acquire(dir, name string, holder Holder) (*os.File, error) {
 	path := filepath.Join(dir, name)
-	for deadline := time.Now().Add(lockEnding); ; time.Sleep(20 * time.Millisecond) {
+	deadline := time.Now().Add(time.Second) // a killed process may hold the lock for a moment
+	for ; ; time.Sleep(20 * time.Millisecond) {
 		file, err := tryLock(dir, path)
 		if _, locked := errors.AsType[*LockedError](err); locked && time.Now().Before(deadline) {
 			continue
 		}
 		if err != nil {
 			return nil, err
-		}
-		if file == nil {
-			continue
 		}
 		if err := errors.Join(file.Truncate(0), json.NewEncoder(file).Encode(holder)); err != nil {
 			file.Close()
@@ -50,10 +48,7 @@ func Acquire(dir, name string, holder Holder) (*os.File, error) {
 	}
 }
 
-const lockEnding = time.Second // limits the time that a killed process may hold the lock
-
-// tryLock takes the lock if it is free. It returns a nil file if the holder has just removed the
-// file; the caller then tries again.
+// tryLock takes the lock if it is free. A file that its holder has just removed counts as locked.
 func tryLock(dir, path string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, err)
@@ -69,13 +64,10 @@ func tryLock(dir, path string) (*os.File, error) {
 		}
 	}
 	defer file.Close()
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		locked := &LockedError{}
-		_ = json.NewDecoder(file).Decode(&locked.Holder) // no name yet while the holder writes it
-		return nil, locked
-	}
-	if err != nil {
+	if except(err, unix.EWOULDBLOCK) != nil {
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
-	return nil, nil
+	locked := &LockedError{}
+	_ = json.NewDecoder(file).Decode(&locked.Holder) // no name yet while the holder writes it
+	return nil, locked
 }

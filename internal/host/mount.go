@@ -16,15 +16,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/remove"
 )
 
-// MountError reports a foreign mount below a directory that is to be removed.
-type MountError struct{ Dir, Point, Source string }
-
-func (e *MountError) Error() string {
-	const form = "cannot remove %s: %s is mounted at %s; " +
-		"if it is not needed there, `umount %s` and run this again"
-	return fmt.Sprintf(form, e.Dir, e.Source, e.Point, e.Point)
-}
-
 // purge removes a directory with all that is in it. Mounts at the expected places are unmounted
 // first, deepest first; any other mount stops the purge before anything is deleted. Deletion
 // follows no link and crosses no mount.
@@ -62,7 +53,7 @@ func (h *Host) empty(path string, expected []string, mounted bool) error {
 }
 
 // unmountBelow unmounts the mounts at the expected places below root, the path as this process sees
-// it. Any other mount is a MountError. If mounted is set, root may be a mount point and stays one.
+// it. Any other mount is an error. If mounted is set, root may be a mount point and stays one.
 func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) error {
 	list, err := mountinfo.GetMounts(nil)
 	if err != nil {
@@ -78,7 +69,8 @@ func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) 
 	for _, m := range found {
 		at := func(place string) bool { return within(m.Mountpoint, filepath.Join(root, place)) }
 		if !slices.ContainsFunc(expected, at) {
-			return &MountError{Dir: path, Point: m.Mountpoint, Source: m.Source}
+			return fmt.Errorf("cannot remove %s: %s is mounted at %s; if it is not needed there, "+
+				"`umount %[3]s` and run this again", path, m.Source, m.Mountpoint)
 		}
 	}
 	for _, m := range found {

@@ -22,9 +22,8 @@ import (
 // Filter is a base chain of nf_tables that filters packets to, from or across this machine. The
 // rules of iptables are in such chains too, except with its legacy variant.
 type Filter struct {
-	// Family is ip, ip6 or inet; Hook is input, forward or output.
-	Family, Table, Name, Hook string
-	Drops                     bool // the chain stops packets that no rule of it accepts
+	Family, Table, Name, Hook string // a family is ip, ip6 or inet, a hook input, forward or output
+	Drops                     bool   // the chain stops packets that no rule of it accepts
 	Rules                     []FilterRule
 }
 
@@ -48,27 +47,34 @@ func (h *Host) filter(family, table, name string) (Filter, error) {
 
 func (linux) Filters() ([]Filter, error) {
 	chains, err := readChains(func(c *nftables.Chain) bool {
-		return slices.Contains(filterFamilies, c.Table.Family) && c.Hooknum != nil &&
-			c.Type == nftables.ChainTypeFilter && hooks[*c.Hooknum] != ""
+		return slices.Contains([]string{"inet", "ip", "ip6"}, tableFamilies[c.Table.Family]) &&
+			c.Type == nftables.ChainTypeFilter && c.Hooknum != nil && hooks[*c.Hooknum] != ""
 	})
-	var list []Filter
-	for _, c := range chains {
-		list = append(list, c.filter())
+	list := make([]Filter, len(chains))
+	for i, c := range chains {
+		f := &list[i]
+		*f = Filter{
+			Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Name: c.Name,
+			Hook: hooks[*c.Hooknum],
+		}
+		stops := false
+		for _, r := range c.rules {
+			var rule FilterRule
+			rule, stops = readRule(r)
+			f.Rules = append(f.Rules, rule)
+		}
+		// The last rule may stop every remaining packet.
+		f.Drops = stops || c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
 	}
 	return list, err
 }
 
-// tableFamilies maps the families of nf_tables to their names in nft(8); filterFamilies filter IP.
-var (
-	tableFamilies = map[nftables.TableFamily]string{
-		nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
-		nftables.TableFamilyINet: "inet", nftables.TableFamilyARP: "arp",
-		nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
-	}
-	filterFamilies = []nftables.TableFamily{
-		nftables.TableFamilyINet, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6,
-	}
-)
+// tableFamilies maps the families of nf_tables to their names in nft(8).
+var tableFamilies = map[nftables.TableFamily]string{
+	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
+	nftables.TableFamilyINet: "inet", nftables.TableFamilyARP: "arp",
+	nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
+}
 
 // hooks maps the hooks at which a machine filters packets to their names in nft(8).
 var hooks = map[nftables.ChainHook]string{
@@ -79,22 +85,6 @@ var hooks = map[nftables.ChainHook]string{
 type chainRules struct {
 	*nftables.Chain
 	rules []*nftables.Rule
-}
-
-func (c chainRules) filter() Filter {
-	f := Filter{
-		Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Name: c.Name,
-		Hook: hooks[*c.Hooknum],
-	}
-	stops := false
-	for _, r := range c.rules {
-		var rule FilterRule
-		rule, stops = readRule(r)
-		f.Rules = append(f.Rules, rule)
-	}
-	// The last rule may stop every remaining packet.
-	f.Drops = stops || c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
-	return f
 }
 
 func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error) {

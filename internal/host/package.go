@@ -19,8 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-const packageLimit = 15 * time.Minute // bounds a run of the package manager
-
 // distro returns the distribution of this machine.
 func (h *Host) distro() distro.Distro {
 	d, _ := distro.Find(h.settings(OSRelease, distro.VendorRelease)["ID"])
@@ -83,13 +81,13 @@ func (h *Host) setPackage(ctx context.Context, from state.Resource, to state.Pac
 
 func (h *Host) installPackage(ctx context.Context, name string, configured bool) error {
 	manager := h.distro().Manager
-	file, err := h.packageFile(name + "_*" + manager.Suffix)
-	if err != nil {
-		return err
+	found, _ := filepath.Glob(filepath.Join(h.path(h.PackageDir), name+"_*"+manager.Suffix))
+	if len(found) != 1 {
+		return fmt.Errorf("internal error: %d files of it in %s", len(found), h.PackageDir)
 	}
-	err = h.manage(ctx, manager.Install, file)
+	err := h.manage(ctx, manager.Install, found[0])
 	if err == nil {
-		return os.Remove(file) // it may be large
+		return os.Remove(found[0]) // it may be large
 	}
 	back, left := manager.Purge, "nothing of it is left"
 	if configured {
@@ -97,17 +95,6 @@ func (h *Host) installPackage(ctx context.Context, name string, configured bool)
 	}
 	return errors.Join(fmt.Errorf("%w; %s. If it depends on other packages, install those and run "+
 		"this again", err, left), h.manage(ctx, back, name))
-}
-
-func (h *Host) packageFile(pattern string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(h.path(h.PackageDir), pattern))
-	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("internal error: %d files of it in %s", len(found), h.PackageDir)
-	}
-	if err != nil {
-		return "", err
-	}
-	return found[0], nil
 }
 
 // manage runs a command of the package manager under the lock of lockPackages. It is not
@@ -121,11 +108,11 @@ func (h *Host) manage(ctx context.Context, command []string, what string) error 
 	}
 	defer lock.Close()
 	argv := append([]string{"env"}, h.distro().Manager.Environment...)
-	if _, err := os.Stat(h.path("/run/systemd/system")); err == nil {
+	if h.exists("/run/systemd/system") {
 		argv = append(argv, "systemd-run", "--quiet", "--scope", "--collect")
 	}
 	argv = append(append(argv, command...), what)
-	_, err = h.Run(context.WithoutCancel(ctx), packageLimit, nil, argv...)
+	_, err = h.Run(context.WithoutCancel(ctx), 15*time.Minute, nil, argv...)
 	return err
 }
 
@@ -163,7 +150,7 @@ func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
 			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 		}
 		holder := lockHolder(f)
-		if !said && h.Log != nil {
+		if !said {
 			h.Log.Info("waiting for another package manager", "holder", holder)
 		}
 		h.beat()

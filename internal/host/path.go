@@ -26,7 +26,10 @@ func (h *Host) observePath(path string) (state.Resource, error) {
 	}
 	switch info.Mode().Type() {
 	case 0:
-		return h.observeFile(path, info)
+		f := state.File{Path: path, Mode: info.Mode().Perm()}
+		f.UID, f.GID = h.owner(info)
+		f.SHA256, err = h.digest(path)
+		return f, err
 	case fs.ModeDir:
 		return h.observeDir(path, h.path(path))
 	case fs.ModeSymlink:
@@ -272,7 +275,14 @@ func (h *Host) setDir(c state.Change, to state.Dir) error {
 	ours, ok := c.Ours.(state.Dir)
 	claimed := c.Undo && exists && ok && ours.Purge
 	if claimed {
-		if err := h.restoreContents(from, to, ours); err != nil {
+		var err error
+		switch {
+		case from.Mounted && !to.Mounted: // others have mounted something here: an error
+			err = h.unmountBelow(to.Path, h.path(to.Path), nil, false)
+		case to.Empty:
+			err = h.empty(to.Path, ours.Mounts, to.Mounted)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -297,17 +307,6 @@ func (h *Host) setMode(real string, to state.Dir) error {
 		}
 		return os.Chmod(real, to.Mode)
 	})
-}
-
-// restoreContents empties a claimed directory that was empty before, unless a mount covers it now.
-func (h *Host) restoreContents(from, to, ours state.Dir) error {
-	if from.Mounted && !to.Mounted {
-		return h.unmountBelow(to.Path, h.path(to.Path), nil, false)
-	}
-	if !to.Empty {
-		return nil
-	}
-	return h.empty(to.Path, ours.Mounts, to.Mounted)
 }
 
 func (h *Host) makeDir(from state.Resource, path string) error {

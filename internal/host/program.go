@@ -58,11 +58,13 @@ func (h *Host) Run(
 	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
 ) (out []byte, err error) {
 	if secret != nil {
-		path, err := h.secretFile(secret)
+		var path string
+		if path, err = h.secretFile(secret); path != "" {
+			defer func() { err = errors.Join(err, h.removeTemp(path)) }()
+		}
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, h.removeTemp(path)) }()
 		argv = append(slices.Clone(argv), path)
 	}
 	done, err := h.Touched("run " + strings.Join(argv[:min(2, len(argv))], " "))
@@ -81,6 +83,7 @@ func (h *Host) ask(ctx context.Context, limit time.Duration, argv ...string) ([]
 	return bounded(ctx, limit, h.beat, root.program(nil), argv)
 }
 
+// secretFile writes a secret to a file. It returns the path even if it fails after creating it.
 func (h *Host) secretFile(secret []byte) (path string, err error) {
 	if h.SecretDir == "" {
 		return "", errors.New("internal error: no directory for secrets")
@@ -98,9 +101,6 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 		_, err = f.Write(secret)
 		return errors.Join(err, f.Close())
 	})
-	if err != nil && path != "" {
-		err = errors.Join(err, h.removeTemp(path))
-	}
 	return path, err
 }
 
@@ -200,9 +200,6 @@ func (u User) environment() []string {
 	return list
 }
 
-// outlived limits the wait for the output of children that outlive a program.
-const outlived = 5 * time.Second
-
 // root is the user of this process.
 var root *User
 
@@ -229,8 +226,8 @@ func (u *User) program(input io.Reader) Programs {
 			return nil, err
 		}
 		cmd := u.command(ctx, argv)
-		cmd.WaitDelay = outlived
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, stdout.File, stderr.File
+		cmd.WaitDelay = 5 * time.Second // for children that outlive the program
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, stdout, stderr
 		if input == os.Stdin {
 			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		}
@@ -238,30 +235,28 @@ func (u *User) program(input io.Reader) Programs {
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		switch {
 		case err == nil, errors.Is(err, exec.ErrWaitDelay): // the program itself has succeeded
-			return stdout.read(), nil
+			return read(stdout), nil
 		case errors.Is(err, exec.ErrNotFound), u != root && ok && exit.ExitCode() == 127: // env(1)
 			return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 		}
-		words := cmp.Or(strings.TrimSpace(string(stderr.read())),
-			strings.TrimSpace(string(stdout.read())))
+		words := cmp.Or(strings.TrimSpace(string(read(stderr))),
+			strings.TrimSpace(string(read(stdout))))
 		return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv[:min(2, len(argv))], " "), err, words)
 	}
 }
 
-// output holds the output of a program in memory. A pipe would break when this process ends first,
-// and the program would stop in the middle of its work.
-type output struct{ *os.File }
-
-func newOutput() (output, error) {
+// newOutput returns a file in memory for the output of a program. A pipe would break when this
+// process ends first, and the program would stop in the middle of its work.
+func newOutput() (*os.File, error) {
 	fd, err := unix.MemfdCreate("output", unix.MFD_CLOEXEC)
 	if err != nil {
-		return output{}, fmt.Errorf("cannot keep what a program prints: %w", err)
+		return nil, fmt.Errorf("cannot keep what a program prints: %w", err)
 	}
-	return output{os.NewFile(uintptr(fd), "output")}, nil
+	return os.NewFile(uintptr(fd), "output"), nil
 }
 
-func (o output) read() []byte {
-	text, _ := io.ReadAll(io.NewSectionReader(o, 0, math.MaxInt64)) // memory is always read
+func read(output *os.File) []byte {
+	text, _ := io.ReadAll(io.NewSectionReader(output, 0, math.MaxInt64)) // memory is always read
 	return text
 }
 

@@ -196,23 +196,17 @@ func executables(dir string) ([]int, error) {
 }
 
 func (linux) findCgroups(_ context.Context, slice string) ([]string, error) {
-	var found []string
-	for _, pattern := range []string{"/sys/fs/cgroup/" + slice, "/sys/fs/cgroup/*/" + slice} {
-		matches, err := filepath.Glob(pattern)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, matches...)
-	}
+	unified, err := filepath.Glob("/sys/fs/cgroup/" + slice)
+	controllers, err2 := filepath.Glob("/sys/fs/cgroup/*/" + slice)
 	// Controllers that are mounted together show under two names, one a link to the other.
-	return slices.DeleteFunc(found, func(p string) bool {
+	return slices.DeleteFunc(append(unified, controllers...), func(p string) bool {
 		real, err := filepath.EvalSymlinks(p)
 		return err != nil || real != p
-	}), nil
+	}), errors.Join(err, err2)
 }
 
-// clearCgroups removes a slice's directories from the leaves up. It kills the processes in them:
-// they are containers', and the slice is ours.
+// clearCgroups removes a slice's directories from the leaves up, with the processes in them: they
+// are containers', and the slice is ours.
 func (linux) clearCgroups(_ context.Context, _ string, dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {
@@ -225,7 +219,6 @@ func (linux) clearCgroups(_ context.Context, _ string, dirs []string) error {
 		})
 		errs = append(errs, err)
 		for _, sub := range slices.Backward(all) {
-			killCgroup(sub)
 			if err := removeCgroup(sub); err != nil {
 				errs = append(errs, err)
 				break
@@ -235,24 +228,17 @@ func (linux) clearCgroups(_ context.Context, _ string, dirs []string) error {
 	return errors.Join(errs...)
 }
 
-func killCgroup(dir string) {
-	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return
-	}
-	for _, field := range strings.Fields(string(data)) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
-			_ = unix.Kill(pid, unix.SIGKILL) // the process may have just ended
-		}
-	}
-}
-
-// removeCgroup removes an empty control group; the kernel needs a moment after the last process.
-func removeCgroup(dir string) error {
-	var err error
+// removeCgroup kills the processes of a control group and removes it; the kernel needs a moment
+// after the last process.
+func removeCgroup(dir string) (err error) {
 	for range 50 {
-		err = unix.Rmdir(dir)
-		if err == nil || errors.Is(err, unix.ENOENT) {
+		data, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // the group may have just gone
+		for field := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+				_ = unix.Kill(pid, unix.SIGKILL) // the process may have just ended
+			}
+		}
+		if err = except(unix.Rmdir(dir), unix.ENOENT); err == nil {
 			return nil
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -49,12 +49,11 @@ func (r rule) tuple() string {
 	return "### tuple ### " + verb + "any any" + anywhere + way
 }
 
-func (u ufw) opening(r rule) [][]string {
-	return [][]string{append(r.ufw("allow"), "comment", r.comment())}
-}
-
-// closing leaves a rule whose comment was changed by others.
-func (u ufw) closing(r rule) ([][]string, error) {
+// commands leaves a rule whose comment was changed by others.
+func (u ufw) commands(r rule, open bool) ([][]string, error) {
+	if open {
+		return [][]string{append(r.ufw("allow"), "comment", r.comment())}, nil
+	}
 	ours, err := u.has(r.tuple() + " comment=" + hex.EncodeToString([]byte(r.comment())))
 	if err != nil || !ours {
 		return nil, err

@@ -31,9 +31,8 @@ func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what 
 	}
 }
 
-// watchFiles watches the directories of files that exist. A directory that is created later is
-// watched from the next event on. It calls hint with a watched file, with a directory that is gone,
-// or with "" if events were lost.
+// watchFiles watches the directories of files, those created later from the next event on. It calls
+// hint with a changed file, with a directory that is gone, or with "" if events were lost.
 func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what string)) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -42,10 +41,10 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 	defer w.Close()
 	var dirs []string
 	for _, file := range files {
-		dirs = append(dirs, path.Dir(file))
+		if dir := path.Dir(file); !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
 	}
-	slices.Sort(dirs)
-	dirs = slices.Compact(dirs)
 	at := make(map[string]string) // the last real paths: links may lead from several names to one
 	for {
 		dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !h.watchDir(w, dir, at) })

@@ -3,8 +3,8 @@
 package regular
 
 import (
-	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -36,13 +36,10 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 
 // ReadFile returns the content of a regular file.
 func ReadFile(path string) ([]byte, error) {
-	f, info, err := Open(path)
+	f, _, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	var text bytes.Buffer
-	text.Grow(int(info.Size()) + bytes.MinRead) // the end is found without another buffer
-	_, err = text.ReadFrom(f)
-	return text.Bytes(), err
+	return io.ReadAll(f)
 }

@@ -13,10 +13,9 @@ type Item struct {
 	Step     Step
 	Resource Resource
 	Owes     []string
-	// Needs names the need that must be met before this item and all later ones can be applied.
-	Needs  Need
-	Only   Only
-	Spared bool // leave the resource alone: Only is unknown to this release; not in JSON
+	Needs    Need // must be met before this item and all later ones can be applied
+	Only     Only
+	Spared   bool // leave the resource alone: Only is unknown to this release; not in JSON
 }
 
 // itemJSON is the JSON form of an Item. It omits a file's content.

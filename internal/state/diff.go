@@ -107,29 +107,20 @@ func (d *differ) want(item Item) {
 	}
 	entry, remembered := d.remembered[to.Key()]
 	change := Change{Step: item.Step, From: from, To: to, Owes: item.Owes}
+	satisfied := Satisfies(from, to) && (remembered || !claims(to))
 	switch to := to.(type) {
 	case Residue:
-		if remembered {
-			return
-		}
-		change.To = from
+		satisfied, change.To = remembered, from
 	case File:
-		if Equal(from, to) {
-			return
-		}
 		change.Keep = remembered && entry.edited(from)
 	case Unit:
 		is, _ := from.(Unit)
 		change.Restart = to.Active && is.Active && slices.Contains(d.owed, to.Name)
-		if Equal(from, to) && !change.Restart {
-			return
-		}
-	default:
-		if Satisfies(from, to) && (remembered || !claims(to)) {
-			return
-		}
+		satisfied = satisfied && !change.Restart
 	}
-	d.add(change)
+	if !satisfied {
+		d.add(change)
+	}
 }
 
 func isKnown(r Resource) bool {
@@ -172,10 +163,5 @@ func Between(from, to Desired) Plan {
 		_, unit := is.(Unit) // it may have to restart
 		return !unit && Equal(is, item.Resource)
 	})
-	for _, item := range to { // what both want is not undone
-		if i := ledger.index(item.Resource.Key()); i >= 0 {
-			ledger.Entries = slices.Delete(ledger.Entries, i, i+1)
-		}
-	}
-	return Diff(wanted, to, seen, ledger)
+	return Diff(wanted, to, seen, ledger.Forget(to.Keys()...)) // what both want is not undone
 }

@@ -275,7 +275,7 @@ func TestOnly(t *testing.T) {
 	if got := show(plan.Only([]Key{file.Key(), running.Key()})); got != "rewrite /etc/x.conf" {
 		t.Errorf("the plan is\n%s", got)
 	}
-	if got := After(nil, Plan{{To: file}, {To: running, Leave: true}}); len(got) != 1 {
+	if got := After(Observed{}, Plan{{To: file}, {To: running, Leave: true}}); len(got) != 1 {
 		t.Errorf("afterwards is seen %v", got)
 	}
 }

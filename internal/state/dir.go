@@ -15,11 +15,9 @@ type Dir struct {
 	// Purge claims the contents. A claim is recorded even if the directory already exists.
 	Purge bool `json:"purge,omitempty"`
 	// Mounts lists places relative to Path whose mounts a purge removes; any other mount stops it.
-	Mounts []string `json:"mounts,omitempty"`
-	// Empty is set on an observed directory that holds nothing but "lost+found", Mounted on one that
-	// is a mount point. Neither is compared.
-	Empty   bool `json:"empty,omitempty"`
-	Mounted bool `json:"mounted,omitempty"`
+	Mounts  []string `json:"mounts,omitempty"`
+	Empty   bool     `json:"empty,omitempty"`   // observed: nothing but "lost+found"; not compared
+	Mounted bool     `json:"mounted,omitempty"` // observed: a mount point; not compared
 }
 
 func (r Dir) Key() Key { return PathKey(r.Path) }
@@ -47,11 +45,8 @@ func (r Dir) satisfiedBy(seen Resource) bool {
 // contents or a new mount, or our mode and owner. The owner's disk can have these too: containerd
 // sets them on its root directory when it starts.
 func (r Dir) needsUndo(before, seen Resource) bool {
-	if !r.Purge {
-		return false
-	}
 	was, is := LeadsTo(before), LeadsTo(seen)
-	if was == nil || is == nil {
+	if !r.Purge || was == nil || is == nil {
 		return false
 	}
 	if was.Empty && !is.Empty || is.Mounted && !was.Mounted {

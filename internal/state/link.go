@@ -4,8 +4,7 @@ package state
 type Link struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
-	// Dir is the directory that an observed link leads to; nil if none. It is not compared.
-	Dir *Dir `json:"dir,omitempty"`
+	Dir    *Dir   `json:"dir,omitempty"` // an observed link leads to it; nil if none; not compared
 }
 
 func (r Link) Key() Key { return PathKey(r.Path) }

@@ -8,8 +8,7 @@ type Opening struct {
 	Firewall string `json:"firewall"`
 	Rule     string `json:"rule"`
 	Open     bool   `json:"open"`
-	// Off is set if the firewall stops nothing now: there is nothing to open or close.
-	Off bool `json:"off,omitempty"`
+	Off      bool   `json:"off,omitempty"` // it stops nothing now: nothing is to open or close
 }
 
 // Opening returns the firewall and the rule in the key of an opening.

@@ -7,21 +7,17 @@ type PackageState string
 
 // The states.
 const (
-	// Absent packages have left nothing behind.
-	PackageAbsent PackageState = "absent"
-	// Removed packages have left their configuration.
-	PackageRemoved PackageState = "removed"
-	// Unfinished packages have an interrupted installation or removal.
-	PackageUnfinished PackageState = "unfinished"
+	PackageAbsent     PackageState = "absent"     // nothing is left behind
+	PackageRemoved    PackageState = "removed"    // its configuration is left
+	PackageUnfinished PackageState = "unfinished" // an installation or removal was interrupted
 	PackageInstalled  PackageState = "installed"
 )
 
 // Package is a distribution package in any version: others update it.
 type Package struct {
-	Name  string       `json:"name"`
-	State PackageState `json:"state"`
-	// Version is the observed version; "" if a program of that name has no package.
-	Version string `json:"version,omitempty"`
+	Name    string       `json:"name"`
+	State   PackageState `json:"state"`
+	Version string       `json:"version,omitempty"` // observed; "" for a program without a package
 }
 
 // PackageKey returns the key of a package.

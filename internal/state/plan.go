@@ -9,9 +9,8 @@ import (
 type Change struct {
 	Step     Step
 	From, To Resource
-	// Owes names the units that must restart because of this change.
-	Owes    []string
-	Restart bool // a running unit must restart, because something it reads has changed
+	Owes     []string // the units that must restart because of this change
+	Restart  bool     // a running unit must restart, because something it reads has changed
 	// Undo is set if To is the state before us in the ledger, and Ours the state that we gave it.
 	Undo bool
 	Ours Resource
@@ -63,9 +62,6 @@ func (o Observed) Unknown() []Unknown {
 // After returns the observation expected after plan has been carried out.
 func After(seen Observed, plan Plan) Observed {
 	next := maps.Clone(seen)
-	if next == nil {
-		next = make(Observed)
-	}
 	for _, c := range plan {
 		if !c.Leave {
 			next[c.To.Key()] = c.To

@@ -12,22 +12,14 @@ type ResidueKind string
 
 // The leftovers of the programs that we install.
 const (
-	// Interfaces are network interfaces; Match is the exact name.
-	Interfaces ResidueKind = "interface"
-	// Chains are iptables chains with their rules and jumps; Match is a prefix of the name.
-	Chains ResidueKind = "chain"
-	// Tables are nftables tables; Match is the exact name, in whatever family.
-	Tables ResidueKind = "table"
-	// Cgroups are control groups at the root of the hierarchy; Match is the slice's name.
-	Cgroups ResidueKind = "cgroup"
-	// Processes are processes whose executable is below the directory Match.
-	Processes ResidueKind = "process"
-	// Mounts are mounts; Match is a prefix of the mount point.
-	Mounts ResidueKind = "mount"
-	// Files are regular files; Match is the exact path.
-	Files ResidueKind = "file"
-	// Trees are directories with their contents; Match is the exact path.
-	Trees ResidueKind = "tree"
+	Interfaces ResidueKind = "interface" // network interfaces; Match is the exact name
+	Chains     ResidueKind = "chain"     // of iptables, with jumps; Match is a prefix of the name
+	Tables     ResidueKind = "table"     // of nftables; Match is the exact name, in any family
+	Cgroups    ResidueKind = "cgroup"    // at the root of the hierarchy; Match is the slice's name
+	Processes  ResidueKind = "process"   // their executable is below the directory Match
+	Mounts     ResidueKind = "mount"     // Match is a prefix of the mount point
+	Files      ResidueKind = "file"      // regular files; Match is the exact path
+	Trees      ResidueKind = "tree"      // directories with contents; Match is the exact path
 )
 
 // Residue describes what our programs leave outside our files. The ledger holds only its state

@@ -37,7 +37,7 @@ func (r Sysctl) Advertised() string {
 // satisfiedBy accepts a missing interface, such as one that was unplugged, which has no parameters.
 func (r Sysctl) satisfiedBy(seen Resource) bool {
 	is, ok := seen.(Sysctl)
-	return ok && is.Name == r.Name && (is.Value == r.Value || is.Value == "" && r.Advertised() != "")
+	return ok && (is.Value == r.Value || is.Value == "" && r.Advertised() != "")
 }
 
 func (r Sysctl) describe(c Change) string {

@@ -216,7 +216,7 @@ func (p *patient) endpoints(ctx context.Context) []health.Endpoint {
 	if p.Saved.Live != nil || p.given.Input != nil {
 		list = endpoint.Needed(endpoint.Asked{
 			Config: p.config, Joining: !p.Saved.Joined(), Server: p.at.Server,
-			Arch: cmp.Or(p.seen.Arch, "amd64"), Files: p.Reader,
+			Arch: cmp.Or(p.seen.Arch, "amd64"), ReadFile: p.Reader.ReadFile,
 		})
 	}
 	var all sync.WaitGroup

@@ -4,10 +4,12 @@
 package systemdtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -31,45 +33,55 @@ type Systemd struct {
 	// the clock was set since. May be nil.
 	Stamp func(at time.Time) time.Time
 
-	// booted is the start of CLOCK_MONOTONIC.
-	booted time.Time
-	mu     sync.Mutex
-	// units are the loaded units. An inactive one without references is unloaded.
-	units map[string]*unit
-	// wanted are the units that multi-user.target wants, as of the last reload.
-	wanted map[string]bool
-	// outdated is set if links were changed since (NeedDaemonReload of every unit).
-	outdated bool
-	// generated are the units without a file: systemd generated them from /etc/fstab.
-	generated map[string]bool
+	booted    time.Time // the start of CLOCK_MONOTONIC
+	mu        sync.Mutex
+	units     map[string]*unit // the loaded ones; an inactive one without references is unloaded
+	wanted    map[string]bool  // by multi-user.target, as of the last reload
+	outdated  bool             // links were changed since (NeedDaemonReload of every unit)
+	generated map[string]bool  // units without a file: systemd generated them from /etc/fstab
 	lastPID   int
 }
 
 // New returns a systemd that runs nothing yet.
 func New(root string) *Systemd {
 	return &Systemd{
-		Root: root, booted: time.Now().Add(-time.Minute), units: map[string]*unit{},
-		wanted:    map[string]bool{},
-		generated: map[string]bool{}, lastPID: 100,
+		Root: root, booted: time.Now().Add(-time.Minute), lastPID: 100,
+		units: map[string]*unit{}, wanted: map[string]bool{}, generated: map[string]bool{},
 	}
+}
+
+// lock locks the units. The returned function unloads inactive units that no target refers to, and
+// unlocks. A generated unit has such a target.
+func (s *Systemd) lock() (unlock func()) {
+	s.mu.Lock()
+	return func() {
+		maps.DeleteFunc(s.units, func(name string, u *unit) bool {
+			return !u.active && !u.job && !u.looping && !s.wanted[name] && !s.generated[name]
+		})
+		s.mu.Unlock()
+	}
+}
+
+func (s *Systemd) unlocked(do func() error) error {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	return do()
 }
 
 // Unit loads the unit and returns its state.
 func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.collect()
+	defer s.lock()()
 	u := s.load(name)
 	up := time.Since(s.booted)
-	status := host.UnitStatusOf(s.properties(name, u), s.booted.Add(up), up)
-	status.MainPID, status.Restarts = u.pid, u.restarts
-	return status, nil
+	return host.UnitStatusOf(s.properties(name, u), s.booted.Add(up), up), nil
 }
 
 // properties returns the properties on the bus that the host package reads, and the wall time that
 // it must not read.
 func (s *Systemd) properties(name string, u *unit) map[string]any {
-	is := map[string]any{"ActiveState": "inactive"}
+	is := map[string]any{
+		"ActiveState": "inactive", "MainPID": uint32(u.pid), "NRestarts": uint32(u.restarts),
+	}
 	switch {
 	case u.active:
 		is["ActiveState"] = "active"
@@ -83,9 +95,7 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 		is["UnitFileState"] = "generated"
 	case loaded:
 		is["FragmentPath"] = path.Join(unitDir, name)
-		if u.enablement == "" {
-			u.enablement = s.enablement(name)
-		}
+		u.enablement = cmp.Or(u.enablement, s.enablement(name))
 		is["UnitFileState"] = u.enablement
 	}
 	if u.entered > 0 {
@@ -102,11 +112,7 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]string, error) {
 	files := make(map[string]string)
 	for _, unit := range units {
-		is, err := s.Unit(ctx, unit)
-		if err != nil {
-			return nil, err
-		}
-		if is.Path != "" {
+		if is, err := s.Unit(ctx, unit); err == nil && is.Path != "" {
 			files[unit] = is.Path
 		}
 	}
@@ -123,35 +129,27 @@ func (s *Systemd) Do(ctx context.Context, verb host.Verb, name string) error {
 
 // Start starts the unit as loaded, not as it is on disk.
 func (s *Systemd) Start(_ context.Context, name string) error {
-	s.mu.Lock()
+	defer s.lock()()
 	u := s.load(name)
 	if err := u.startable(name); err != nil || u.active {
-		s.collect()
-		s.mu.Unlock()
 		return err
 	}
 	text := u.text
-	u.job = true
-	s.mu.Unlock()
-	var err error
 	if s.OnStart != nil {
-		err = s.OnStart(name, text)
+		u.job = true
+		err := s.unlocked(func() error { return s.OnStart(name, text) })
+		u.job = false
+		if err != nil {
+			return err
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u.job = false
-	if err == nil {
-		u.active, u.looping, u.running = true, false, text
-		s.run(u)
-	}
-	s.collect()
-	return err
+	u.active, u.looping, u.running = true, false, text
+	s.run(u)
+	return nil
 }
 
 func (s *Systemd) Stop(_ context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.collect()
+	defer s.lock()()
 	u := s.load(name)
 	if u.is == missing && !u.active {
 		return fmt.Errorf("unit %s not loaded", name)
@@ -164,13 +162,13 @@ func (s *Systemd) Stop(_ context.Context, name string) error {
 }
 
 func (s *Systemd) Restart(ctx context.Context, name string) error {
-	s.mu.Lock()
+	unlock := s.lock()
 	err := s.load(name).startable(name)
-	s.mu.Unlock()
-	if err != nil {
-		return err
+	unlock()
+	if err == nil {
+		err = s.Stop(ctx, name)
 	}
-	if err := s.Stop(ctx, name); err != nil {
+	if err != nil {
 		return err
 	}
 	return s.Start(ctx, name)
@@ -184,8 +182,7 @@ func (s *Systemd) run(u *unit) {
 
 // Crash ends the process of a running unit, which systemd then restarts.
 func (s *Systemd) Crash(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	if u, ok := s.units[name]; ok && u.active {
 		u.restarts++
 		s.run(u)
@@ -195,8 +192,7 @@ func (s *Systemd) Crash(name string) {
 // Loop ends the process of a running unit, which systemd is about to restart. A start meanwhile
 // does not reset its count of restarts.
 func (s *Systemd) Loop(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	if u, ok := s.units[name]; ok && u.active {
 		u.restarts++
 		u.active, u.looping, u.pid = false, true, 0
@@ -204,13 +200,16 @@ func (s *Systemd) Loop(name string) {
 }
 
 func (s *Systemd) Enable(_ context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	if err := s.read(name).startable(name); err != nil {
 		return err
 	}
-	err := os.Symlink(path.Join(unitDir, name), s.wants(name))
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	return s.link(path.Join(unitDir, name), s.wants(name))
+}
+
+// link creates a link, unless it exists, and reads all units again.
+func (s *Systemd) link(target, path string) error {
+	if err := os.Symlink(target, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	s.reload()
@@ -219,15 +218,12 @@ func (s *Systemd) Enable(_ context.Context, name string) error {
 
 // Disable leaves a loaded unit marked as enabled until a reload.
 func (s *Systemd) Disable(_ context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	err := os.Remove(s.wants(name))
-	switch {
-	case err == nil:
-		s.outdated = true
-	case !errors.Is(err, fs.ErrNotExist):
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	s.outdated = s.outdated || err == nil
 	if s.read(name).is == missing {
 		return fmt.Errorf("unit file %s does not exist", name)
 	}
@@ -235,19 +231,12 @@ func (s *Systemd) Disable(_ context.Context, name string) error {
 }
 
 func (s *Systemd) Mask(_ context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := os.Symlink("/dev/null", s.file(name))
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	s.reload()
-	return nil
+	defer s.lock()()
+	return s.link("/dev/null", s.file(name))
 }
 
 func (s *Systemd) Unmask(_ context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	if s.read(name).is == masked {
 		if err := os.Remove(s.file(name)); err != nil {
 			return err
@@ -258,19 +247,15 @@ func (s *Systemd) Unmask(_ context.Context, name string) error {
 }
 
 func (s *Systemd) Reload(context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.reload()
 	return nil
 }
 
 func (s *Systemd) ResetFailed(_ context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.collect()
-	if u, ok := s.units[name]; ok {
-		u.restarts, u.looping = 0, false
-	}
+	defer s.lock()()
+	u := s.load(name)
+	u.restarts, u.looping = 0, false
 	return nil
 }
 
@@ -298,41 +283,27 @@ func (s *Systemd) NeedReload() []string {
 
 // list returns the names of the loaded units for which pick is true.
 func (s *Systemd) list(pick func(name string, u *unit) bool) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var names []string
-	for name, u := range s.units {
-		if pick(name, u) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	defer s.lock()()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.units)), func(name string) bool {
+		return !pick(name, s.units[name])
+	})
 }
 
 // Running returns the text that a running unit was started with; "" if it does not run.
 func (s *Systemd) Running(name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if u, ok := s.units[name]; ok {
-		return u.running
-	}
-	return ""
+	defer s.lock()()
+	return s.load(name).running
 }
 
 // OnDisk returns the text that a unit would be started with after a reload.
 func (s *Systemd) OnDisk(name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	return s.read(name).text
 }
 
 // Generate makes a running unit without a file, as systemd does for a line of /etc/fstab.
 func (s *Systemd) Generate(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.generated[name] = true
 	s.load(name).active = true
 }
-
-func (s *Systemd) Close() {}

@@ -20,21 +20,15 @@ const (
 
 // unit is a loaded unit.
 type unit struct {
-	is found
-	// text is the unit file with its drop-ins, as last read.
-	text string
-	// enablement is the UnitFileState: "" until the first request, then cached.
-	enablement string
-	active     bool
-	// job is set while the unit is being started.
-	job           bool
+	is            found
+	text          string // the unit file with its drop-ins, as last read
+	running       string // the text that the unit was started with
+	enablement    string // the UnitFileState: "" until the first request, then cached
+	active        bool
+	job           bool // the unit is being started
+	looping       bool // its process has ended, and systemd is about to restart it
 	pid, restarts int
-	// looping is set after its process has ended, while systemd is about to restart it.
-	looping bool
-	// entered is the time it became active, by CLOCK_MONOTONIC (ActiveEnterTimestampMonotonic).
-	entered time.Duration
-	// running is the text that the unit was started with.
-	running string
+	entered       time.Duration // when it became active (ActiveEnterTimestampMonotonic)
 }
 
 func (u *unit) startable(name string) error {
@@ -108,10 +102,7 @@ func (s *Systemd) enablement(name string) string {
 // reload reads the loaded units again, and the units that multi-user.target wants.
 func (s *Systemd) reload() {
 	clear(s.wanted)
-	links, err := os.ReadDir(filepath.Join(s.Root, wantsDir))
-	if err != nil {
-		links = nil // the directory is created for the first enabled unit
-	}
+	links, _ := os.ReadDir(s.wants("")) // created for the first enabled unit
 	for _, link := range links {
 		s.wanted[link.Name()] = true
 		s.load(link.Name())
@@ -120,14 +111,4 @@ func (s *Systemd) reload() {
 		s.refresh(name, u)
 	}
 	s.outdated = false
-	s.collect()
-}
-
-// collect unloads inactive units that no target refers to. A generated unit has such a target.
-func (s *Systemd) collect() {
-	for name, u := range s.units {
-		if !u.active && !u.job && !u.looping && !s.wanted[name] && !s.generated[name] {
-			delete(s.units, name)
-		}
-	}
 }
