@@ -17,8 +17,7 @@ type Bindings struct {
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 	// ForeignCNI lists network configurations of others; if there are any, ours is left out.
 	ForeignCNI []string `json:"foreignCNI,omitempty"`
-	// ForeignArc is set if others have installed the Arc agent. It is determined whenever a node is
-	// bound.
+	// ForeignArc is set if others have installed the Arc agent; found out whenever a node is bound.
 	ForeignArc bool `json:"-"`
 	// Program is the path of aks-flex-node itself, which kubelet runs for tokens.
 	Program string `json:"program,omitempty"`
@@ -49,8 +48,7 @@ const (
 	Rebound state.Only = "rebound"
 )
 
-// conditions returns the conditions known to this release, and whether each holds. A newer release
-// may have written others.
+// conditions reports which of the conditions that this release knows hold.
 func (b Bindings) conditions() map[state.Only]bool {
 	ours := len(b.ForeignCNI) == 0
 	return map[state.Only]bool{

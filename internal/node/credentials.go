@@ -75,8 +75,7 @@ func (p *part) bootstrapKubeconfig() string {
 // KubeconfigPath returns the kubeconfig of a kubelet whose root directory is dir.
 func KubeconfigPath(dir string) string { return path.Join(dir, "kubeconfig") }
 
-// AdminKubeconfigPath returns the path of the administrator's kubeconfig in the directory of
-// Kubernetes' configuration.
+// AdminKubeconfigPath returns the administrator's kubeconfig in paths.kubernetes.configDir.
 func AdminKubeconfigPath(configDir string) string { return path.Join(configDir, "admin.conf") }
 
 // ClientCertificatePath returns the client certificate and key of a kubelet with root dir.

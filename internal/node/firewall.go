@@ -47,15 +47,6 @@ func Openings(f Firewall) state.Desired {
 	return list
 }
 
-// openings opens the owner's firewalls for a node's traffic; facts have them only if configured.
-func openings(p *part) {
-	for _, f := range p.facts.Firewalls {
-		for _, item := range Openings(f) {
-			p.put(item)
-		}
-	}
-}
-
 // MetadataTable is the nftables table that keeps pods from the machine's metadata service.
 const MetadataTable = "inet aks-flex-node"
 
