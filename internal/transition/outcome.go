@@ -27,8 +27,8 @@ const (
 type Outcome struct {
 	Kind OutcomeKind
 	Err  error // the cause, unless Done
-	// RetryAt is the latest time at which a waiting attempt may begin, and Every the interval at which
-	// to try before; 0 leaves that to the daemon.
+	// RetryAt is when a waiting attempt may begin at the latest, and Every the interval at which to
+	// try before; 0 leaves that to the daemon.
 	RetryAt time.Time
 	Every   time.Duration
 }
