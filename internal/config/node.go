@@ -81,12 +81,9 @@ func isQuantity(s string) bool {
 	return err == nil && q.Sign() >= 0
 }
 
-func isThreshold(s string) bool {
-	if percent, ok := strings.CutSuffix(s, "%"); ok {
-		return isPercent(percent)
-	}
-	return isQuantity(s)
-}
+func isThreshold(s string) bool { return isPercentage(s) || isQuantity(s) }
+
+var isPercentage = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)%`)
 
 func checkShutdown(k Kubelet, r *report) {
 	const whole, part = "node.kubelet.shutdownGracePeriod",
@@ -99,8 +96,7 @@ func checkShutdown(k Kubelet, r *report) {
 	}
 }
 
-// isLogSize reports whether s is a log size: kubelet rotates no logs with 0 or less, and does not
-// start with 1.5Mi (Quantity.AsInt64).
+// isLogSize refuses 0, which rotates nothing, and 1.5Mi: kubelet fails (Quantity.AsInt64).
 func isLogSize(s string) bool {
 	if !isQuantity(s) {
 		return false
@@ -118,8 +114,6 @@ func isShutdown(s string) bool {
 	d, err := time.ParseDuration(s)
 	return err == nil && (d == 0 || time.Second <= d && d <= time.Hour)
 }
-
-var isPercent = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)`)
 
 func checkNode(c Config, r *report) {
 	if v := c.Node.Labels[managedLabel]; v != managedValue {

@@ -80,8 +80,7 @@ func missing(document, whole map[string]any) map[string]any {
 }
 
 // KeptFromJoin returns the settings, besides versions and names, whose defaults depend on the
-// configuration applied before (config.Host.Before): setting them may change a machine that has
-// joined.
+// applied configuration (config.Host.Before): setting them may change a machine that has joined.
 func KeptFromJoin() [][]string {
 	return [][]string{
 		{"azure", "kubeletCredential"}, {"azure", "arc", "roles"},
