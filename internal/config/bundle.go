@@ -55,8 +55,7 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 
 // Joining holds the members that only a machine's first bundle has, and that later ones keep.
 type Joining struct {
-	// EnrolmentSecret registers the machine's key; "" for none.
-	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
+	EnrolmentSecret string `json:"enrolmentSecret,omitempty"` // registers the machine's key
 	// Root is the certificate of the root key that the machine trusts, in DER; nil for none.
 	Root []byte `json:"root,omitempty"`
 	// ProviderCA are the CAs, in PEM, trusted for the provider beside the system's; nil for none.

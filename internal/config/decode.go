@@ -51,20 +51,16 @@ func (r *report) decode(path string, v any, dst reflect.Value) {
 	}
 }
 
+var kinds = map[reflect.Kind]kind{
+	reflect.Struct: anObject, reflect.Map: anObject, reflect.Slice: aList, reflect.Bool: aBoolean,
+	reflect.Int: aNumber, reflect.Int64: aNumber, reflect.String: aString,
+}
+
 func kindOfType(t reflect.Type) kind {
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
-		return anObject
-	case reflect.Slice:
-		return aList
-	case reflect.Bool:
-		return aBoolean
-	case reflect.Int, reflect.Int64:
-		return aNumber
-	case reflect.Pointer:
-		return kindOfType(t.Elem())
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
-	return aString
+	return kinds[t.Kind()]
 }
 
 // members reads an object; a null member is unset.

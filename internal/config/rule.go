@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -145,16 +146,13 @@ var rules = map[string]rule{
 // oneOf allows a few values: "a, b or c".
 func oneOf(values ...string) rule {
 	last := len(values) - 1
-	return rule{strings.Join(values[:last], ", ") + " or " + values[last], among(values)}
+	return rule{strings.Join(values[:last], ", ") + " or " + values[last], anyOf(values...).ok}
 }
 
 // anyOf allows many values: "one of a, b, c".
 func anyOf(values ...string) rule {
-	return rule{"one of " + strings.Join(values, ", "), among(values)}
-}
-
-func among(values []string) func(string) bool {
-	return func(s string) bool { return slices.Contains(values, s) }
+	return rule{"one of " + strings.Join(values, ", "),
+		func(s string) bool { return slices.Contains(values, s) }}
 }
 
 func between(low, high int64) rule {
@@ -167,9 +165,12 @@ func isWhole(s string, low, high int64) bool {
 	return err == nil && low <= n && n <= high
 }
 
-// matches allows strings that a regular expression matches as a whole.
+// matches allows strings that a regular expression matches as a whole. It compiles on first use.
 func matches(pattern string) func(string) bool {
-	return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString
+	whole := sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
+	})
+	return func(s string) bool { return whole().MatchString(s) }
 }
 
 func upTo(length int, ok func(string) bool) func(string) bool {

@@ -31,10 +31,9 @@ type Policy struct {
 	Deletion        string   `json:"deletion,omitempty"` // Follow, Confirm or Never; default Follow
 	MinimumVersions Versions `json:"minimumVersions,omitzero"`
 	Hosts           Hosts    `json:"hosts,omitzero"`
-	// AgentUpdates reports whether a provider may update the agent.
-	AgentUpdates *bool    `json:"agentUpdates,omitempty"`
-	Allow        Allow    `json:"allow,omitzero"`
-	Diagnose     Diagnose `json:"diagnose,omitzero"`
+	AgentUpdates    *bool    `json:"agentUpdates,omitempty"` // a provider may update the agent
+	Allow           Allow    `json:"allow,omitzero"`
+	Diagnose        Diagnose `json:"diagnose,omitzero"`
 }
 
 // Confirms reports whether a deletion by the provider waits for a person.
@@ -71,8 +70,7 @@ type Diagnose struct {
 	// Doctor and SupportBundle are allow or refuse; default allow.
 	Doctor        string `json:"doctor,omitempty"`
 	SupportBundle string `json:"supportBundle,omitempty"`
-	// Key is the age recipient of support bundles; without one there are none.
-	Key string `json:"key,omitempty"`
+	Key           string `json:"key,omitempty"` // the age recipient of support bundles, if any
 }
 
 const (
