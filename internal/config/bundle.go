@@ -111,7 +111,7 @@ func WithoutOnboarding(bundle []byte) ([]byte, error) {
 	return changeAzure(bundle, eraseOnboarding)
 }
 
-// eraseOnboarding removes that secret from the section azure; false if there is none.
+// eraseOnboarding removes that secret from the section azure; false if not found.
 func eraseOnboarding(azure map[string]any) bool {
 	arc, ok := azure["arc"].(map[string]any)
 	principal, _ := azure["servicePrincipal"].(map[string]any)

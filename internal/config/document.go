@@ -145,11 +145,9 @@ func place(data []byte, at int) string {
 
 // alias is another published name for a setting.
 type alias struct {
-	// name is the path of the alias, setting that of the setting.
-	name, setting string
-	kind          kind // the JSON type of the alias
-	// convert converts the alias's value to the setting's; nil if they are the same.
-	convert func(string) string
+	name, setting string              // their paths
+	kind          kind                // the JSON type of the alias
+	convert       func(string) string // from its value to the setting's; nil if they are the same
 }
 
 var aliases = []alias{

@@ -112,10 +112,10 @@ func Parse(data []byte, host Host) (Config, []Warning, error) {
 
 // ParseDecoded is like Parse for a document decoded into maps, lists, strings, json.Number,
 // booleans and nil. It replaces the aliases in the document.
-func ParseDecoded(document map[string]any, host Host) (Config, Problems) {
+func ParseDecoded(document map[string]any, host Host) (Config, error) {
 	r := &report{}
 	c := r.parse(document, host)
-	return c, r.sorted(c)
+	return c, r.err(c)
 }
 
 func (r *report) parse(document map[string]any, host Host) Config {

@@ -103,8 +103,8 @@ func (r *report) spoiled(path string) bool {
 	})
 }
 
-// sorted returns the problems by path, with the configuration's secrets redacted.
-func (r *report) sorted(c Config) Problems {
+// err returns the problems by path, with the configuration's secrets redacted; nil if none.
+func (r *report) err(c Config) error {
 	if len(r.problems) == 0 {
 		return nil
 	}
@@ -116,13 +116,6 @@ func (r *report) sorted(c Config) Problems {
 	}
 	slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	return slices.Compact(r.problems)
-}
-
-func (r *report) err(c Config) error {
-	if problems := r.sorted(c); len(problems) > 0 {
-		return problems
-	}
-	return nil
 }
 
 // conceal redacts secrets in the wrong setting: user and query of URLs, bootstrap tokens.

@@ -11,8 +11,7 @@ import (
 // Firewall is an owner's firewall that stops packets that no rule accepts (host.Firewall).
 type Firewall struct {
 	Name string `json:"name"`
-	// Hook is input, forward or output; "" is all of them.
-	Hook string `json:"hook,omitempty"`
+	Hook string `json:"hook,omitempty"` // input, forward or output; "" is all of them
 }
 
 // Openings returns the openings that a node and its pods need in a firewall. Those for the bridge

@@ -16,7 +16,8 @@ func Find(
 	document map[string]any, host config.Host,
 ) (open map[string]any, problems config.Problems) {
 	document = cloned(document)
-	c, problems := config.ParseDecoded(document, host)
+	c, err := config.ParseDecoded(document, host)
+	problems = config.AsProblems(err)
 	spell(&c)
 	for _, ofMachine := range []*string{
 		&c.Agent.NodeName, &c.Kubernetes.Version, &c.Containerd.Version, &c.Runc.Version,
