@@ -142,7 +142,7 @@ func (a Azure) authModes() []AuthMode {
 func checkAuth(c Config, r *report) {
 	const one = "must hold exactly one of bootstrapToken, servicePrincipal, managedIdentity and arc"
 	modes := c.Azure.authModes()
-	spoiled := r.spoiledAny("azure.bootstrapToken", "azure.servicePrincipal",
+	spoiled := r.spoiled("azure.bootstrapToken", "azure.servicePrincipal",
 		"azure.managedIdentity", "azure.arc")
 	switch {
 	case len(modes) == 0 && !spoiled:
@@ -194,7 +194,7 @@ func checkPrincipal(c Config, r *report) {
 		"must be set for a service principal (or "+at+".tenantId)")
 	secrets := []string{sp.ClientSecret.Reveal(), sp.ClientSecretFile, sp.CertificateFile}
 	given := len(slices.DeleteFunc(secrets, func(s string) bool { return s == "" }))
-	spoiled := r.spoiledAny(at+".clientSecret", at+".clientSecretFile", at+".certificateFile")
+	spoiled := r.spoiled(at+".clientSecret", at+".clientSecretFile", at+".certificateFile")
 	if given == 0 && c.Azure.ArcEnabled() {
 		return // the machine is enrolled
 	}

@@ -51,8 +51,7 @@ func (c *Config) versions() []*string {
 	}
 }
 
-// keepVersions replaces the default versions with the applied ones: an update of the agent, which
-// has other defaults, does not update the node.
+// keepVersions keeps the applied versions: an agent with other defaults does not update the node.
 func (c *Config) keepVersions(before *Config) {
 	applied := cmp.Or(before, &Config{}).versions()
 	for i, v := range c.versions() {

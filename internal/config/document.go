@@ -55,8 +55,7 @@ func decodeObject(data []byte) (map[string]any, error) {
 	return o, err
 }
 
-// readDocument parses one JSON object, with numbers as written. Duplicate names are problems, and
-// so is invalid JSON, with line and column.
+// readDocument parses one JSON object, with numbers as written. Duplicate names are problems.
 func readDocument(data []byte, r *report) map[string]any {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	what := cmp.Or(r.what, "configuration")

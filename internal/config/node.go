@@ -90,7 +90,7 @@ func checkShutdown(k Kubelet, r *report) {
 		"node.kubelet.shutdownGracePeriodCriticalPods"
 	total, err := time.ParseDuration(k.ShutdownGracePeriod)
 	critical, bad := time.ParseDuration(k.CriticalGracePeriod)
-	if err == nil && bad == nil && critical > total && !r.spoiledAny(whole, part) {
+	if err == nil && bad == nil && critical > total && !r.spoiled(whole, part) {
 		r.add(part, show(k.CriticalGracePeriod), fmt.Sprintf(
 			"must not be longer than shutdownGracePeriod, which is %s", k.ShutdownGracePeriod))
 	}
@@ -141,7 +141,7 @@ func checkNode(c Config, r *report) {
 	checkShutdown(c.Node.Kubelet, r)
 	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
 	k := c.Node.Kubelet
-	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiledAny(high, low) {
+	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiled(high, low) {
 		r.add(low, fmt.Sprint(k.ImageGCLowThreshold), fmt.Sprintf(
 			"must be lower than imageGCHighThreshold, which is %d", k.ImageGCHighThreshold))
 	}

@@ -93,13 +93,12 @@ func (r *report) need(path string, set bool, message string) {
 	}
 }
 
-func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(paths, r.spoiled) }
-
-// spoiled reports whether path, or an object around it, already has a problem.
-func (r *report) spoiled(path string) bool {
-	path = cmp.Or(r.written[path], path)
-	return slices.ContainsFunc(r.problems, func(p Problem) bool {
-		return p.Path != "" && Below(path, p.Path)
+// spoiled reports whether one of the paths, or an object around it, already has a problem.
+func (r *report) spoiled(paths ...string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool {
+		path = cmp.Or(r.written[path], path)
+		above := func(p Problem) bool { return p.Path != "" && Below(path, p.Path) }
+		return slices.ContainsFunc(r.problems, above)
 	})
 }
 

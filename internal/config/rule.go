@@ -129,8 +129,7 @@ var rules = map[string]rule{
 	"drift":      oneOf(DriftReport, DriftRepair, DriftOff),
 	"drift-kind": anyOf(driftKinds...),
 	"check":      aDuration("10s", "10m", "5m"),
-	// The minimum leaves a restarted kubelet time to pass the health gate, which takes the settling
-	// time and a little more.
+	// A restarted kubelet needs a little more than the settling time to pass the health gate.
 	"ready":    aDuration("10s", "1h", "5m"),
 	"drain":    oneOf(DrainMinor, DrainAlways, DrainNever),
 	"deadline": aDuration("1m", "24h", "15m"),

@@ -125,7 +125,7 @@ func checkKubernetes(c Config, r *report) {
 		r.add("node.kubelet.swap", show(SwapLimited), "needs Kubernetes 1.30 or later; "+
 			"kubernetes.version is "+c.Kubernetes.Version)
 	}
-	if !known || r.spoiledAny("containerd.version", "kubernetes.version") {
+	if !known || r.spoiled("containerd.version", "kubernetes.version") {
 		return
 	}
 	if !release.ContainerdWorks(c.Kubernetes.Version, c.Containerd.Version) {

@@ -55,8 +55,7 @@ func (p *part) tokenScript() {
 	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+thisProgram+" token \"$@\"\n"))
 }
 
-// tokenCommand makes client-go run the program for a token, which it keeps until it expires
-// (client.authentication.k8s.io/v1).
+// tokenCommand makes client-go run the program for a token (client.authentication.k8s.io/v1).
 const tokenCommand = `exec:
       apiVersion: client.authentication.k8s.io/v1
       command: ` + thisProgram + `

@@ -6,8 +6,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Placeholders stand in rendered contents for values of Bindings. No configured value can equal
-// one, since none may contain the brackets.
+// Placeholders stand for values of Bindings. No configured value may contain their brackets.
 const (
 	thisServer    = "⟦server⟧"
 	thisCA        = "⟦ca⟧"

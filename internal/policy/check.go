@@ -79,9 +79,10 @@ func (p Policy) Check(
 	var problems config.Problems
 	for _, s := range wanted.Settings() {
 		i := slices.IndexFunc(limits, func(l limit) bool {
+			concerns := func(path string) bool { return config.Below(s.Path, path) }
 			exempt := s.Text == usual[s.Path] && !l.ofDefaults ||
 				applied == nil && l.key == "allow."+apiServer
-			return at(s, l.paths) && !exempt && !l.allows(s)
+			return slices.ContainsFunc(l.paths, concerns) && !exempt && !l.allows(s)
 		})
 		if i >= 0 && s.Text != is[s.Path] {
 			problems = append(problems, config.Problem{Path: s.Path, Value: s.Shown,
@@ -102,10 +103,6 @@ func texts(c *config.Config) map[string]string {
 		list[s.Path] = s.Text
 	}
 	return list
-}
-
-func at(s config.Setting, paths []string) bool {
-	return slices.ContainsFunc(paths, func(path string) bool { return config.Below(s.Path, path) })
 }
 
 // The settings that name hosts without a URL.
