@@ -91,7 +91,7 @@ type Cluster struct {
 
 // Options control how a machine stops being a node.
 type Options struct {
-	KeepArc      bool          `json:"keepArc,omitempty"` // leave the machine registered with Azure Arc
+	KeepArc      bool          `json:"keepArc,omitempty"` // keep the registration with Azure Arc
 	DrainTimeout time.Duration `json:"drainTimeout"`      // 0 does not drain
 	// KeepUnmanaged evicts no pods without a controller, KeepEmptyDir none with data in an emptyDir.
 	KeepUnmanaged bool `json:"keepUnmanaged,omitempty"`
