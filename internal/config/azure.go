@@ -8,10 +8,8 @@ import (
 )
 
 const (
-	label     = `[a-z0-9](?:[a-z0-9-]*[a-z0-9])?`
-	guid      = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
-	clusterID = `(?i)\A/subscriptions/(` + guid + `)/resourceGroups/([^/]+)/providers/` +
-		`Microsoft\.ContainerService/managedClusters/([a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?)\z`
+	label = `[a-z0-9](?:[a-z0-9-]*[a-z0-9])?`
+	guid  = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
 )
 
 // The Azure clouds.
@@ -21,9 +19,10 @@ const (
 	ChinaCloud        = "AzureChinaCloud"
 )
 
-var aClusterID = regexp.MustCompile(clusterID)
-
 var (
+	clusterID = regexp.MustCompile(`(?i)\A/subscriptions/(` + guid + `)/resourceGroups/([^/]+)` +
+		`/providers/Microsoft\.ContainerService/managedClusters/` +
+		`([a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?)\z`)
 	isGUID          = matches(guid)
 	isCredential    = matches(`[A-Za-z0-9._-]+`)
 	isResourceGroup = upTo(90, matches(`[\p{L}\p{N}_.()-]*[\p{L}\p{N}_()-]`)) // ARM's rule
@@ -48,7 +47,7 @@ func isClusterID(s string) bool {
 
 // ID returns the parts of the cluster's resource id; all are empty if it is invalid.
 func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
-	m := aClusterID.FindStringSubmatch(t.ResourceID)
+	m := clusterID.FindStringSubmatch(t.ResourceID)
 	if m == nil || !isResourceGroup(m[2]) {
 		return "", "", ""
 	}
@@ -104,8 +103,7 @@ func (a Azure) ArcEnabled() bool {
 }
 
 // AuthMode returns the method by which the node authenticates to the cluster; "" if there is not
-// exactly one, which no valid Config has. An identity beside a bootstrap token is for continuous
-// monitoring.
+// exactly one. An identity beside a bootstrap token is for continuous monitoring.
 func (a Azure) AuthMode() AuthMode {
 	modes := a.authModes()
 	if len(modes) == 1 || len(modes) == 2 && modes[0] == AuthBootstrapToken {
@@ -144,7 +142,7 @@ func (a Azure) authModes() []AuthMode {
 func checkAuth(c Config, r *report) {
 	const one = "must hold exactly one of bootstrapToken, servicePrincipal, managedIdentity and arc"
 	modes := c.Azure.authModes()
-	spoiled := r.spoiledAny("azure.bootstrapToken", "azure.servicePrincipal",
+	spoiled := r.spoiled("azure.bootstrapToken", "azure.servicePrincipal",
 		"azure.managedIdentity", "azure.arc")
 	switch {
 	case len(modes) == 0 && !spoiled:
@@ -196,7 +194,7 @@ func checkPrincipal(c Config, r *report) {
 		"must be set for a service principal (or "+at+".tenantId)")
 	secrets := []string{sp.ClientSecret.Reveal(), sp.ClientSecretFile, sp.CertificateFile}
 	given := len(slices.DeleteFunc(secrets, func(s string) bool { return s == "" }))
-	spoiled := r.spoiledAny(at+".clientSecret", at+".clientSecretFile", at+".certificateFile")
+	spoiled := r.spoiled(at+".clientSecret", at+".clientSecretFile", at+".certificateFile")
 	if given == 0 && c.Azure.ArcEnabled() {
 		return // the machine is enrolled
 	}
@@ -228,7 +226,6 @@ func (c Config) Located() bool {
 }
 
 // Onboards reports whether a service principal with a credential can enrol the machine with Arc.
-// Its secret is kept until then.
 func (a Azure) Onboards() bool {
 	sp := a.ServicePrincipal
 	return sp != nil &&

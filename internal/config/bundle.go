@@ -55,8 +55,7 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 
 // Joining holds the members that only a machine's first bundle has, and that later ones keep.
 type Joining struct {
-	// EnrolmentSecret registers the machine's key; "" for none.
-	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
+	EnrolmentSecret string `json:"enrolmentSecret,omitempty"` // registers the machine's key
 	// Root is the certificate of the root key that the machine trusts, in DER; nil for none.
 	Root []byte `json:"root,omitempty"`
 	// ProviderCA are the CAs, in PEM, trusted for the provider beside the system's; nil for none.
@@ -109,14 +108,18 @@ func Covered(bundle []byte) (content []byte, from Resource, err error) {
 
 // WithoutOnboarding removes the secret that enrols an Arc machine from a bundle.
 func WithoutOnboarding(bundle []byte) ([]byte, error) {
-	return changeAzure(bundle, func(azure map[string]any) bool {
-		principal, _ := azure["servicePrincipal"].(map[string]any)
-		if _, there := principal["clientSecret"]; !there || !isArc(azure) {
-			return false
-		}
-		delete(principal, "clientSecret")
-		return true
-	})
+	return changeAzure(bundle, eraseOnboarding)
+}
+
+// eraseOnboarding removes that secret from the section azure; false if not found.
+func eraseOnboarding(azure map[string]any) bool {
+	arc, ok := azure["arc"].(map[string]any)
+	principal, _ := azure["servicePrincipal"].(map[string]any)
+	if _, there := principal["clientSecret"]; !there || !ok || arc["enabled"] == false {
+		return false
+	}
+	delete(principal, "clientSecret")
+	return true
 }
 
 func changeAzure(bundle []byte, how func(azure map[string]any) bool) ([]byte, error) {
@@ -218,18 +221,10 @@ func Canonical(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	azure, _ := doc["azure"].(map[string]any)
-	if principal, ok := azure["servicePrincipal"].(map[string]any); ok && isArc(azure) {
-		delete(principal, "clientSecret")
-	}
+	eraseOnboarding(azure)
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	err := e.Encode(doc)
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
-}
-
-// isArc reports whether the section azure makes the machine an Arc machine (Azure.ArcEnabled).
-func isArc(azure map[string]any) bool {
-	arc, ok := azure["arc"].(map[string]any)
-	return ok && arc["enabled"] != false
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/json"
 	"fmt"
-	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -12,8 +11,7 @@ import (
 	"sync"
 )
 
-// decode sets dst from v, whose members must all be known and of the right type. "" means unset and
-// keeps the default in dst.
+// decode sets dst from v; problems are unknown members and wrong types. "" keeps the default.
 func (r *report) decode(path string, v any, dst reflect.Value) {
 	if want := kindOfType(dst.Type()); kindOf(v) != want {
 		r.add(path, "", fmt.Sprintf("must be %s, not %s", want, kindOf(v)))
@@ -53,20 +51,16 @@ func (r *report) decode(path string, v any, dst reflect.Value) {
 	}
 }
 
+var kinds = map[reflect.Kind]kind{
+	reflect.Struct: anObject, reflect.Map: anObject, reflect.Slice: aList, reflect.Bool: aBoolean,
+	reflect.Int: aNumber, reflect.Int64: aNumber, reflect.String: aString,
+}
+
 func kindOfType(t reflect.Type) kind {
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
-		return anObject
-	case reflect.Slice:
-		return aList
-	case reflect.Bool:
-		return aBoolean
-	case reflect.Int, reflect.Int64:
-		return aNumber
-	case reflect.Pointer:
-		return kindOfType(t.Elem())
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
-	return aString
+	return kinds[t.Kind()]
 }
 
 // members reads an object; a null member is unset.
@@ -88,18 +82,19 @@ func (r *report) members(path string, o map[string]any, dst reflect.Value) {
 	}
 }
 
-// unknown reports an unknown member: only a warning in a bundle with a newer schema.
+// unknown reports an unknown member: only a warning in a bundle with a newer schema. It suggests a
+// setting of that name elsewhere, else the known members of the object.
 func (r *report) unknown(path, name string, known []field) {
 	at := member(path, name)
 	if r.newer {
 		r.warn(at, "is not known to this agent and has no effect: update the agent")
 		return
 	}
-	message := unknown(path, name, known)
-	if r.what != "" {
-		message = "is not known; known names: " + strings.Join(fieldNames(known), ", ")
+	if elsewhere := find(reflect.TypeFor[Config](), "", name); r.what == "" && len(elsewhere) > 0 {
+		r.add(at, "", fmt.Sprintf("is not known here: is %s meant?", strings.Join(elsewhere, " or ")))
+		return
 	}
-	r.add(at, "", message)
+	r.add(at, "", "is not known; known names: "+strings.Join(r.names(path, known), ", "))
 }
 
 func (r *report) entries(path string, o map[string]any, dst reflect.Value) {
@@ -136,35 +131,23 @@ func fields(t reflect.Type) []field {
 
 var fieldsOf sync.Map // []field by reflect.Type
 
-// unknown returns a message about an unknown member, with suggestions: a member of that name
-// elsewhere, ignoring case, else the known members of the object.
-func unknown(path, name string, known []field) string {
-	if elsewhere := find(name); len(elsewhere) > 0 {
-		return fmt.Sprintf("is not known here: is %s meant?", strings.Join(elsewhere, " or "))
-	}
-	return "is not known; known names: " + strings.Join(names(path, known), ", ")
-}
-
-func find(name string) []string {
-	return slices.DeleteFunc(settings(reflect.TypeFor[Config](), ""), func(path string) bool {
-		_, last := split(path)
-		return !strings.EqualFold(last, name)
-	})
-}
-
-func settings(t reflect.Type, path string) []string {
+// find lists the settings below a type that have a name, ignoring case.
+func find(t reflect.Type, path, name string) []string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	var list []string
+	var found []string
 	for i, f := range fields(t) {
 		at := member(path, f.name)
-		list = append(append(list, at), settings(t.Field(i).Type, at)...)
+		if strings.EqualFold(f.name, name) {
+			found = append(found, at)
+		}
+		found = append(found, find(t.Field(i).Type, at, name)...)
 	}
-	return list
+	return found
 }
 
 // split cuts a plain path into the path of the object and the name in it.
@@ -175,81 +158,45 @@ func split(path string) (parent, name string) {
 
 // leaf is one setting of a configuration: a string, number or boolean, or a whole map.
 type leaf struct {
-	within     *leaf  // nil for the configuration itself
-	name       string // in an object
-	index      int    // in a list
-	item       bool   // true for an item of a list or map
+	path       string
+	item       bool // true for an item of a list or map
 	value      reflect.Value
 	must, keys string // the names of its rules (see rules)
 }
 
-// leaves iterates over the settings in the order of fields; absent sections have none.
-func leaves(c *Config) iter.Seq[leaf] {
-	return func(yield func(leaf) bool) { leaf{value: reflect.ValueOf(c)}.each(yield) }
+// leaves lists the settings in the order of fields; absent sections have none.
+func leaves(c *Config) []leaf {
+	return leaf{value: reflect.ValueOf(c)}.leaves(make([]leaf, 0, 128))
 }
 
-func (l leaf) each(yield func(leaf) bool) bool {
-	switch l.value.Kind() {
-	case reflect.Pointer, reflect.Struct, reflect.Map, reflect.Slice:
-		return l.eachBelow(yield)
-	}
-	return yield(l)
-}
-
-func (l leaf) eachBelow(yield func(leaf) bool) bool {
-	v := l.value
-	switch v.Kind() {
+func (l leaf) leaves(list []leaf) []leaf {
+	switch v := l.value; v.Kind() {
 	case reflect.Pointer:
-		l.value = v.Elem()
-		return v.IsNil() || l.each(yield)
+		if !v.IsNil() {
+			l.value = v.Elem()
+			list = l.leaves(list)
+		}
 	case reflect.Struct:
 		for i, f := range fields(v.Type()) {
-			if !(leaf{&l, f.name, 0, false, v.Field(i), f.must, f.keys}).each(yield) {
-				return false
-			}
+			list = leaf{member(l.path, f.name), false, v.Field(i), f.must, f.keys}.leaves(list)
 		}
 	case reflect.Map:
-		if !yield(l) {
-			return false
-		}
+		list = append(list, l)
 		for name, next := range v.Seq2() {
-			if !(leaf{&l, name.String(), 0, true, next, l.must, ""}).each(yield) {
-				return false
-			}
+			list = leaf{member(l.path, name.String()), true, next, l.must, ""}.leaves(list)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			if !(leaf{&l, "", i, true, v.Index(i), l.must, ""}).each(yield) {
-				return false
-			}
+			list = leaf{item(l.path, i), true, v.Index(i), l.must, ""}.leaves(list)
 		}
+	default:
+		list = append(list, l)
 	}
-	return true
-}
-
-func (l leaf) path() string {
-	switch {
-	case l.within == nil:
-		return ""
-	case l.within.value.Kind() == reflect.Slice:
-		return item(l.within.path(), l.index)
-	}
-	return member(l.within.path(), l.name)
-}
-
-// rule returns the rule of the setting, or of the names in a map.
-func (l leaf) rule() rule {
-	if l.value.Kind() == reflect.Map {
-		return rules[l.keys]
-	}
-	return rules[l.must]
+	return list
 }
 
 func (l leaf) text() string {
-	switch l.value.Kind() {
-	case reflect.Map:
-		return ""
-	case reflect.String:
+	if l.value.Kind() == reflect.String {
 		return l.value.String()
 	}
 	return fmt.Sprint(l.value)
@@ -262,7 +209,7 @@ func (l leaf) shown() string {
 	case l.value.Type() == reflect.TypeFor[Secret]():
 		return redacted
 	}
-	return show(l.value.String())
+	return show(l.text())
 }
 
 // member returns the path of a member of the object at path: a.b for plain names, else a["b.c"].
@@ -296,9 +243,9 @@ type Setting struct {
 // Settings returns all settings that are set, in the order of fields. Empty, 0 and false are unset.
 func (c Config) Settings() []Setting {
 	var list []Setting
-	for l := range leaves(&c) {
+	for _, l := range leaves(&c) {
 		if l.value.Kind() != reflect.Map && !l.value.IsZero() {
-			list = append(list, Setting{l.path(), l.text(), l.shown()})
+			list = append(list, Setting{l.path, l.text(), l.shown()})
 		}
 	}
 	return list
@@ -311,9 +258,8 @@ func Defaults() Config {
 	return c
 }
 
-// Decode reads a JSON object other than a configuration, such as the machine's policy, into the
-// struct that dst points to. Null, "", unknown names and duplicate names are problems. The error is
-// of type Problems.
+// Decode reads a JSON object such as the machine's policy into the struct at dst. Null, "", unknown
+// and duplicate names are problems. The error is of type Problems.
 func Decode(data []byte, dst any) error {
 	r := &report{what: "document"}
 	if doc := readDocument(data, r); doc != nil {

@@ -51,13 +51,9 @@ func (c *Config) versions() []*string {
 	}
 }
 
-// keepVersions replaces the default versions with the applied ones: an update of the agent, which
-// has other defaults, does not update the node.
+// keepVersions keeps the applied versions: an agent with other defaults does not update the node.
 func (c *Config) keepVersions(before *Config) {
-	if before == nil {
-		return
-	}
-	applied := before.versions()
+	applied := cmp.Or(before, &Config{}).versions()
 	for i, v := range c.versions() {
 		*v = cmp.Or(*applied[i], *v)
 	}
@@ -74,8 +70,7 @@ func (c *Config) fillVersions() {
 	c.CNI.Version, c.NPD.Version = set.CNI, set.NPD
 }
 
-// complete fills in the defaults that depend on other settings, on the applied configuration or on
-// the host, and normalizes settings.
+// complete normalizes settings, and fills in defaults that depend on others or on the host.
 func (c *Config) complete(host Host) {
 	before := cmp.Or(host.Before, &Config{})
 	c.normalize()
@@ -99,11 +94,9 @@ func (c *Config) complete(host Host) {
 	if c.Azure.ArcEnabled() {
 		c.Azure.completeArc(before.Azure, host.HostName)
 	}
-	if _, ok := c.Node.Labels[managedLabel]; !ok {
-		labels := map[string]string{managedLabel: managedValue}
-		maps.Copy(labels, c.Node.Labels)
-		c.Node.Labels = labels
-	}
+	labels := map[string]string{managedLabel: managedValue}
+	maps.Copy(labels, c.Node.Labels)
+	c.Node.Labels = labels
 }
 
 // longestCritical is the max default of CriticalGracePeriod.

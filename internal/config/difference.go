@@ -39,9 +39,9 @@ func (c Config) Differences(to Config) ([]Difference, error) {
 
 func (c Config) secrets() map[string]Secret {
 	found := map[string]Secret{}
-	for l := range leaves(&c) {
+	for _, l := range leaves(&c) {
 		if l.value.Type() == reflect.TypeFor[Secret]() && l.value.Len() > 0 {
-			found[l.path()] = l.value.Interface().(Secret)
+			found[l.path] = l.value.Interface().(Secret)
 		}
 	}
 	return found
@@ -96,8 +96,7 @@ func shownValue(value any, there bool) *string {
 	return &text
 }
 
-// moving are settings that restart kubelet but do not disturb: a node without the new values loses
-// the API server.
+// moving settings restart kubelet but do not disturb: without them a node loses the API server.
 var moving = []string{"node.kubelet.serverURL", "node.kubelet.caCertData"}
 
 // undisturbing are the settings, with all below them, that an agent applies without a restart or
@@ -153,10 +152,9 @@ func (d Difference) below(settings []string) bool {
 
 // Drains reports whether the node is drained before the configuration to replaces this one.
 func (c Config) Drains(to Config) bool {
-	version := func(path, from, to string) bool { return Difference{path, &from, &to}.otherBranch() }
-	return to.Agent.UpgradePolicy.Drains(
-		version("kubernetes.version", c.Kubernetes.Version, to.Kubernetes.Version) ||
-			version("containerd.version", c.Containerd.Version, to.Containerd.Version))
+	kubernetes := Difference{"kubernetes.version", &c.Kubernetes.Version, &to.Kubernetes.Version}
+	containerd := Difference{"containerd.version", &c.Containerd.Version, &to.Containerd.Version}
+	return to.Agent.UpgradePolicy.Drains(kubernetes.otherBranch() || containerd.otherBranch())
 }
 
 // Below reports whether a path is a setting or below it.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -54,8 +55,7 @@ func decodeObject(data []byte) (map[string]any, error) {
 	return o, err
 }
 
-// readDocument parses one JSON object, with numbers as written. Duplicate names are problems, and
-// so is invalid JSON, with line and column.
+// readDocument parses one JSON object, with numbers as written. Duplicate names are problems.
 func readDocument(data []byte, r *report) map[string]any {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	what := cmp.Or(r.what, "configuration")
@@ -144,11 +144,9 @@ func place(data []byte, at int) string {
 
 // alias is another published name for a setting.
 type alias struct {
-	// name is the path of the alias, setting that of the setting.
-	name, setting string
-	kind          kind // the JSON type of the alias
-	// convert converts the alias's value to the setting's; nil if they are the same.
-	convert func(string) string
+	name, setting string              // their paths
+	kind          kind                // the JSON type of the alias
+	convert       func(string) string // from its value to the setting's; nil if they are the same
 }
 
 var aliases = []alias{
@@ -177,8 +175,6 @@ func driftPolicy(remedy string) string {
 	return DriftOff
 }
 
-var groups = []string{"components", "networking"} // the objects that hold only aliases
-
 // rename replaces every alias in the document with its setting. It is a problem if both are set to
 // different values. Remaining members of the objects that hold only aliases are unknown.
 func rename(doc map[string]any, r *report) {
@@ -196,35 +192,30 @@ func rename(doc map[string]any, r *report) {
 		}
 		a.set(doc, fmt.Sprint(v), r)
 	}
-	for _, group := range groups {
+	for _, group := range []string{"components", "networking"} { // they hold only aliases
 		members, ok := doc[group].(map[string]any)
 		if v := doc[group]; v != nil && !ok {
 			r.add(group, "", fmt.Sprintf("must be an object, not %s", kindOf(v)))
 		}
-		for name := range members {
-			r.add(member(group, name), "", unknown(group, name, nil))
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			r.unknown(group, name, nil)
 		}
 		delete(doc, group)
 	}
 }
 
-// names lists the members that the object at a plain path can have, including aliases.
-func names(path string, known []field) []string {
-	list := fieldNames(known)
-	for _, a := range aliases {
-		rest, below := strings.CutPrefix("."+a.name, strings.TrimSuffix("."+path, ".")+".")
-		name, _, _ := strings.Cut(rest, ".")
-		if below && !slices.Contains(list, name) {
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
-func fieldNames(known []field) []string {
+// names lists the members that the object at a plain path can have, with a configuration's aliases.
+func (r *report) names(path string, known []field) []string {
 	var list []string
 	for _, f := range known {
 		list = append(list, f.name)
+	}
+	for _, a := range aliases {
+		rest, below := strings.CutPrefix("."+a.name, strings.TrimSuffix("."+path, ".")+".")
+		name, _, _ := strings.Cut(rest, ".")
+		if below && r.what == "" && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
 	}
 	return list
 }

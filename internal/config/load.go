@@ -25,8 +25,7 @@ type Loaded struct {
 
 // Load reads the configuration of this machine from a file. It refuses a file that users other than
 // root can change (Trusted), and one with a secret that others can read. before is the applied
-// configuration, or nil (Host). AsProblems lists the problems in the error; warnings are returned
-// with an error, too.
+// configuration, or nil (Host). An error comes with the warnings; AsProblems lists its problems.
 func Load(path string, before *Config) (Loaded, error) {
 	// Checked before opening: if only root can change it now, only root can change it until then.
 	untrusted := Trusted(path)
@@ -113,10 +112,10 @@ func Parse(data []byte, host Host) (Config, []Warning, error) {
 
 // ParseDecoded is like Parse for a document decoded into maps, lists, strings, json.Number,
 // booleans and nil. It replaces the aliases in the document.
-func ParseDecoded(document map[string]any, host Host) (Config, Problems) {
+func ParseDecoded(document map[string]any, host Host) (Config, error) {
 	r := &report{}
 	c := r.parse(document, host)
-	return c, r.sorted(c)
+	return c, r.err(c)
 }
 
 func (r *report) parse(document map[string]any, host Host) Config {
@@ -129,9 +128,11 @@ func (r *report) parse(document map[string]any, host Host) Config {
 }
 
 func (c Config) check(host Host, r *report) {
-	applyRules(&c, r)
+	settings := leaves(&c)
+	applyRules(settings, r)
+	checkDirs(settings, r)
 	for _, check := range []func(Config, *report){
-		checkAuth, checkCA, checkNode, checkWindow, checkNetwork, checkDirs, checkArtifacts,
+		checkAuth, checkCA, checkNode, checkWindow, checkNetwork, checkArtifacts,
 	} {
 		check(c, r)
 	}

@@ -36,8 +36,7 @@ func isListenAddress(s string) bool {
 // PodCIDRLabel holds a Node's configured pod subnet: a kubelet cannot write spec.podCIDR.
 const PodCIDRLabel = "flexnode.azure.com/pod-cidr"
 
-// ShowPodCIDR formats a pod subnet as the value of PodCIDRLabel: 10.244.1.0-24. IPv6 is in full,
-// with - for :.
+// ShowPodCIDR formats a subnet as a value of PodCIDRLabel: 10.244.1.0-24; IPv6 in full, - for :.
 func ShowPodCIDR(podCIDR string) string {
 	p, err := netip.ParsePrefix(podCIDR)
 	if err != nil {
@@ -112,14 +111,9 @@ func checkNetwork(c Config, r *report) {
 	}
 }
 
-// The assumed size of the service network around the DNS service's address: a /16, AKS's default,
-// and the largest that Kubernetes accepts for IPv6.
-const serviceBits4, serviceBits6 = 16, 108
-
 // Bypass lists the destinations that bypass the proxy, as in NO_PROXY: this machine, metadata
-// services, the cluster's services (assumed to be the /16, or /108 of IPv6, around
-// node.kubelet.dnsServiceIP) and pods, and the user's own; the API server only if the user lists
-// it.
+// services, the cluster's services (serviceCIDR) and pods, and the user's own; the API server only
+// if the user lists it.
 func (c Config) Bypass() []string {
 	list := []string{
 		"localhost", "127.0.0.1", "::1", "169.254.169.254", "168.63.129.16", ".svc", ".cluster.local",
@@ -138,15 +132,16 @@ func (c Config) Bypass() []string {
 	return unique
 }
 
-// serviceCIDR returns the assumed network of the cluster's services; false if it is unknown.
+// serviceCIDR returns the assumed network of the cluster's services around the DNS service: a /16,
+// AKS's default, or the largest that Kubernetes accepts for IPv6; false if it is unknown.
 func (c Config) serviceCIDR() (netip.Prefix, bool) {
 	addr, err := netip.ParseAddr(c.Node.Kubelet.DNSServiceIP)
 	if err != nil || addr.IsLinkLocalUnicast() {
 		return netip.Prefix{}, false
 	}
-	bits := serviceBits6
+	bits := 108
 	if addr.Is4() {
-		bits = serviceBits4
+		bits = 16
 	}
 	p, err := addr.Prefix(bits)
 	return p, err == nil

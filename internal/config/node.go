@@ -81,26 +81,22 @@ func isQuantity(s string) bool {
 	return err == nil && q.Sign() >= 0
 }
 
-func isThreshold(s string) bool {
-	if percent, ok := strings.CutSuffix(s, "%"); ok {
-		return isPercent(percent)
-	}
-	return isQuantity(s)
-}
+func isThreshold(s string) bool { return isPercentage(s) || isQuantity(s) }
+
+var isPercentage = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)%`)
 
 func checkShutdown(k Kubelet, r *report) {
 	const whole, part = "node.kubelet.shutdownGracePeriod",
 		"node.kubelet.shutdownGracePeriodCriticalPods"
 	total, err := time.ParseDuration(k.ShutdownGracePeriod)
 	critical, bad := time.ParseDuration(k.CriticalGracePeriod)
-	if err == nil && bad == nil && critical > total && !r.spoiledAny(whole, part) {
+	if err == nil && bad == nil && critical > total && !r.spoiled(whole, part) {
 		r.add(part, show(k.CriticalGracePeriod), fmt.Sprintf(
 			"must not be longer than shutdownGracePeriod, which is %s", k.ShutdownGracePeriod))
 	}
 }
 
-// isLogSize reports whether s is a log size: kubelet rotates no logs with 0 or less, and does not
-// start with 1.5Mi (Quantity.AsInt64).
+// isLogSize refuses 0, which rotates nothing, and 1.5Mi: kubelet fails (Quantity.AsInt64).
 func isLogSize(s string) bool {
 	if !isQuantity(s) {
 		return false
@@ -118,8 +114,6 @@ func isShutdown(s string) bool {
 	d, err := time.ParseDuration(s)
 	return err == nil && (d == 0 || time.Second <= d && d <= time.Hour)
 }
-
-var isPercent = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)`)
 
 func checkNode(c Config, r *report) {
 	if v := c.Node.Labels[managedLabel]; v != managedValue {
@@ -147,7 +141,7 @@ func checkNode(c Config, r *report) {
 	checkShutdown(c.Node.Kubelet, r)
 	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
 	k := c.Node.Kubelet
-	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiledAny(high, low) {
+	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiled(high, low) {
 		r.add(low, fmt.Sprint(k.ImageGCLowThreshold), fmt.Sprintf(
 			"must be lower than imageGCHighThreshold, which is %d", k.ImageGCHighThreshold))
 	}

@@ -93,18 +93,17 @@ func (r *report) need(path string, set bool, message string) {
 	}
 }
 
-func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(paths, r.spoiled) }
-
-// spoiled reports whether path, or an object around it, already has a problem.
-func (r *report) spoiled(path string) bool {
-	path = cmp.Or(r.written[path], path)
-	return slices.ContainsFunc(r.problems, func(p Problem) bool {
-		return p.Path != "" && Below(path, p.Path)
+// spoiled reports whether one of the paths, or an object around it, already has a problem.
+func (r *report) spoiled(paths ...string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool {
+		path = cmp.Or(r.written[path], path)
+		above := func(p Problem) bool { return p.Path != "" && Below(path, p.Path) }
+		return slices.ContainsFunc(r.problems, above)
 	})
 }
 
-// sorted returns the problems by path, with the configuration's secrets redacted.
-func (r *report) sorted(c Config) Problems {
+// err returns the problems by path, with the configuration's secrets redacted; nil if none.
+func (r *report) err(c Config) error {
 	if len(r.problems) == 0 {
 		return nil
 	}
@@ -116,13 +115,6 @@ func (r *report) sorted(c Config) Problems {
 	}
 	slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	return slices.Compact(r.problems)
-}
-
-func (r *report) err(c Config) error {
-	if problems := r.sorted(c); len(problems) > 0 {
-		return problems
-	}
-	return nil
 }
 
 // conceal redacts secrets in the wrong setting: user and query of URLs, bootstrap tokens.

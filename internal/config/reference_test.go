@@ -122,12 +122,12 @@ func shownDefaults() map[string]string {
 	c.Agent.UpgradePolicy = UpgradePolicy{Drain: DrainMinor, Deadline: DefaultDeadline,
 		DrainOptions: DrainOptions{DeleteEmptyDir: new(true)}}
 	shown := map[string]string{}
-	for l := range leaves(&c) {
+	for _, l := range leaves(&c) {
 		if l.value.Kind() == reflect.Map {
 			continue
 		}
 		if text, json := l.text(), l.shown(); text != "" && text != "0" {
-			shown[l.path()] = "`" + json + "`"
+			shown[l.path] = "`" + json + "`"
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"

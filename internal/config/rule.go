@@ -129,8 +129,7 @@ var rules = map[string]rule{
 	"drift":      oneOf(DriftReport, DriftRepair, DriftOff),
 	"drift-kind": anyOf(driftKinds...),
 	"check":      aDuration("10s", "10m", "5m"),
-	// The minimum leaves a restarted kubelet time to pass the health gate, which takes the settling
-	// time and a little more.
+	// A restarted kubelet needs a little more than the settling time to pass the health gate.
 	"ready":    aDuration("10s", "1h", "5m"),
 	"drain":    oneOf(DrainMinor, DrainAlways, DrainNever),
 	"deadline": aDuration("1m", "24h", "15m"),
@@ -146,16 +145,13 @@ var rules = map[string]rule{
 // oneOf allows a few values: "a, b or c".
 func oneOf(values ...string) rule {
 	last := len(values) - 1
-	return rule{strings.Join(values[:last], ", ") + " or " + values[last], among(values)}
+	return rule{strings.Join(values[:last], ", ") + " or " + values[last], anyOf(values...).ok}
 }
 
 // anyOf allows many values: "one of a, b, c".
 func anyOf(values ...string) rule {
-	return rule{"one of " + strings.Join(values, ", "), among(values)}
-}
-
-func among(values []string) func(string) bool {
-	return func(s string) bool { return slices.Contains(values, s) }
+	return rule{"one of " + strings.Join(values, ", "),
+		func(s string) bool { return slices.Contains(values, s) }}
 }
 
 func between(low, high int64) rule {
@@ -195,22 +191,21 @@ func duration(s string) time.Duration {
 }
 
 // applyRules checks each setting by itself; other checks report missing settings.
-func applyRules(c *Config, r *report) {
-	for l := range leaves(c) {
-		rule := l.rule()
-		if rule.ok == nil {
-			continue
-		}
-		switch text := l.text(); {
-		case l.value.Kind() == reflect.Map:
+func applyRules(settings []leaf, r *report) {
+	for _, l := range settings {
+		if l.value.Kind() == reflect.Map {
+			rule := rules[l.keys]
 			for _, key := range l.value.MapKeys() {
-				if name := key.String(); !rule.ok(name) && !r.spoiled(l.path()) {
-					r.add(member(l.path(), name), "", "every name here must be "+rule.allowed)
+				if name := key.String(); !rule.ok(name) && !r.spoiled(l.path) {
+					r.add(member(l.path, name), "", "every name here must be "+rule.allowed)
 				}
 			}
-		case text == "" && !l.item:
-		case !rule.ok(text) && !r.spoiled(l.path()):
-			r.add(l.path(), l.shown(), "must be "+rule.allowed)
+			continue
+		}
+		rule, text := rules[l.must], l.text()
+		set := text != "" || l.item
+		if set && rule.ok != nil && !rule.ok(text) && !r.spoiled(l.path) {
+			r.add(l.path, l.shown(), "must be "+rule.allowed)
 		}
 	}
 }
@@ -267,8 +262,7 @@ func isAddr(s string) bool {
 	return err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.IsGlobalUnicast()
 }
 
-// isDNS reports whether s can be the address of the DNS service: of a Service, or of a link-local
-// cache on each node.
+// isDNS reports whether s can be the address of a DNS service, or of a link-local cache for it.
 func isDNS(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return isAddr(s) || (err == nil && addr.Is4() && addr.IsLinkLocalUnicast())
@@ -276,11 +270,8 @@ func isDNS(s string) bool {
 
 func isNodeIP(s string) bool {
 	first, second, two := strings.Cut(s, ",")
-	if !two {
-		return isAddr(s)
-	}
-	return isAddr(first) && isAddr(second) &&
-		strings.Contains(first, ":") != strings.Contains(second, ":")
+	families := strings.Contains(first, ":") != strings.Contains(second, ":")
+	return isAddr(first) && (!two || isAddr(second) && families)
 }
 
 // isAbs reports whether s is a clean absolute path of characters that need no quoting anywhere.
@@ -315,24 +306,24 @@ var ownDirs = []string{
 }
 
 // checkDirs refuses directories that overlap but must be separate.
-func checkDirs(c Config, r *report) {
+func checkDirs(settings []leaf, r *report) {
 	var before []leaf
-	for l := range leaves(&c) {
-		if l.must != "dir" && l.must != "own-dir" || r.spoiled(l.path()) {
+	for _, l := range settings {
+		if l.must != "dir" && l.must != "own-dir" || r.spoiled(l.path) {
 			continue
 		}
 		dir := l.text()
 		for _, own := range ownDirs {
 			if overlap(dir, own) {
-				r.add(l.path(), show(dir), "must not overlap "+own+", which is already in use")
+				r.add(l.path, show(dir), "must not overlap "+own+", which is already in use")
 			}
 		}
 		for _, other := range before {
 			alone := l.must == "own-dir" || other.must == "own-dir"
 			clash := dir == other.text() || alone && overlap(dir, other.text())
-			if clash && !r.spoiled(other.path()) {
-				r.add(l.path(), show(dir),
-					fmt.Sprintf("must not overlap %s (%s)", other.path(), other.text()))
+			if clash && !r.spoiled(other.path) {
+				r.add(l.path, show(dir),
+					fmt.Sprintf("must not overlap %s (%s)", other.path, other.text()))
 			}
 		}
 		before = append(before, l)

@@ -51,8 +51,7 @@ func writeRedacted(f fmt.State, v any) {
 	_, _ = f.Write(text)
 }
 
-// Reveal returns the configuration as deterministic JSON with its secrets in clear, for root's
-// files.
+// Reveal returns the configuration as deterministic JSON with clear secrets, for root's files.
 func (c Config) Reveal() ([]byte, error) {
 	doc, err := c.Redacted()
 	if err != nil {

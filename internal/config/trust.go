@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -22,16 +21,9 @@ func Trusted(path string) error {
 }
 
 // TrustError reports who else can change a file, and the command that fixes it.
-type TrustError struct {
-	why, separator, Command string
-}
+type TrustError struct{ Why, separator, Command string }
 
-// Why returns the reason without the command.
-func (e *TrustError) Why() string { return e.why }
-
-func (e *TrustError) Error() string {
-	return e.why + cmp.Or(e.separator, "; ") + "run `" + e.Command + "`"
-}
+func (e *TrustError) Error() string { return e.Why + e.separator + "run `" + e.Command + "`" }
 
 // trust checks who can change a file, on behalf of one caller.
 type trust struct {
@@ -40,13 +32,9 @@ type trust struct {
 	readlink func(string) (string, error)
 }
 
-// flaw is a file or directory that another user can change.
-type flaw struct {
-	path, why string
-	// cure is the command that removes the access; "" if the directory should belong to another user,
-	// so that the file must be moved.
-	cure string
-}
+// flaw describes a file or directory that another user can change. cure is the command that removes
+// the access; "" if the directory should belong to another user, so that the file must be moved.
+type flaw struct{ why, cure string }
 
 func (t trust) check(path string) error {
 	if !filepath.IsAbs(path) {
@@ -66,16 +54,15 @@ func (t trust) check(path string) error {
 	path = filepath.Clean(path)
 	var reasons, cures []string
 	for _, f := range flaws {
-		reasons = append(reasons, f.path+" "+f.why)
+		reasons = append(reasons, f.why)
 		cures = append(cures, f.cure)
 	}
-	e := &TrustError{why: fmt.Sprintf("cannot trust %s: %s", path, strings.Join(reasons, ", ")),
-		Command: strings.Join(cures, " && ")}
+	why := fmt.Sprintf("cannot trust %s: %s", path, strings.Join(reasons, ", "))
 	if slices.Contains(cures, "") {
-		e.why += "; use a copy that only root can change"
-		e.separator, e.Command = ": ", copyCommand(path, mode)
+		return &TrustError{why + "; use a copy that only root can change", ": ",
+			copyCommand(path, mode)}
 	}
-	return e
+	return &TrustError{why, "; ", strings.Join(cures, " && ")}
 }
 
 // walk follows a path as the kernel does and judges each element. It returns the last mode.
@@ -121,14 +108,14 @@ func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 	if !foreign && (!writable || info.IsDir() && sticky && t.caller != 0) {
 		return flaw{}, true
 	}
-	f := flaw{path: path}
+	var f flaw
 	switch {
 	case foreign:
-		f.why = fmt.Sprintf("belongs to user %d", user)
+		f.why = fmt.Sprintf("%s belongs to user %d", path, user)
 	case mode.Perm()&0o002 != 0:
-		f.why = fmt.Sprintf("can be changed by every user (mode %s)", octal(mode))
+		f.why = fmt.Sprintf("%s can be changed by every user (mode %s)", path, octal(mode))
 	default:
-		f.why = fmt.Sprintf("can be changed by its group (mode %s)", octal(mode))
+		f.why = fmt.Sprintf("%s can be changed by its group (mode %s)", path, octal(mode))
 	}
 	if !info.IsDir() || !sticky && (!foreign || ofSystem(path)) {
 		f.cure = "chmod go-w " + ShellWord(path)

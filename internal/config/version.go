@@ -29,8 +29,7 @@ func isVersion(s string, oldest release.Version) bool {
 	return ok && v.Compare(oldest) >= 0
 }
 
-// VerifiesImages reports whether kubelet by default verifies that a pod may use an image
-// (KEP-2535).
+// VerifiesImages reports whether kubelet's default is to verify the use of an image (KEP-2535).
 func (k Kubernetes) VerifiesImages() bool {
 	v, _ := release.Parse(k.Version)
 	return v.Minor >= 35
@@ -85,8 +84,7 @@ func checkVersions(c Config, host Host, r *report) {
 }
 
 // checkReleases refuses versions that let a container break out, and release branches newer than
-// this program, which may need unknown settings. It only warns of those that are allowed or that
-// run already.
+// this program, which may need unknown settings. It only warns if they are allowed or run already.
 func checkReleases(c Config, before *Config, r *report) {
 	for _, v := range []struct{ at, name, version, before string }{
 		{"kubernetes.version", "Kubernetes", c.Kubernetes.Version, before.Kubernetes.Version},
@@ -112,8 +110,7 @@ func checkReleases(c Config, before *Config, r *report) {
 	}
 }
 
-// Flaw returns release.Flawed of a version, but "" for a build with a configured digest: its owner
-// is responsible for its patches.
+// Flaw returns release.Flawed of a version; "" for an owner's own build, with a configured digest.
 func (c Config) Flaw(name, version string) string {
 	if o := c.Artifacts.Overrides; o[name].SHA256 != "" || o[release.Key(name, version)].SHA256 != "" {
 		return ""
@@ -128,7 +125,7 @@ func checkKubernetes(c Config, r *report) {
 		r.add("node.kubelet.swap", show(SwapLimited), "needs Kubernetes 1.30 or later; "+
 			"kubernetes.version is "+c.Kubernetes.Version)
 	}
-	if !known || r.spoiledAny("containerd.version", "kubernetes.version") {
+	if !known || r.spoiled("containerd.version", "kubernetes.version") {
 		return
 	}
 	if !release.ContainerdWorks(c.Kubernetes.Version, c.Containerd.Version) {
@@ -136,8 +133,7 @@ func checkKubernetes(c Config, r *report) {
 			"Kubernetes %s, which does not work with containerd 1", c.Kubernetes.Version))
 		return
 	}
-	advice := release.ContainerdAdvice(c.Kubernetes.Version, c.Containerd.Version)
-	if advice != "" {
+	if advice := release.ContainerdAdvice(c.Kubernetes.Version, c.Containerd.Version); advice != "" {
 		r.warn("containerd.version", advice)
 	}
 }

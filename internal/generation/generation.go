@@ -162,26 +162,18 @@ func (s Reader) Load(id string) (Generation, error) {
 	if err != nil {
 		return Generation{}, err
 	}
-	second, err := s.read(s.resources(id))
-	if err != nil {
+	var b body
+	if err := s.read(s.resources(id), nodeSHA256, &b); err != nil {
 		return Generation{}, err
 	}
-	var b body
-	if state.Digest(string(second)) != nodeSHA256 {
-		err = ErrDamaged
-	} else {
-		err = json.Unmarshal(second, &b)
-	}
 	for i, item := range b.Resources {
-		if file, ok := item.Resource.(state.File); ok && err == nil {
+		if file, ok := item.Resource.(state.File); ok {
 			if file.Content, ok = b.Contents[file.SHA256]; !ok {
-				err = fmt.Errorf("%w: the content of %s is missing", ErrDamaged, file.Path)
+				return Generation{}, fmt.Errorf("cannot read %s: %w: the content of %s is missing",
+					s.resources(id), ErrDamaged, file.Path)
 			}
 			b.Resources[i].Resource = file
 		}
-	}
-	if err != nil {
-		return Generation{}, fmt.Errorf("cannot read %s: %w", s.resources(id), err)
 	}
 	g.Node = b.Resources
 	return g, nil
@@ -193,32 +185,32 @@ func (s Reader) Config(id string) (config.Config, error) {
 	return g.Config, err
 }
 
-// read reads a file of a generation. A missing file is damage: a pointer led to it.
-func (s Reader) read(file string) ([]byte, error) {
+// read parses a file of a generation, after verifying its digest. A missing file is damage: a
+// pointer led to it.
+func (s Reader) read(file, digest string, v any) error {
 	data, err := s.Files.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("cannot read %s: %w: %w", file, ErrDamaged, err)
-	case err != nil:
-		return nil, fmt.Errorf("cannot read %s: %w", file, err)
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	case err == nil && state.Digest(string(data)) != digest:
+		err = ErrDamaged
+	case err == nil:
+		err = json.Unmarshal(data, v)
 	}
-	return data, nil
+	if err != nil {
+		return fmt.Errorf("cannot read %s: %w", file, err)
+	}
+	return nil
 }
 
 // bare reads generation.json: the generation without its resources, and the digest of node.json.
 func (s Reader) bare(id string) (g Generation, nodeSHA256 string, err error) {
-	first, err := s.read(s.head(id))
-	if err != nil {
+	var h head
+	if err := s.read(s.head(id), id, &h); err != nil {
 		return Generation{}, "", err
 	}
-	var h head
-	if state.Digest(string(first)) != id {
-		err = ErrDamaged
-	} else if err = json.Unmarshal(first, &h); err == nil {
-		g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
-		err = json.Unmarshal(h.Config, &g.Config)
-	}
-	if err != nil {
+	g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
+	if err := json.Unmarshal(h.Config, &g.Config); err != nil {
 		return Generation{}, "", fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
 	return g, h.NodeSHA256, nil

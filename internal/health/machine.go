@@ -74,7 +74,7 @@ func diskSpace(e Evidence) Condition {
 func programTrusted(e Evidence) Condition {
 	c := tried(e.Trust, OwnerMachine, "Untrusted", "%s")
 	if untrusted, ok := errors.AsType[*config.TrustError](e.Trust.Err); ok {
-		c = fails(OwnerMachine, "Untrusted", untrusted.Why())
+		c = fails(OwnerMachine, "Untrusted", untrusted.Why)
 		c.Message += "; run `" + untrusted.Command + "`" // our own command, with a quoted path
 		c.Remedies = []string{untrusted.Command}
 	}

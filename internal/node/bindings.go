@@ -17,40 +17,30 @@ type Bindings struct {
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 	// ForeignCNI lists network configurations of others; if there are any, ours is left out.
 	ForeignCNI []string `json:"foreignCNI,omitempty"`
-	// ForeignArc is set if others have installed the Arc agent. It is determined whenever a node is
-	// bound.
+	// ForeignArc is set if others have installed the Arc agent; found out whenever a node is bound.
 	ForeignArc bool `json:"-"`
 	// Program is the path of aks-flex-node itself, which kubelet runs for tokens.
 	Program string `json:"program,omitempty"`
 	// Joined is set once kubelet has a credential of its own and the Node was Ready.
 	Joined bool `json:"joined"`
 	// Rebound is set if Server or CA differ from those in the kubeconfig that kubelet wrote.
-	Rebound bool `json:"rebound,omitempty"`
-	// BootstrapToken is known only until kubelet has joined.
-	BootstrapToken config.Secret `json:"-"`
-	// AdminKubeconfig is known only if the node should have it.
-	AdminKubeconfig config.Secret `json:"-"`
+	Rebound         bool          `json:"rebound,omitempty"`
+	BootstrapToken  config.Secret `json:"-"` // known only until kubelet has joined
+	AdminKubeconfig config.Secret `json:"-"` // known only if the node should have it
 }
 
 // The conditions for an item to be part of the node.
 const (
-	// Joining holds until kubelet has joined.
-	Joining state.Only = "joining"
-	// Joined holds once kubelet has joined.
-	Joined state.Only = "joined"
-	// OwnNetwork holds if no one else configures the pod network.
-	OwnNetwork state.Only = "own-network"
-	// OwnNetwork4 and OwnNetwork6 hold if, in addition, pods have addresses of that family.
-	OwnNetwork4 state.Only = "own-network-ipv4"
-	OwnNetwork6 state.Only = "own-network-ipv6"
-	// OwnArc holds if no one else has installed the Arc agent.
-	OwnArc state.Only = "own-arc"
-	// Rebound holds if the kubeconfig written by kubelet has a previous address or CA.
-	Rebound state.Only = "rebound"
+	Joining     state.Only = "joining"          // kubelet has not joined
+	Joined      state.Only = "joined"           // kubelet has joined
+	OwnNetwork  state.Only = "own-network"      // no one else configures the pod network
+	OwnNetwork4 state.Only = "own-network-ipv4" // the same, and pods have IPv4 addresses
+	OwnNetwork6 state.Only = "own-network-ipv6" // the same, and pods have IPv6 addresses
+	OwnArc      state.Only = "own-arc"          // no one else has installed the Arc agent
+	Rebound     state.Only = "rebound"          // kubelet's kubeconfig has a previous address or CA
 )
 
-// conditions returns the conditions known to this release, and whether each holds. A newer release
-// may have written others.
+// conditions reports which of the conditions that this release knows hold.
 func (b Bindings) conditions() map[state.Only]bool {
 	ours := len(b.ForeignCNI) == 0
 	return map[state.Only]bool{

@@ -78,9 +78,6 @@ func (p *part) conflist() string {
 	return indented(list, "") + "\n"
 }
 
-// ipamIndent is the indentation of ranges and routes in the configuration list.
-const ipamIndent = "        "
-
 // podAddresses makes the host-local plugin give each pod an address from every subnet, with one
 // range set each, and a default route per family; both are "" without subnets.
 func podAddresses(cidrs []string) (ranges, routes string) {
@@ -97,7 +94,8 @@ func podAddresses(cidrs []string) (ranges, routes string) {
 		sets = append(sets, []object{{"subnet": cidr}})
 		ways = append(ways, object{"dst": anywhere})
 	}
-	return indented(sets, ipamIndent), indented(ways, ipamIndent)
+	const indent = "        " // in the configuration list
+	return indented(sets, indent), indented(ways, indent)
 }
 
 // object is a JSON object; encoding/json sorts its keys, so its encoding is deterministic.
@@ -120,11 +118,9 @@ var masqueradeService string
 
 // family describes IPv4 or IPv6.
 type family struct {
-	ipv6             bool
-	only             state.Only
-	suffix, iptables string
-	multicast        string
-	pods             string
+	ipv6                              bool
+	only                              state.Only
+	suffix, iptables, multicast, pods string
 }
 
 var families = [...]family{

@@ -55,8 +55,7 @@ func (p *part) tokenScript() {
 	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+thisProgram+" token \"$@\"\n"))
 }
 
-// tokenCommand makes client-go run the program for a token, which it keeps until it expires
-// (client.authentication.k8s.io/v1).
+// tokenCommand makes client-go run the program for a token (client.authentication.k8s.io/v1).
 const tokenCommand = `exec:
       apiVersion: client.authentication.k8s.io/v1
       command: ` + thisProgram + `
@@ -75,8 +74,7 @@ func (p *part) bootstrapKubeconfig() string {
 // KubeconfigPath returns the kubeconfig of a kubelet whose root directory is dir.
 func KubeconfigPath(dir string) string { return path.Join(dir, "kubeconfig") }
 
-// AdminKubeconfigPath returns the path of the administrator's kubeconfig in the directory of
-// Kubernetes' configuration.
+// AdminKubeconfigPath returns the administrator's kubeconfig in paths.kubernetes.configDir.
 func AdminKubeconfigPath(configDir string) string { return path.Join(configDir, "admin.conf") }
 
 // ClientCertificatePath returns the client certificate and key of a kubelet with root dir.

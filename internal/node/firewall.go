@@ -11,8 +11,7 @@ import (
 // Firewall is an owner's firewall that stops packets that no rule accepts (host.Firewall).
 type Firewall struct {
 	Name string `json:"name"`
-	// Hook is input, forward or output; "" is all of them.
-	Hook string `json:"hook,omitempty"`
+	Hook string `json:"hook,omitempty"` // input, forward or output; "" is all of them
 }
 
 // Openings returns the openings that a node and its pods need in a firewall. Those for the bridge
@@ -45,15 +44,6 @@ func Openings(f Firewall) state.Desired {
 		add(OwnNetwork, "out "+to)
 	}
 	return list
-}
-
-// openings opens the owner's firewalls for a node's traffic; facts have them only if configured.
-func openings(p *part) {
-	for _, f := range p.facts.Firewalls {
-		for _, item := range Openings(f) {
-			p.put(item)
-		}
-	}
 }
 
 // MetadataTable is the nftables table that keeps pods from the machine's metadata service.

@@ -24,10 +24,9 @@ func kubernetes(p *part) {
 // once the Node is Ready and take no bandwidth before.
 func tools(p *part) {
 	p.add(p.bin(binDir, "kubectl", "kubectl"), p.bin(binDir, "kubeadm", "kubeadm"))
-	const rules = "config/kernel-monitor.json"
-	owes := []string{NPDUnit}
-	p.owe(owes, p.bin(binDir, "node-problem-detector", "bin/node-problem-detector"))
-	p.owe(owes, p.bin(npdConfDir, "node-problem-detector", rules))
+	p.owe([]string{NPDUnit},
+		p.bin(binDir, "node-problem-detector", "bin/node-problem-detector"),
+		p.bin(npdConfDir, "node-problem-detector", "config/kernel-monitor.json"))
 	p.unit(NPDUnit, 0o644, fill(npdService,
 		"{{Server}}", thisServer,
 		"{{Kubeconfig}}", p.kubeconfig(),

@@ -6,8 +6,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Placeholders stand in rendered contents for values of Bindings. No configured value can equal
-// one, since none may contain the brackets.
+// Placeholders stand for values of Bindings. No configured value may contain their brackets.
 const (
 	thisServer    = "⟦server⟧"
 	thisCA        = "⟦ca⟧"
@@ -32,30 +31,26 @@ func yamlWord(path string) string {
 // pairs returns the replacements of placeholders. The program is quoted for YAML and shells.
 func (b Bindings) pairs() []string {
 	ranges, routes := podAddresses(b.PodCIDRs)
-	var pairs []string
-	add := func(before, place, after, value string) {
-		pairs = append(pairs, before+place+after, before+value+after)
+	values := map[string]string{
+		thisServer:                b.Server,
+		thisCA:                    b.CA,
+		thisCABase64:              base64.StdEncoding.EncodeToString([]byte(b.CA)),
+		thisProgram:               b.Program,
+		thisToken:                 b.BootstrapToken.Reveal(),
+		thisAdmin:                 b.AdminKubeconfig.Reveal(),
+		thisPods4:                 b.pods(false),
+		thisPods6:                 b.pods(true),
+		`"` + thisPodRanges + `"`: ranges,
+		`"` + thisPodRoutes + `"`: routes,
 	}
 	if b.Program != "" {
-		add("command: ", thisProgram, "\n", yamlWord(b.Program))
-		add("exec ", thisProgram, " ", config.ShellWord(b.Program))
+		values["command: "+thisProgram+"\n"] = "command: " + yamlWord(b.Program) + "\n"
+		values["exec "+thisProgram+" "] = "exec " + config.ShellWord(b.Program) + " "
 	}
-	if ranges != "" {
-		add("", `"`+thisPodRanges+`"`, "", ranges)
-		add("", `"`+thisPodRoutes+`"`, "", routes)
-	}
-	for place, value := range map[string]string{
-		thisServer:   b.Server,
-		thisCA:       b.CA,
-		thisCABase64: base64.StdEncoding.EncodeToString([]byte(b.CA)),
-		thisProgram:  b.Program,
-		thisToken:    b.BootstrapToken.Reveal(),
-		thisAdmin:    b.AdminKubeconfig.Reveal(),
-		thisPods4:    b.pods(false),
-		thisPods6:    b.pods(true),
-	} {
+	var pairs []string
+	for place, value := range values {
 		if value != "" {
-			add("", place, "", value)
+			pairs = append(pairs, place, value)
 		}
 	}
 	return pairs

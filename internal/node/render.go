@@ -18,8 +18,7 @@ import (
 
 // Facts holds the input of Render beside the configuration, from the machine or the mirrors.
 type Facts struct {
-	// Arch is amd64 or arm64.
-	Arch string `json:"arch"`
+	Arch string `json:"arch"` // amd64 or arm64
 	// ResolvConf is the resolver configuration for pods, without a stub on this machine.
 	ResolvConf string `json:"resolvConf"`
 	// Processors is in thousandths of a processor, and Memory in bytes.
@@ -27,12 +26,10 @@ type Facts struct {
 	Memory     int64 `json:"memory,omitempty"`
 	// SwapUnits are the systemd units that would turn swap on again at boot.
 	SwapUnits []string `json:"swapUnits,omitempty"`
-	// HostName is the machine's host name.
-	HostName string `json:"hostName,omitempty"`
+	HostName  string   `json:"hostName,omitempty"`
 	// StaticName is the host name in /etc/hostname, or "".
-	StaticName string `json:"staticName,omitempty"`
-	// NvidiaRuntime is the path of NVIDIA's container runtime, or "".
-	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"`
+	StaticName    string `json:"staticName,omitempty"`
+	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"` // the path of NVIDIA's runtime, or ""
 	// Firewalls are the owner's firewalls to open, because they stop a node's traffic.
 	Firewalls []Firewall `json:"firewalls,omitempty"`
 	// MetadataResolver reports whether this machine resolves names at MetadataAddress.
@@ -54,12 +51,9 @@ func (f Facts) Renames(nodeName string) bool {
 
 // The needs of items. An item with a need comes after all that have none.
 const (
-	// Credential is met if kubelet has a credential of its own.
-	Credential state.Need = "credential"
-	// Network is met if pod subnets are known, or another program configures the pod network.
-	Network state.Need = "network"
-	// Ready is met if the Node is Ready.
-	Ready state.Need = "ready"
+	Credential state.Need = "credential" // kubelet has a credential of its own
+	Network    state.Need = "network"    // pod subnets are known, or others configure the network
+	Ready      state.Need = "ready"      // the Node is Ready
 )
 
 // Our own directories.

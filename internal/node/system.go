@@ -22,12 +22,9 @@ const (
 const needrestart = header + `$nrconf{override_rc}{qr(^(containerd|kubelet)\.service$)} = 0;
 `
 
-// modules are the kernel modules of a container host: overlay for image layers, br_netfilter so
+// Modules returns the kernel modules of a container host: overlay for image layers, br_netfilter so
 // that bridged pod traffic passes iptables.
-var modules = [...]string{"overlay", "br_netfilter"}
-
-// Modules returns the kernel modules that a node needs.
-func Modules() []string { return modules[:] }
+func Modules() []string { return []string{"overlay", "br_netfilter"} }
 
 // sysctls are the kernel parameters of a node. Those of vm and kernel are required by kubelet's
 // protectKernelDefaults (pkg/kubelet/cm, setupKernelTunables); else kubelet does not start.
@@ -48,9 +45,9 @@ var sysctls = [...]state.Sysctl{
 func system(p *part) {
 	p.add(
 		state.NewFile(needrestartFile, 0o644, needrestart),
-		state.NewFile(modulesFile, 0o644, header+strings.Join(modules[:], "\n")+"\n"),
+		state.NewFile(modulesFile, 0o644, header+strings.Join(Modules(), "\n")+"\n"),
 	)
-	for _, name := range modules {
+	for _, name := range Modules() {
 		p.add(state.Module{Name: name, Loaded: true})
 	}
 	p.sysctls(sysctlFile, sysctls[:])
@@ -60,7 +57,11 @@ func system(p *part) {
 		}
 		p.add(state.Swap{})
 	}
-	openings(p)
+	for _, f := range p.facts.Firewalls { // which facts have only if they are to be opened
+		for _, item := range Openings(f) {
+			p.put(item)
+		}
+	}
 	metadata(p)
 }
 

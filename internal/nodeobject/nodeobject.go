@@ -28,18 +28,15 @@ type Host struct {
 	Taints   []string
 	Capacity func(ctx context.Context) (corev1.ResourceList, error)
 
-	seen *answer
-}
-
-// answer is the result of one GET of the Node.
-type answer struct {
+	// seen is set if node and err are the answer to a GET of the Node.
+	seen bool
 	node kube.Node
 	err  error
 }
 
 // Observe returns the resource at key, from one GET of the Node until Set.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
-	if h.seen == nil {
+	if !h.seen {
 		var n kube.Node
 		client, err := h.Client(ctx)
 		if err == nil {
@@ -50,9 +47,9 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 		}
 		h.See(n, err)
 	}
-	n, missing := h.seen.node, kube.NodeMissing(h.seen.err)
-	if h.seen.err != nil && !missing {
-		return state.Unknown{Of: key, Why: h.seen.err.Error()}, nil
+	n, missing := h.node, kube.NodeMissing(h.err)
+	if h.err != nil && !missing {
+		return state.Unknown{Of: key, Why: h.err.Error()}, nil
 	}
 	kind, name, _ := strings.Cut(strings.TrimPrefix(string(key), "node:"), ":")
 	switch {
@@ -70,7 +67,7 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 }
 
 // See provides Observe with an answer of kube.Client.Node.
-func (h *Host) See(n kube.Node, err error) { h.seen = &answer{n, err} }
+func (h *Host) See(n kube.Node, err error) { h.seen, h.node, h.err = true, n, err }
 
 // Set changes a thing of the Node to c.To. A Node has no files with content.
 func (h *Host) Set(ctx context.Context, c state.Change,
@@ -79,7 +76,7 @@ func (h *Host) Set(ctx context.Context, c state.Change,
 	if err != nil {
 		return fmt.Errorf("cannot change Node %s: %w", h.Node, err)
 	}
-	defer func() { h.seen = nil }() // the next Observe reads the Node again
+	defer func() { h.seen = false }() // the next Observe reads the Node again
 	switch to := c.To.(type) {
 	case state.Registration:
 		return h.setRegistration(ctx, client, to)
@@ -96,8 +93,7 @@ func (h *Host) Set(ctx context.Context, c state.Change,
 	}
 }
 
-// done returns the error of a change. To unset something of a missing Node is no error: it is gone
-// with the Node.
+// done returns the error of a change, but none for unsetting something of a missing Node.
 func done(set bool, err error) error {
 	if !set && kube.NodeMissing(err) {
 		return nil

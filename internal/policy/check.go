@@ -11,28 +11,86 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
+// limit is a limit of a policy; given is its value in words, "" if unset.
+type limit struct {
+	key, given, usual, means string
+	paths                    []string // the settings that it limits, if any
+	refusal                  string   // completes "the policy of this machine ..."
+	allows                   func(config.Setting) bool
+	ofDefaults               bool // it can refuse the default of a setting
+}
+
+// minimum limits a version.
+func minimum(name, oldest string) limit {
+	path := name + ".version"
+	least, limited := release.Parse(oldest)
+	return limit{"minimumVersions." + name, oldest, "none", "the oldest " + path, []string{path},
+		"asks for " + oldest + " or later", func(s config.Setting) bool {
+			v, ok := release.Parse(s.Text)
+			return !limited || ok && v.Compare(least) >= 0
+		}, true}
+}
+
+// hosts limits the hosts in settings; nil allows any.
+func hosts(name string, list []string, means string, paths ...string) limit {
+	given := ""
+	if list != nil {
+		given = cmp.Or(strings.Join(list, ", "), "none")
+	}
+	return limit{"hosts." + name, given, "any", means, paths, "allows only the hosts " + given,
+		func(s config.Setting) bool {
+			host, named := hostOf(s)
+			return list == nil || !named || slices.Contains(list, host)
+		}, false}
+}
+
+// apiServer is the permission that does not apply to a machine's first API server.
+const apiServer = "apiServer"
+
+// permission limits who may set settings.
+func permission(name string, given *bool, usual bool, means string, paths ...string) limit {
+	granted := *cmp.Or(given, &usual)
+	return limit{"allow." + name, word(given), word(&usual), means, paths,
+		"does not allow a provider to set it", func(config.Setting) bool { return granted }, false}
+}
+
+const allowed = "allowed"
+
+// word returns the value of a permission in words; "" if unset.
+func word(granted *bool) string {
+	switch {
+	case granted == nil:
+		return ""
+	case *granted:
+		return allowed
+	}
+	return "refused"
+}
+
 // Check returns what the policy refuses in a provider's configuration. It never refuses a setting
-// that is the default or the applied one: that would only block other changes. Minimum versions do
-// not apply to defaults. applied is nil on a machine that is not a node.
+// that is the applied one, or the default if that is not a version: that would only block other
+// changes. applied is nil on a machine that is not a node.
 func (p Policy) Check(
 	wanted config.Config, applied *config.Config, defaults config.Config,
 ) config.Problems {
 	usual, is := texts(&defaults), texts(applied)
+	limits := p.limits()
+	slices.Reverse(limits) // a refused permission comes before refused hosts
 	var problems config.Problems
 	for _, s := range wanted.Settings() {
-		if s.Text == is[s.Path] {
-			continue
-		}
-		found := p.tooOld(s)
-		if found == "" && s.Text != usual[s.Path] {
-			found = cmp.Or(p.forbidden(s, applied == nil), p.foreign(s))
-		}
-		if found != "" {
-			problems = append(problems, config.Problem{Path: s.Path, Value: s.Shown, Message: found})
+		i := slices.IndexFunc(limits, func(l limit) bool {
+			concerns := func(path string) bool { return config.Below(s.Path, path) }
+			exempt := s.Text == usual[s.Path] && !l.ofDefaults ||
+				applied == nil && l.key == "allow."+apiServer
+			return slices.ContainsFunc(l.paths, concerns) && !exempt && !l.allows(s)
+		})
+		if i >= 0 && s.Text != is[s.Path] {
+			problems = append(problems, config.Problem{Path: s.Path, Value: s.Shown,
+				Message: fmt.Sprintf("the policy of this machine %s (%s in %s)",
+					limits[i].refusal, limits[i].key, File)})
 		}
 	}
-	slices.SortStableFunc(problems,
-		func(a, b config.Problem) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(problems, byPath)
 	return problems
 }
 
@@ -47,46 +105,11 @@ func texts(c *config.Config) map[string]string {
 	return list
 }
 
-func at(s config.Setting, paths []string) bool {
-	return slices.ContainsFunc(paths, func(path string) bool { return config.Below(s.Path, path) })
-}
-
-func (p Policy) forbidden(s config.Setting, joins bool) string {
-	for _, may := range p.permissions() {
-		first := joins && may.key == apiServer
-		if at(s, may.paths) && !may.granted() && !first {
-			return fmt.Sprintf("the policy of this machine does not allow a provider to set it (%s in %s)",
-				may.key, File)
-		}
-	}
-	return ""
-}
-
-func (p Policy) tooOld(s config.Setting) string {
-	for _, v := range p.versions() {
-		least, limited := release.Parse(v.least)
-		chosen, ok := release.Parse(s.Text)
-		if s.Path == v.path && limited && (!ok || chosen.Compare(least) < 0) {
-			return fmt.Sprintf("the policy of this machine asks for %s or later (%s in %s)", v.least,
-				v.key, File)
-		}
-	}
-	return ""
-}
-
-func (p Policy) foreign(s config.Setting) string {
-	for _, rule := range p.hosts() {
-		if rule.allowed == nil || !at(s, rule.paths) {
-			continue
-		}
-		host, ok := hostOf(s)
-		if ok && !slices.Contains(rule.allowed, host) {
-			return fmt.Sprintf("the policy of this machine allows only the hosts %s (%s in %s)",
-				shownHosts(rule.allowed), rule.key, File)
-		}
-	}
-	return ""
-}
+// The settings that name hosts without a URL.
+const (
+	image      = "containerd.pauseImage"
+	registries = "azure.registries"
+)
 
 // hostOf returns the host in a setting; false if it names none, such as a digest.
 func hostOf(s config.Setting) (string, bool) {
@@ -109,8 +132,7 @@ func hostOf(s config.Setting) (string, bool) {
 	return strings.ToLower(u.Hostname()), true
 }
 
-// registry returns the host of an image reference as container runtimes do: the first part, if that
-// has a dot or a port, else Docker's.
+// registry returns the host of an image: the first part if that has a dot or port, else Docker's.
 func registry(reference string) string {
 	first, _, more := strings.Cut(reference, "/")
 	host, _, port := strings.Cut(first, ":")
@@ -120,49 +142,21 @@ func registry(reference string) string {
 	return "docker.io"
 }
 
-func shownHosts(hosts []string) string {
-	return cmp.Or(strings.Join(hosts, ", "), "none")
-}
-
-// Diagnose selects the diagnoses that a provider may request from the machine.
-type Diagnose struct {
-	// Doctor and SupportBundle are allow or refuse; default allow.
-	Doctor        string `json:"doctor,omitempty"`
-	SupportBundle string `json:"supportBundle,omitempty"`
-	// Key is the age recipient of support bundles; without one there are none.
-	Key string `json:"key,omitempty"`
-}
-
-const (
-	allow        = "allow"
-	refuse       = "refuse"
-	keyOfBundles = "diagnose.key" // the path of Diagnose.Key
-)
-
-// diagnosis is one kind of diagnosis, with its name in requests.
-type diagnosis struct{ name, key, given, means string }
-
-func (d Diagnose) kinds() []diagnosis {
-	return []diagnosis{
-		{"doctor", "diagnose.doctor", d.Doctor, "the doctor report, if the provider requests it"},
-		{"supportBundle", "diagnose.supportBundle", d.SupportBundle,
-			"a support bundle, if the provider requests it"},
-	}
+func (d Diagnose) kinds() map[string]string {
+	return map[string]string{"doctor": d.Doctor, "supportBundle": d.SupportBundle}
 }
 
 // Refuses returns why the machine refuses to give a provider a diagnosis; "" if it does not.
 func (d Diagnose) Refuses(kind string) string {
-	for _, known := range d.kinds() {
-		switch {
-		case known.name != kind:
-		case cmp.Or(known.given, allow) != allow:
-			return known.key + " refuses it in " + File
-		case kind == "supportBundle" && d.Key == "":
-			return "no key in " + File + " that a support bundle could be encrypted to: set " +
-				keyOfBundles
-		default:
-			return ""
-		}
+	given, known := d.kinds()[kind]
+	switch {
+	case !known:
+		return "the agent does not know this kind of diagnosis"
+	case cmp.Or(given, allow) != allow:
+		return "diagnose." + kind + " refuses it in " + File
+	case kind == "supportBundle" && d.Key == "":
+		return "no key in " + File + " that a support bundle could be encrypted to: set " +
+			keyOfBundles
 	}
-	return "the agent does not know this kind of diagnosis"
+	return ""
 }

@@ -31,10 +31,9 @@ type Policy struct {
 	Deletion        string   `json:"deletion,omitempty"` // Follow, Confirm or Never; default Follow
 	MinimumVersions Versions `json:"minimumVersions,omitzero"`
 	Hosts           Hosts    `json:"hosts,omitzero"`
-	// AgentUpdates reports whether a provider may update the agent.
-	AgentUpdates *bool    `json:"agentUpdates,omitempty"`
-	Allow        Allow    `json:"allow,omitzero"`
-	Diagnose     Diagnose `json:"diagnose,omitzero"`
+	AgentUpdates    *bool    `json:"agentUpdates,omitempty"` // a provider may update the agent
+	Allow           Allow    `json:"allow,omitzero"`
+	Diagnose        Diagnose `json:"diagnose,omitzero"`
 }
 
 // Confirms reports whether a deletion by the provider waits for a person.
@@ -50,8 +49,7 @@ type Versions struct {
 	Runc       string `json:"runc,omitempty"`
 }
 
-// Hosts are the hosts that a configuration may name, as names or addresses without a port; nil
-// allows any, an empty list none.
+// Hosts are the permitted hosts, by name or address without a port; nil allows any, [] none.
 type Hosts struct {
 	Downloads []string `json:"downloads,omitzero"`
 	Endpoints []string `json:"endpoints,omitzero"`
@@ -67,6 +65,19 @@ type Allow struct {
 	Proxies         *bool `json:"proxies,omitempty"`
 }
 
+// Diagnose selects the diagnoses that a provider may request from the machine.
+type Diagnose struct {
+	// Doctor and SupportBundle are allow or refuse; default allow.
+	Doctor        string `json:"doctor,omitempty"`
+	SupportBundle string `json:"supportBundle,omitempty"`
+	Key           string `json:"key,omitempty"` // the age recipient of support bundles, if any
+}
+
+const (
+	allow        = "allow"
+	keyOfBundles = "diagnose.key" // the path of Diagnose.Key
+)
+
 // Parse parses a policy. The error is of type config.Problems and names each problem by its path.
 func Parse(data []byte) (Policy, error) {
 	var p Policy
@@ -74,41 +85,42 @@ func Parse(data []byte) (Policy, error) {
 		return Policy{}, err
 	}
 	var problems config.Problems
-	wrong := func(path, value, message string) {
-		problems = append(problems,
-			config.Problem{Path: path, Value: fmt.Sprintf("%q", value), Message: message})
-	}
-	if p.Deletion != "" && !slices.Contains([]string{Follow, Confirm, Never}, p.Deletion) {
-		wrong("deletion", p.Deletion, "must be follow, confirm or never")
-	}
-	for _, hosts := range p.hosts() {
-		for i, host := range hosts.allowed {
-			if !isHost(host) {
-				wrong(fmt.Sprintf("%s[%d]", hosts.key, i), host,
-					"must be the name or IP address of a host, in lower case, without a port")
-			}
+	check := func(path, value string, ok bool, message string) {
+		if value != "" && !ok {
+			problems = append(problems,
+				config.Problem{Path: path, Value: fmt.Sprintf("%q", value), Message: message})
 		}
 	}
-	for _, v := range p.versions() {
-		if _, ok := release.Parse(v.least); v.least != "" && !ok {
-			wrong(v.key, v.least, "must be a version x.y.z")
+	_, err := age.ParseX25519Recipient(p.Diagnose.Key)
+	check("deletion", p.Deletion, slices.Contains([]string{Follow, Confirm, Never}, p.Deletion),
+		"must be follow, confirm or never")
+	check(keyOfBundles, p.Diagnose.Key, err == nil, "must be a recipient of age: age1...")
+	for key, hosts := range map[string][]string{
+		"downloads": p.Hosts.Downloads, "endpoints": p.Hosts.Endpoints,
+	} {
+		for i, host := range hosts {
+			check(fmt.Sprintf("hosts.%s[%d]", key, i), host, isHost(host),
+				"must be the name or IP address of a host, in lower case, without a port")
 		}
 	}
-	for _, kind := range p.Diagnose.kinds() {
-		if kind.given != "" && kind.given != allow && kind.given != refuse {
-			wrong(kind.key, kind.given, "must be allow or refuse")
-		}
+	for key, version := range map[string]string{
+		"kubernetes": p.MinimumVersions.Kubernetes, "containerd": p.MinimumVersions.Containerd,
+		"runc": p.MinimumVersions.Runc,
+	} {
+		_, ok := release.Parse(version)
+		check("minimumVersions."+key, version, ok, "must be a version x.y.z")
 	}
-	if key := p.Diagnose.Key; key != "" {
-		if _, err := age.ParseX25519Recipient(key); err != nil {
-			wrong(keyOfBundles, key, "must be a recipient of age: age1...")
-		}
+	for kind, given := range p.Diagnose.kinds() {
+		check("diagnose."+kind, given, given == allow || given == "refuse", "must be allow or refuse")
 	}
 	if problems != nil {
+		slices.SortStableFunc(problems, byPath)
 		return Policy{}, problems
 	}
 	return p, nil
 }
+
+func byPath(a, b config.Problem) int { return strings.Compare(a.Path, b.Path) }
 
 // isHost reports whether a text is a host as returned by hostOf.
 func isHost(s string) bool {
@@ -116,78 +128,6 @@ func isHost(s string) bool {
 		return true
 	}
 	return s != "" && s == strings.ToLower(s) && !strings.ContainsAny(s, "/:@?#[]{}% *")
-}
-
-type permission struct {
-	key   string
-	given *bool
-	usual bool
-	paths []string
-	means string
-}
-
-func (p permission) granted() bool {
-	if p.given != nil {
-		return *p.given
-	}
-	return p.usual
-}
-
-// apiServer is the permission that does not apply to a machine's first API server.
-const apiServer = "allow.apiServer"
-
-func (p Policy) permissions() []permission {
-	return []permission{
-		{"allow.overrides", p.Allow.Overrides, false, []string{"artifacts.overrides"},
-			"other programs than the releases that this agent knows"},
-		{"allow.urlTemplates", p.Allow.URLTemplates, false,
-			[]string{"kubernetes.urlTemplate", "runc.url"}, "other download locations of programs"},
-		{"allow.mirrorChecksums", p.Allow.MirrorChecksums, false,
-			[]string{"artifacts.trustMirrorChecksums"}, "checksums that mirrors publish for their own " +
-				"files"},
-		{"allow.paths", p.Allow.Paths, false,
-			[]string{"paths", "agent.logDir", "agent.metrics.textfile", "artifacts.directory",
-				"azure.cliUser"},
-			"other directories, files and users of this machine"},
-		{apiServer, p.Allow.APIServer, true, []string{"node.kubelet.serverURL",
-			"node.kubelet.caCertData", "azure.resourceManagerEndpoint"},
-			"another API server or CA than the applied one, or another Resource Manager to ask for them"},
-		{"allow.proxies", p.Allow.Proxies, true, []string{"proxy"}, "other proxies"},
-	}
-}
-
-type minimum struct{ key, least, path string }
-
-func (p Policy) versions() []minimum {
-	return []minimum{
-		{"minimumVersions.kubernetes", p.MinimumVersions.Kubernetes, "kubernetes.version"},
-		{"minimumVersions.containerd", p.MinimumVersions.Containerd, "containerd.version"},
-		{"minimumVersions.runc", p.MinimumVersions.Runc, "runc.version"},
-	}
-}
-
-type hostRule struct {
-	key            string
-	allowed, paths []string
-	means          string
-}
-
-// The settings that name hosts without a URL.
-const (
-	image      = "containerd.pauseImage"
-	registries = "azure.registries"
-)
-
-func (p Policy) hosts() []hostRule {
-	return []hostRule{
-		{"hosts.downloads", p.Hosts.Downloads, []string{"artifacts.mirror", "artifacts.mirrors",
-			"artifacts.overrides", "kubernetes.urlTemplate", "runc.url", "azure.arc.package.url", image},
-			"hosts that a configuration may name for downloads"},
-		{"hosts.endpoints", p.Hosts.Endpoints, []string{"azure.resourceManagerEndpoint",
-			"azure.authorityHost", registries, "agent.monitoring.endpoint",
-			"node.kubelet.serverURL"},
-			"hosts that a configuration may name as Azure, provider and API server"},
-	}
 }
 
 // Limit is one limit in force, for people and programs.
@@ -200,47 +140,51 @@ type Limit struct {
 
 // Limits returns all limits in the order of the file.
 func (p Policy) Limits() []Limit {
-	list := []Limit{limit("deletion", p.Deletion, Follow,
-		"when the provider has deleted the node: restore the machine, wait for an operator, or never")}
-	for _, v := range p.versions() {
-		list = append(list, limit(v.key, v.least, "none", "the oldest "+v.path))
-	}
-	for _, rule := range p.hosts() {
-		given := ""
-		if rule.allowed != nil {
-			given = shownHosts(rule.allowed)
+	var list []Limit
+	for _, l := range p.limits() {
+		from := File
+		if l.given == "" {
+			from = "default"
 		}
-		list = append(list, limit(rule.key, given, "any", rule.means))
+		list = append(list, Limit{l.key, cmp.Or(l.given, l.usual), from, l.means})
 	}
-	list = append(list, limit("agentUpdates", word(p.AgentUpdates), allowed,
-		"updates of the agent by a provider; not supported in this release"))
-	for _, may := range p.permissions() {
-		list = append(list, limit(may.key, word(may.given), word(&may.usual), may.means))
-	}
-	for _, kind := range p.Diagnose.kinds() {
-		list = append(list, limit(kind.key, kind.given, allow, kind.means))
-	}
-	return append(list, limit(keyOfBundles, p.Diagnose.Key, "none",
-		"the key that support bundles are encrypted to; without one they are refused"))
+	return list
 }
 
-func limit(name, given, usual, means string) Limit {
-	from := File
-	if given == "" {
-		from = "default"
+func (p Policy) limits() []limit {
+	return []limit{
+		{key: "deletion", given: p.Deletion, usual: Follow, means: "when the provider has deleted the " +
+			"node: restore the machine, wait for an operator, or never"},
+		minimum("kubernetes", p.MinimumVersions.Kubernetes),
+		minimum("containerd", p.MinimumVersions.Containerd),
+		minimum("runc", p.MinimumVersions.Runc),
+		hosts("downloads", p.Hosts.Downloads, "hosts that a configuration may name for downloads",
+			"artifacts.mirror", "artifacts.mirrors", "artifacts.overrides", "kubernetes.urlTemplate",
+			"runc.url", "azure.arc.package.url", image),
+		hosts("endpoints", p.Hosts.Endpoints,
+			"hosts that a configuration may name as Azure, provider and API server",
+			"azure.resourceManagerEndpoint", "azure.authorityHost", registries,
+			"agent.monitoring.endpoint", "node.kubelet.serverURL"),
+		{key: "agentUpdates", given: word(p.AgentUpdates), usual: allowed,
+			means: "updates of the agent by a provider; not supported in this release"},
+		permission("overrides", p.Allow.Overrides, false,
+			"other programs than the releases that this agent knows", "artifacts.overrides"),
+		permission("urlTemplates", p.Allow.URLTemplates, false,
+			"other download locations of programs", "kubernetes.urlTemplate", "runc.url"),
+		permission("mirrorChecksums", p.Allow.MirrorChecksums, false,
+			"checksums that mirrors publish for their own files", "artifacts.trustMirrorChecksums"),
+		permission("paths", p.Allow.Paths, false,
+			"other directories, files and users of this machine", "paths", "agent.logDir",
+			"agent.metrics.textfile", "artifacts.directory", "azure.cliUser"),
+		permission(apiServer, p.Allow.APIServer, true, "another API server or CA than the applied "+
+			"one, or another Resource Manager to ask for them", "node.kubelet.serverURL",
+			"node.kubelet.caCertData", "azure.resourceManagerEndpoint"),
+		permission("proxies", p.Allow.Proxies, true, "other proxies", "proxy"),
+		{key: "diagnose.doctor", given: p.Diagnose.Doctor, usual: allow,
+			means: "the doctor report, if the provider requests it"},
+		{key: "diagnose.supportBundle", given: p.Diagnose.SupportBundle, usual: allow,
+			means: "a support bundle, if the provider requests it"},
+		{key: keyOfBundles, given: p.Diagnose.Key, usual: "none",
+			means: "the key that support bundles are encrypted to; without one they are refused"},
 	}
-	return Limit{name, cmp.Or(given, usual), from, means}
-}
-
-const allowed = "allowed"
-
-// word returns the value of a permission in words; "" if unset.
-func word(granted *bool) string {
-	switch {
-	case granted == nil:
-		return ""
-	case *granted:
-		return allowed
-	}
-	return "refused"
 }

@@ -176,8 +176,7 @@ func (r *Redactor) mounts(text string) string {
 
 var userOfSource = regexp.MustCompile(`^\S*:\S*@`)
 
-// plainOption matches options without secrets: those of mount(8), systemd.mount(5) and of Linux'
-// Documentation/filesystems.
+// plainOption matches options without secrets (mount(8), systemd.mount(5), Linux' filesystems).
 var plainOption = regexp.MustCompile(`^(?:defaults|r[ow]|(?:no)?(?:auto|suid|dev|exec|user|atime|` +
 	`diratime|relatime|strictatime|lazytime|discard|quota|barrier|ac|lock|fail|hard|intr|swap)|` +
 	`users|group|owner|a?sync|dirsync|remount|r?(?:bind|shared|private|slave|unbindable)|_netdev|` +

@@ -32,8 +32,7 @@ type Redactor struct {
 
 const named = "named secret" // the kind of a value whose setting is named like a secret
 
-// names matches the end of the name of a secret setting. It combines gitleaks' rule generic-api-key
-// and other names of stored credentials.
+// names matches the end of a secret setting's name: gitleaks' rule generic-api-key, and more.
 const names = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|auth|authorization|credential|` +
 	`creds|cookie|(?:api|account|access|client|private|secret|shared|symmetric|encryption|signing|` +
 	`storage|master|subscription)[-_ ]?key)s?(?:[-_]?(?:data|value|base64|b64|hash|[0-9]+))*`
@@ -60,8 +59,7 @@ var patterns = sync.OnceValue(func() []pattern {
 		{"URL with a password", re(`(://)[^/\s"'@:]*:[^\s"'@/]+@`), "${1}" + Redacted + "@", false},
 		{"environment", re(`(?m)^(\s*Environment=["']?[A-Za-z_][A-Za-z0-9_]*=)(?:[^\n]*\\\n)*.*$`),
 			"${1}" + Redacted, true},
-		// The next forms are from the rules of gitleaks 8 (config/gitleaks.toml), of the services that
-		// a node or its containers use.
+		// From the rules of gitleaks 8 (config/gitleaks.toml), for services that a node may use.
 		{"credential of a service", re(`\b(?:(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}|` +
 			`gh[pousr]_[0-9A-Za-z]{36}|github_pat_\w{82}|glpat-[\w-]{20}|AIza[\w-]{35}|` +
 			`[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}|hv[sbr]\.[\w-]{24,}|xox[a-z]-[\w-]{10,}|` +

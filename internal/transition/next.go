@@ -49,11 +49,9 @@ type Decision struct {
 	// Cordoned: the machine differs from the applied state, and the Node is cordoned.
 	Follows           Kind
 	Touched, Cordoned bool
-	// Asks is set if the transition asks the provider before it disrupts the node.
-	Asks bool
-	// Until is the phase before which to stop and decide again; "" for none.
-	Until Phase
-	Why   string
+	Asks              bool  // the transition asks the provider before it disrupts the node
+	Until             Phase // the phase before which to stop and decide again; "" for none
+	Why               string
 }
 
 // Next decides on the next transition. A rollback that has restored the machine gives way to a new

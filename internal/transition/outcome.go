@@ -27,8 +27,8 @@ const (
 type Outcome struct {
 	Kind OutcomeKind
 	Err  error // the cause, unless Done
-	// RetryAt is the latest time at which a waiting attempt may begin, and Every the interval at which
-	// to try before; 0 leaves that to the daemon.
+	// RetryAt is when a waiting attempt may begin at the latest, and Every the interval at which to
+	// try before; 0 leaves that to the daemon.
 	RetryAt time.Time
 	Every   time.Duration
 }
@@ -75,9 +75,8 @@ const RetryWithin = 7*time.Minute + 30*time.Second
 
 // HoldError reports that the provider does not let a change begin yet.
 type HoldError struct {
-	Hold string // the provider's code for the reason; "" if the provider does not answer
-	// RetryAt is the time to ask again; zero leaves that to the caller.
-	RetryAt time.Time
+	Hold    string    // the provider's code for the reason; "" if the provider does not answer
+	RetryAt time.Time // when to ask again; zero leaves that to the caller
 	Err     error
 }
 

@@ -81,14 +81,15 @@ func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 
 // refuse ends a change that has not touched the machine. It keeps the record until all is undone.
 func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
-	errs := []error{cause}
+	var rejecting error
 	if Of(cause).Kind == Refused {
-		errs = append(errs, r.Reject(ctx, t, cause))
+		rejecting = r.Reject(ctx, t, cause)
 	}
-	if err := r.Release(ctx, t); err != nil {
-		return errors.Join(append(errs, err)...)
+	ending := r.Release(ctx, t)
+	if ending == nil {
+		ending = r.Clear(ctx)
 	}
-	return errors.Join(append(errs, r.Clear(ctx))...)
+	return errors.Join(cause, rejecting, ending)
 }
 
 // rollBack rejects the failed generation and goes back, which is recorded first. It does not reject

@@ -56,11 +56,10 @@ func Phases(k Kind) []Phase { return slices.Clone(table[k]) }
 type Transition struct {
 	Kind Kind `json:"kind"`
 	// From and To are ids of generations. From is "" for a first join, To for leaving.
-	From  string `json:"from,omitempty"`
-	To    string `json:"to,omitempty"`
-	Phase Phase  `json:"phase"`
-	// Attempt counts the processes that have worked on it.
-	Attempt int       `json:"attempt"`
+	From    string    `json:"from,omitempty"`
+	To      string    `json:"to,omitempty"`
+	Phase   Phase     `json:"phase"`
+	Attempt int       `json:"attempt"` // counts the processes that have worked on it
 	Began   time.Time `json:"began"`
 	Drains  bool      `json:"drains,omitempty"` // drain the node before changing the machine
 	// Asks is the provider's configVersion to ask for before disrupting the node, until the provider
@@ -92,16 +91,14 @@ type Cluster struct {
 
 // Options control how a machine stops being a node.
 type Options struct {
-	KeepArc bool `json:"keepArc,omitempty"` // leave the machine registered with Azure Arc
-	// DrainTimeout bounds the drain; 0 does not drain.
-	DrainTimeout time.Duration `json:"drainTimeout"`
+	KeepArc      bool          `json:"keepArc,omitempty"` // keep the registration with Azure Arc
+	DrainTimeout time.Duration `json:"drainTimeout"`      // 0 does not drain
 	// KeepUnmanaged evicts no pods without a controller, KeepEmptyDir none with data in an emptyDir.
 	KeepUnmanaged bool `json:"keepUnmanaged,omitempty"`
 	KeepEmptyDir  bool `json:"keepEmptyDir,omitempty"`
 	// Waits leaves the agent's service enabled, to wait for another configuration.
-	Waits bool `json:"waits,omitempty"`
-	// Deleted is the uid of the resource whose deletion is the cause.
-	Deleted string `json:"deleted,omitempty"`
+	Waits   bool   `json:"waits,omitempty"`
+	Deleted string `json:"deleted,omitempty"` // the uid of the resource whose deletion is the cause
 }
 
 // GoesBack reports whether it returns to an earlier state, and so is finished whatever is wanted.

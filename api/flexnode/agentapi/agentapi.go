@@ -154,8 +154,7 @@ type Refreshed struct {
 	Expires         *time.Time `json:"expires,omitempty"`
 }
 
-// Leave is the body of leave, by which the agent makes the provider delete the Node. A set field
-// requests something else instead.
+// Leave is the body of leave: the provider deletes the Node. A set field requests another thing.
 type Leave struct {
 	PublicKey []byte   `json:"publicKey,omitempty"`
 	Arc       *ArcLeft `json:"arc,omitempty"`
@@ -172,8 +171,7 @@ type LeaveSecret struct {
 	Ciphertext      []byte `json:"ciphertext"`
 }
 
-// Signature proves that the installation has issued a node's configuration, or has deleted the
-// node.
+// Signature proves that the installation has issued a node's configuration, or deleted the node.
 type Signature struct {
 	Time time.Time `json:"time"`
 	// Signature is ECDSA with SHA-256, in ASN.1 (docs/reference/api.md).
@@ -182,8 +180,7 @@ type Signature struct {
 	Certificate []byte `json:"certificate"`
 }
 
-// Tombstone is the additional info of a 404 that tells an agent that the owner of its node has
-// deleted it.
+// Tombstone is the additional info of a 404 for a node that its owner has deleted.
 type Tombstone struct {
 	DeletedAt     time.Time  `json:"deletedAt"`
 	UID           string     `json:"uid"`

@@ -155,8 +155,7 @@ type ArcAuth struct {
 	AutoRoleAssignment bool                  `json:"autoRoleAssignment,omitempty"`
 }
 
-// KubernetesAuth selects how kubelet joins: with the Azure identity, or else with a bootstrap token
-// from the provider.
+// KubernetesAuth selects how kubelet joins: with the Azure identity, or else a bootstrap token.
 type KubernetesAuth struct {
 	UseAzureAuth      bool   `json:"useAzureAuth,omitempty"`
 	KubeletCredential string `json:"kubeletCredential,omitempty"`

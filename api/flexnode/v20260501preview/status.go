@@ -75,8 +75,7 @@ type DiagnoseRequest struct {
 // The states of a diagnosis.
 const DiagnosisRequested, DiagnosisCompleted, DiagnosisRefused = "Requested", "Completed", "Refused"
 
-// Diagnosis is the answer of diagnose and listDiagnosis: the last request to a node, and its
-// answer.
+// Diagnosis is the answer of diagnose and listDiagnosis: a node's last request and its answer.
 type Diagnosis struct {
 	ID            string     `json:"id"`
 	Kind          string     `json:"kind"`
@@ -191,8 +190,7 @@ type StateCount struct {
 	Nodes int    `json:"nodes"`
 }
 
-// VersionCount counts the nodes that should run a version of a component, and those that run it
-// according to their agents.
+// VersionCount counts the nodes that should run a version of a component, and that report it.
 type VersionCount struct {
 	Component string `json:"component"`
 	Version   string `json:"version"`

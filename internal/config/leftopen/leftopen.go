@@ -16,7 +16,8 @@ func Find(
 	document map[string]any, host config.Host,
 ) (open map[string]any, problems config.Problems) {
 	document = cloned(document)
-	c, problems := config.ParseDecoded(document, host)
+	c, err := config.ParseDecoded(document, host)
+	problems = config.AsProblems(err)
 	spell(&c)
 	for _, ofMachine := range []*string{
 		&c.Agent.NodeName, &c.Kubernetes.Version, &c.Containerd.Version, &c.Runc.Version,
@@ -80,8 +81,7 @@ func missing(document, whole map[string]any) map[string]any {
 }
 
 // KeptFromJoin returns the settings, besides versions and names, whose defaults depend on the
-// configuration applied before (config.Host.Before): setting them may change a machine that has
-// joined.
+// applied configuration (config.Host.Before): setting them may change a machine that has joined.
 func KeptFromJoin() [][]string {
 	return [][]string{
 		{"azure", "kubeletCredential"}, {"azure", "arc", "roles"},

@@ -42,11 +42,11 @@ type Result struct {
 	Verdict  Verdict
 }
 
-// recommendation is a recommendation of the benchmark, in our words.
+// recommendation is one of the benchmark, in our words, with the verdict if it does not hold.
 type recommendation struct {
-	id, text string
-	manual   bool
-	holds    func(scan) bool
+	id, text  string
+	otherwise Verdict
+	holds     func(scan) bool
 }
 
 // The places that scanners search, the most usual first.
@@ -76,67 +76,62 @@ var ciphers = []string{
 	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
 }
 
-func recommendations() []recommendation {
-	return []recommendation{
-		{"4.1.1", "kubelet's unit file is 0600 or stricter", false, private(unitFiles)},
-		{"4.1.2", "kubelet's unit file is root's", false, rooted(unitFiles)},
-		{"4.1.3", "kube-proxy's kubeconfig is 0600 or stricter", true, private(proxyKubeconfigs)},
-		{"4.1.4", "kube-proxy's kubeconfig is root's", true, rooted(proxyKubeconfigs)},
-		{"4.1.5", "kubelet's kubeconfig is 0600 or stricter", false, private(kubeconfigs)},
-		{"4.1.6", "kubelet's kubeconfig is root's", false, rooted(kubeconfigs)},
-		{"4.1.7", "the clients' CA is 0644 or stricter", true, within(authorities, 0o644)},
-		{"4.1.8", "the clients' CA is root's", true, rooted(authorities)},
-		{"4.1.9", "kubelet's configuration is 0600 or stricter", false, private(configurations)},
-		{"4.1.10", "kubelet's configuration is root's", false, rooted(configurations)},
-		{"4.2.1", "anonymous requests are refused", false,
-			is("anonymous-auth", "authentication.anonymous.enabled", "false")},
-		{"4.2.2", "requests are authorised", false, func(s scan) bool {
-			mode, set := s.value("authorization-mode", "authorization.mode")
+// recommendations are section 4 of the benchmark.
+var recommendations = []recommendation{
+	{"4.1.1", "kubelet's unit file is 0600 or stricter", Fail, within(unitFiles, 0o600)},
+	{"4.1.2", "kubelet's unit file is root's", Fail, rooted(unitFiles)},
+	{"4.1.3", "kube-proxy's kubeconfig is 0600 or stricter", Warn, within(proxyKubeconfigs, 0o600)},
+	{"4.1.4", "kube-proxy's kubeconfig is root's", Warn, rooted(proxyKubeconfigs)},
+	{"4.1.5", "kubelet's kubeconfig is 0600 or stricter", Fail, within(kubeconfigs, 0o600)},
+	{"4.1.6", "kubelet's kubeconfig is root's", Fail, rooted(kubeconfigs)},
+	{"4.1.7", "the clients' CA is 0644 or stricter", Warn, within(authorities, 0o644)},
+	{"4.1.8", "the clients' CA is root's", Warn, rooted(authorities)},
+	{"4.1.9", "kubelet's configuration is 0600 or stricter", Fail, within(configurations, 0o600)},
+	{"4.1.10", "kubelet's configuration is root's", Fail, rooted(configurations)},
+	{"4.2.1", "anonymous requests are refused", Fail,
+		setting("anonymous-auth", "authentication.anonymous.enabled",
+			func(anonymous string, _ bool) bool { return anonymous == "false" })},
+	{"4.2.2", "requests are authorised", Fail,
+		setting("authorization-mode", "authorization.mode", func(mode string, set bool) bool {
 			return set && !strings.Contains(mode, "AlwaysAllow")
-		}},
-		{"4.2.3", "clients' certificates are verified", false,
-			set("client-ca-file", "authentication.x509.clientCAFile")},
-		{"4.2.4", "there is no port without authentication", true,
-			isOrUnset("read-only-port", "readOnlyPort", "0")},
-		{"4.2.5", "idle streams end", true, func(s scan) bool {
-			idle, _ := s.value("streaming-connection-idle-timeout", "streamingConnectionIdleTimeout")
-			return idle != "0" && idle != "0s"
-		}},
-		{"4.2.6", "kubelet makes its iptables chains", false,
-			isOrUnset("make-iptables-util-chains", "makeIPTablesUtilChains", "true")},
-		{"4.2.7", "the Node has the machine's name", true, func(s scan) bool {
-			_, overridden := s.value("hostname-override", "")
-			return !overridden
-		}},
-		{"4.2.8", "events are recorded as they come", true, func(s scan) bool {
-			rate, _ := s.value("event-qps", "eventRecordQPS")
-			return !strings.HasPrefix(rate, "-")
-		}},
-		{"4.2.9", "kubelet serves with a certificate that was made for it", true, func(s scan) bool {
-			_, certificate := s.value("tls-cert-file", "tlsCertFile")
-			_, key := s.value("tls-private-key-file", "tlsPrivateKeyFile")
-			return certificate && key
-		}},
-		{"4.2.10", "kubelet's client certificate is rotated", false,
-			isOrUnset("rotate-certificates", "rotateCertificates", "true")},
-		{"4.2.11", "rotation of the serving certificate is not turned off", true,
-			isOrUnset("", "featureGates.RotateKubeletServerCertificate", "true")},
-		{"4.2.12", "only strong cipher suites are used", true, func(s scan) bool {
-			suites, set := s.value("tls-cipher-suites", "tlsCipherSuites")
+		})},
+	{"4.2.3", "clients' certificates are verified", Fail,
+		setting("client-ca-file", "authentication.x509.clientCAFile", given)},
+	{"4.2.4", "there is no port without authentication", Warn,
+		setting("read-only-port", "readOnlyPort", unsetOr("0"))},
+	{"4.2.5", "idle streams end", Warn,
+		setting("streaming-connection-idle-timeout", "streamingConnectionIdleTimeout",
+			func(idle string, _ bool) bool { return idle != "0" && idle != "0s" })},
+	{"4.2.6", "kubelet makes its iptables chains", Fail,
+		setting("make-iptables-util-chains", "makeIPTablesUtilChains", unsetOr("true"))},
+	{"4.2.7", "the Node has the machine's name", Warn,
+		setting("hostname-override", "", func(_ string, set bool) bool { return !set })},
+	{"4.2.8", "events are recorded as they come", Warn, setting("event-qps", "eventRecordQPS",
+		func(rate string, _ bool) bool { return !strings.HasPrefix(rate, "-") })},
+	{"4.2.9", "kubelet serves with a certificate that was made for it", Warn, func(s scan) bool {
+		return setting("tls-cert-file", "tlsCertFile", given)(s) &&
+			setting("tls-private-key-file", "tlsPrivateKeyFile", given)(s)
+	}},
+	{"4.2.10", "kubelet's client certificate is rotated", Fail,
+		setting("rotate-certificates", "rotateCertificates", unsetOr("true"))},
+	{"4.2.11", "rotation of the serving certificate is not turned off", Warn,
+		setting("", "featureGates.RotateKubeletServerCertificate", unsetOr("true"))},
+	{"4.2.12", "only strong cipher suites are used", Warn,
+		setting("tls-cipher-suites", "tlsCipherSuites", func(suites string, set bool) bool {
 			return set && !slices.ContainsFunc(strings.Fields(strings.Trim(suites, "[]")),
 				func(suite string) bool { return !slices.Contains(ciphers, suite) })
-		}},
-		{"4.2.13", "the processes of a pod are limited", true, set("pod-max-pids", "podPidsLimit")},
-		{"4.2.14", "containers have a seccomp profile", true, set("seccomp-default", "seccompDefault")},
-		{"4.3.1", "kube-proxy's metrics are for this machine only", false, func(s scan) bool {
-			_, address, given := strings.Cut(s.machine.Proxy, "--metrics-bind-address=")
-			return !given || strings.HasPrefix(address, "127.0.0.1")
-		}},
-	}
+		})},
+	{"4.2.13", "the processes of a pod are limited", Warn,
+		setting("pod-max-pids", "podPidsLimit", given)},
+	{"4.2.14", "containers have a seccomp profile", Warn,
+		setting("seccomp-default", "seccompDefault", given)},
+	{"4.3.1", "kube-proxy's metrics are for this machine only", Fail, func(s scan) bool {
+		_, address, given := strings.Cut(s.machine.Proxy, "--metrics-bind-address=")
+		return !given || strings.HasPrefix(address, "127.0.0.1")
+	}},
 }
 
-// Evaluate checks a machine. It returns an error for a kubelet configuration that is not in our
-// format.
+// Evaluate checks a machine, whose kubelet configuration must be in our format.
 func Evaluate(m Machine) ([]Result, error) {
 	s := scan{machine: m, settings: map[string]any{}}
 	if f, ok := s.first(configurations); ok {
@@ -146,14 +141,10 @@ func Evaluate(m Machine) ([]Result, error) {
 		}
 	}
 	var results []Result
-	for _, r := range recommendations() {
-		verdict := Pass
-		switch {
-		case r.holds(s):
-		case r.manual:
-			verdict = Warn
-		default:
-			verdict = Fail
+	for _, r := range recommendations {
+		verdict := r.otherwise
+		if r.holds(s) {
+			verdict = Pass
 		}
 		results = append(results, Result{ID: r.id, Text: r.text, Verdict: verdict})
 	}
@@ -203,28 +194,16 @@ func (s scan) value(flag, path string) (string, bool) {
 	return fmt.Sprint(at), true
 }
 
-func set(flag, path string) func(scan) bool {
-	return func(s scan) bool {
-		_, given := s.value(flag, path)
-		return given
-	}
+// setting checks a setting of kubelet, which may be unset.
+func setting(flag, path string, ok func(value string, set bool) bool) func(scan) bool {
+	return func(s scan) bool { return ok(s.value(flag, path)) }
 }
 
-func is(flag, path, want string) func(scan) bool {
-	return func(s scan) bool {
-		value, _ := s.value(flag, path)
-		return value == want
-	}
-}
+func given(_ string, set bool) bool { return set }
 
-func isOrUnset(flag, path, want string) func(scan) bool {
-	return func(s scan) bool {
-		value, given := s.value(flag, path)
-		return !given || value == want
-	}
+func unsetOr(want string) func(string, bool) bool {
+	return func(value string, set bool) bool { return !set || value == want }
 }
-
-func private(paths []string) func(scan) bool { return within(paths, 0o600) }
 
 // within reports whether a file has no permissions beyond mode.
 func within(paths []string, mode fs.FileMode) func(scan) bool {
