@@ -86,13 +86,13 @@ func (s Set) Filled() Set {
 	if c, ok := Parse(s.Containerd); ok {
 		s.Runc = cmp.Or(s.Runc, newestPatch("runc", runcLine(c)))
 	}
-	s.CNI = cmp.Or(s.CNI, everywhere()["cni-plugins"][0])
-	s.NPD = cmp.Or(s.NPD, everywhere()["node-problem-detector"][0])
+	s.CNI = cmp.Or(s.CNI, Pinned("cni-plugins")[0])
+	s.NPD = cmp.Or(s.NPD, Pinned("node-problem-detector")[0])
 	return s
 }
 
 func newestPatch(name string, line Version) string {
-	for _, version := range everywhere()[name] { // newest first
+	for _, version := range Pinned(name) { // newest first
 		if v, _ := Parse(version); v.line() == line {
 			return version
 		}
