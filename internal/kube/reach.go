@@ -86,7 +86,6 @@ func (t Target) reach(ctx context.Context, u *url.URL, r *Reached) error {
 func (t Target) called(f *Fault) *Fault {
 	if t.Name != "" {
 		f.Message, f.Remedy = t.Name+" cannot be trusted: "+f.Error(), ""
-		f.hidden, f.Err = errors.Join(f.Err, f.hidden), nil
 	}
 	return f
 }
