@@ -124,11 +124,12 @@ const (
 // Claims holds the claims of a token.
 type Claims struct {
 	// UID is the uid of the flexNodeConfig, Audience the URL of the provider.
-	UID, Audience string
+	UID, Audience string `json:"-"`
 	// Request binds the token to one request; zero does not bind it, which suffices for polls.
-	Request Request
-	Nonce   string // a nonce of the provider; with it, the token's times are not checked
-	Boot    string // an id that is unique for each boot of the machine (NewBoot)
+	Request
+	// Nonce is one of the provider; with it, the token's times are not checked.
+	Nonce string `json:"nonce,omitempty"`
+	Boot  string `json:"boot,omitempty"` // an id that is unique for each boot (NewBoot)
 }
 
 // Request identifies the request that a token is bound to.
@@ -152,9 +153,7 @@ func Digest(body []byte) string {
 // Payload is the JSON of a token.
 type Payload struct {
 	jwt.RegisteredClaims
-	Request
-	Nonce string `json:"nonce,omitempty"`
-	Boot  string `json:"boot,omitempty"`
+	Claims
 }
 
 // Sign returns a token that is valid from now on.
@@ -164,7 +163,7 @@ func (k *Key) Sign(c Claims, now time.Time) (string, error) {
 			Subject: c.UID, Audience: jwt.ClaimStrings{c.Audience},
 			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(Lifetime)),
 		},
-		Request: c.Request, Nonce: c.Nonce, Boot: c.Boot,
+		Claims: c,
 	})
 	t.Header["typ"], t.Header["kid"], t.Header["jwk"] = TokenType, k.Thumbprint(), k.public
 	text, err := t.SignedString(k.private)
