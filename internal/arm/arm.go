@@ -166,17 +166,11 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 // Fold returns s with its ASCII letters in lower case. ARM ignores the case of these only;
 // Unicode's rules differ between programs on whether U+017F is an s and U+212A a k.
 func Fold(s string) string {
-	for i := range len(s) {
-		if lower(s[i]) == s[i] {
-			continue
-		}
-		b := []byte(s)
-		for ; i < len(b); i++ {
-			b[i] = lower(b[i])
-		}
-		return string(b)
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = lower(c)
 	}
-	return s
+	return string(b)
 }
 
 // EqualFold reports whether two strings are equal when the case of ASCII letters is ignored.
