@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -113,9 +112,9 @@ func (c Cache) Forget() error {
 	return c.Clean()
 }
 
-// Clean removes the tokens of all keys but its own and those given, and leftovers of killed
-// processes. A missing directory is clean.
-func (c Cache) Clean(keep ...string) error {
+// Clean removes the tokens of all keys but its own, and leftovers of killed processes. A missing
+// directory is clean.
+func (c Cache) Clean() error {
 	entries, err := os.ReadDir(c.Dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -126,16 +125,12 @@ func (c Cache) Clean(keep ...string) error {
 	// A temporary file may belong to another process, which is writing it under the lock.
 	unlock, busy := c.lock(context.Background(), true)
 	defer unlock()
-	names := []string{fileName(c.Key)}
-	for _, key := range keep {
-		names = append(names, fileName(key))
-	}
 	var errs []error
 	for _, e := range entries {
 		name := e.Name()
 		token := strings.HasPrefix(name, filePrefix) && strings.HasSuffix(name, fileSuffix)
 		temporary := strings.HasPrefix(name, tempPrefix) && busy == nil
-		if !temporary && (!token || slices.Contains(names, name)) {
+		if !temporary && (!token || name == fileName(c.Key)) {
 			continue
 		}
 		err := os.Remove(filepath.Join(c.Dir, name))
@@ -330,12 +325,8 @@ func WriteExec(w io.Writer, t Token, info string) error {
 		}
 		version = asked.APIVersion
 	}
-	until := t.Refresh
-	if t.Expires.Before(until) {
-		until = t.Expires
-	}
 	return json.NewEncoder(w).Encode(map[string]any{
 		"apiVersion": version, "kind": "ExecCredential", "status": map[string]any{
-			"token": t.Value, "expirationTimestamp": until.UTC().Truncate(time.Second),
+			"token": t.Value, "expirationTimestamp": t.Refresh.UTC().Truncate(time.Second),
 		}})
 }

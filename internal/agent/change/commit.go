@@ -106,7 +106,7 @@ func eraseSecrets(ctx context.Context, w *work) error {
 	}
 	cache, err := access.Cache(w.Node, w.config)
 	if err == nil {
-		err = cache.Clean(cache.Key)
+		err = cache.Clean()
 	}
 	if err != nil { // the node is healthy all the same
 		w.Warn("previous tokens may still be kept: %v", err)
