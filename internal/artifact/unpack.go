@@ -155,17 +155,14 @@ func (t tree) untarFile(name string, bits int64, r io.Reader) error {
 }
 
 func (t tree) makeDirs(dir string) error {
-	info, err := t.Lstat(dir)
-	switch {
-	case err == nil && info.IsDir():
+	if info, err := t.Lstat(dir); err == nil && info.IsDir() {
 		return nil
-	case err == nil || errors.Is(err, syscall.ENOTDIR):
+	}
+	err := t.touch.do(func() error { return t.MkdirAll(dir, 0o755) }, "make directory %s", dir)
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%q is both a file and a directory", dir)
 	}
-	if err := t.makeDirs(path.Dir(dir)); err != nil {
-		return err
-	}
-	return t.touch.do(func() error { return t.Mkdir(dir, 0o755) }, "make directory %s", dir)
+	return err
 }
 
 // writeFile creates a file and refuses an existing one.
