@@ -1,7 +1,7 @@
 // Package artifact fetches the binaries of a node: it knows where each is published and its digest,
 // downloads it from mirrors or upstream, verifies it as it arrives, and unpacks it into a
 // content-addressed store. It installs nothing: other packages link store entries into the host.
-// The agent's verbs call Resolve, then Fetcher.Run beside their other work, and Collect at the end.
+// The agent's verbs call Resolve, then Fetcher.Start, and Collect at the end.
 package artifact
 
 import (

@@ -124,7 +124,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 			s.Progress()
 		}
 	}
-	if err := (Policy{}).try(ctx, a, list, read, retrying); err != nil {
+	if err := try(ctx, a, list, read, retrying); err != nil {
 		return Artifact{}, fmt.Errorf("cannot learn the published checksum: %w", err)
 	}
 	return a, nil
