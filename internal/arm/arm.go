@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,30 +169,15 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 func Fold(s string) string {
 	b := []byte(s)
 	for i, c := range b {
-		b[i] = lower(c)
+		if 'A' <= c && c <= 'Z' {
+			b[i] |= 0x20
+		}
 	}
 	return string(b)
 }
 
 // EqualFold reports whether two strings are equal when the case of ASCII letters is ignored.
-func EqualFold(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if lower(a[i]) != lower(b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func lower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		c |= 0x20
-	}
-	return c
-}
+func EqualFold(a, b string) bool { return Fold(a) == Fold(b) }
 
 // RetryLater is the minimum Retry-After where no better time is known.
 const RetryLater = 10 * time.Second
@@ -216,18 +202,6 @@ func Allows(patterns []string, action string) bool {
 }
 
 func matches(pattern, action string) bool {
-	parts := strings.Split(Fold(pattern), "*")
-	rest, found := strings.CutPrefix(Fold(action), parts[0])
-	if len(parts) == 1 {
-		return found && rest == ""
-	}
-	last := len(parts) - 1
-	for _, part := range parts[1:last] {
-		at := strings.Index(rest, part)
-		if at < 0 {
-			return false
-		}
-		rest = rest[at+len(part):]
-	}
-	return found && strings.HasSuffix(rest, parts[last])
+	expression := strings.ReplaceAll(regexp.QuoteMeta(Fold(pattern)), `\*`, ".*")
+	return regexp.MustCompile("(?s)^" + expression + "$").MatchString(Fold(action))
 }
