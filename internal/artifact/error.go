@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -60,7 +59,6 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("cannot get %s %s from %s: %s", e.Name, e.Version, e.URL, e.reason())
 }
 
-// Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) reason() string {
@@ -88,7 +86,7 @@ const (
 var treatments = map[Cause]treatment{
 	NotFound:   {1, "check the version, or whether the mirror has this file"},
 	Forbidden:  {1, "check that this machine may read from there"},
-	Overloaded: {math.MaxInt, "try again later, or add a mirror to artifacts.mirrors"},
+	Overloaded: {maxTries, "try again later, or add a mirror to artifacts.mirrors"},
 	ProxyAuth:  {1, "put the proxy's user and password into proxy.https"},
 	CaptivePortal: {3, "a login page or filter answered instead: log in to the network, or set " +
 		"artifacts.mirror or proxy"},
@@ -98,9 +96,9 @@ var treatments = map[Cause]treatment{
 	TLS: {1, "check the machine's clock and, behind an inspecting proxy, that its CA is in " +
 		"the system's trust store"},
 	Redirect: {1, "set artifacts.mirror to a server that has the file itself"},
-	Cut:      {math.MaxInt, checkNetwork},
-	Stalled:  {math.MaxInt, checkNetwork},
-	Slow:     {math.MaxInt, checkNetwork},
+	Cut:      {maxTries, checkNetwork},
+	Stalled:  {maxTries, checkNetwork},
+	Slow:     {maxTries, checkNetwork},
 	Digest: {2, "the file is not the released one: for a private build set its digest in " +
 		"artifacts.overrides, otherwise clear the cache of the mirror or proxy"},
 	DiskFull: {1, "free some space and run the command again; it continues where it stopped"},

@@ -255,8 +255,7 @@ func (c *candidate) strike(e *Error) {
 	if !e.mixed && e.Cause != Slow {
 		c.strikes++
 	}
-	tries := min(max(treatments[e.Cause].tries, 1), maxTries)
-	c.dead = c.strikes >= tries || c.zst && e.Cause == Digest
+	c.dead = c.strikes >= max(treatments[e.Cause].tries, 1) || c.zst && e.Cause == Digest
 }
 
 const untried = math.MaxInt64 // the speed of an untried place

@@ -53,7 +53,6 @@ type candidate struct {
 	rate, rival int64
 }
 
-// String returns the place without secrets.
 func (c candidate) String() string {
 	if c.file {
 		return c.url
@@ -131,7 +130,7 @@ func Hosts(arts []Artifact, s Source) []string {
 
 // Upstream returns the URL at which an artifact is published, as far as known without a request.
 func Upstream(a Artifact, overrides map[string]config.Override) string {
-	upstream := a.Name.project().upstream(strings.TrimPrefix(a.Version, "v"), a.Arch)
+	upstream := projects[a.Name].upstream(strings.TrimPrefix(a.Version, "v"), a.Arch)
 	return cmp.Or(overrideOf(a, overrides).URL, a.URL, upstream)
 }
 
