@@ -79,10 +79,8 @@ func Pinned(name string) []string {
 	return versions
 }
 
-var aServerVersion = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
-		`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
-})
+var aServerVersion = regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
+	`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
 
 // Version is a semantic version.
 type Version struct {
@@ -107,7 +105,7 @@ func Parse(s string) (Version, bool) {
 // v1.34.4, 1.34.4+build, 1.34. A vendor's suffix (1.34.4-eks-1) does not make it a pre-release;
 // alpha, beta and rc, which Kubernetes itself uses, do.
 func ParseServer(s string) (Version, bool) {
-	m := aServerVersion().FindStringSubmatch(s)
+	m := aServerVersion.FindStringSubmatch(s)
 	if m == nil {
 		return Version{}, false
 	}

@@ -138,15 +138,11 @@ func ContainerdAdvice(kubernetes, containerd string) string {
 // recommended reports whether a version is a listed one, a later patch of its branch, or of a newer
 // branch than all.
 func recommended(v Version, oldest []Version) bool {
-	if v.line().Compare(oldest[0].line()) > 0 {
-		return true
+	i := slices.IndexFunc(oldest, func(o Version) bool { return v.line() == o.line() })
+	if i < 0 {
+		return v.line().Compare(oldest[0].line()) > 0
 	}
-	for _, o := range oldest {
-		if v.line() == o.line() {
-			return v.Compare(o) >= 0
-		}
-	}
-	return false
+	return v.Compare(oldest[i]) >= 0
 }
 
 // atLeast formats versions as containerd's matrix does: "2.3.0+, 2.2.0+".
@@ -263,21 +259,19 @@ func Flawed(name, version string) string {
 // https://kubernetes.io/releases/patch-releases/, future ones by its rule of 14 months. containerd:
 // its RELEASES.md, as planned in November 2026. The long-term containerd 2.3 has at least two years
 // from April 2026, and no day yet.
-var support = sync.OnceValue(func() map[string]string {
-	return map[string]string{
-		"kubelet 1.29": "2025-02-28", "kubelet 1.30": "2025-07-15", "kubelet 1.31": "2025-11-11",
-		"kubelet 1.32": "2026-02-28", "kubelet 1.33": "2026-06-28", "kubelet 1.34": "2026-10-27",
-		"kubelet 1.35": "2027-02-28", "kubelet 1.36": "2027-06-28",
-		"containerd 1.7": "2026-09-30", "containerd 2.0": "2025-11-07",
-		"containerd 2.1": "2026-05-05", "containerd 2.2": "2026-11-06",
-	}
-})
+var support = map[string]string{
+	"kubelet 1.29": "2025-02-28", "kubelet 1.30": "2025-07-15", "kubelet 1.31": "2025-11-11",
+	"kubelet 1.32": "2026-02-28", "kubelet 1.33": "2026-06-28", "kubelet 1.34": "2026-10-27",
+	"kubelet 1.35": "2027-02-28", "kubelet 1.36": "2027-06-28",
+	"containerd 1.7": "2026-09-30", "containerd 2.0": "2025-11-07",
+	"containerd 2.1": "2026-05-05", "containerd 2.2": "2026-11-06",
+}
 
 // SupportEnded returns the last day with fixes of a version's branch if it has passed, else "",
 // also if unknown. Days have the form 2026-11-26; with an empty today, nothing has ended.
 func SupportEnded(name, version, today string) string {
 	v, _ := Parse(version)
-	day := support()[fmt.Sprintf("%s %d.%d", name, v.Major, v.Minor)]
+	day := support[fmt.Sprintf("%s %d.%d", name, v.Major, v.Minor)]
 	if day >= today {
 		return ""
 	}
