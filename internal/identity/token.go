@@ -258,8 +258,9 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 	if err != nil {
 		return Token{}, Explain(err, need)
 	}
-	now, expires := clock(), got.ExpiresOn
-	if life, ok := ClaimsOf(got.Token).lifetime(); ok && now.Add(life).Before(expires) {
+	now, expires, claims := clock(), got.ExpiresOn, ClaimsOf(got.Token)
+	life := time.Duration((claims.Expires - claims.Issued) * float64(time.Second))
+	if claims.Issued > 0 && life > 0 && now.Add(life).Before(expires) {
 		expires = now.Add(life)
 	}
 	refresh := now.Add(expires.Sub(now) * 2 / 3)
@@ -299,12 +300,6 @@ func ClaimsOf(token string) (c Claims) {
 		return Claims{}
 	}
 	return c
-}
-
-// lifetime returns the token's whole lifetime; ok is false if its claims lack the times.
-func (c Claims) lifetime() (life time.Duration, ok bool) {
-	life = time.Duration((c.Expires - c.Issued) * float64(time.Second))
-	return life, c.Issued > 0 && life > 0
 }
 
 // WriteExec writes a token as an ExecCredential of client.authentication.k8s.io. info is the

@@ -41,7 +41,6 @@ type Blocked struct {
 // DrainError lists the pods that block a drain.
 type DrainError struct{ Pods []Blocked }
 
-// Error returns each pod with its message.
 func (e *DrainError) Error() string {
 	lines := make([]string, len(e.Pods))
 	for i, b := range e.Pods {

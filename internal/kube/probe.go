@@ -291,7 +291,6 @@ func fault(layer Layer, err error, remedy, format string, args ...any) *Fault {
 	return &Fault{Layer: layer, Message: fmt.Sprintf(format, args...), Remedy: remedy, Err: err}
 }
 
-// Error returns layer, message and remedy.
 func (f *Fault) Error() string {
 	text := string(f.Layer) + ": " + f.Message
 	if f.Remedy != "" {
@@ -300,16 +299,12 @@ func (f *Fault) Error() string {
 	return text
 }
 
-// Unwrap returns the cause.
 func (f *Fault) Unwrap() error { return f.Err }
 
 // Rebind reports whether an error may mean that the API server has a new address or CA: its name
 // does not resolve, or its certificate is not trusted. The caller can then look up both again. It
 // handles a *Fault of Probe and the errors of a Client.
 func Rebind(err error) bool {
-	if f, ok := errors.AsType[*Fault](err); ok && f.Layer == LayerDNS {
-		return true
-	}
 	_, unresolved := errors.AsType[*net.DNSError](err)
 	_, untrusted := errors.AsType[x509.UnknownAuthorityError](err)
 	_, misnamed := errors.AsType[x509.HostnameError](err)

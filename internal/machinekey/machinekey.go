@@ -31,8 +31,8 @@ const SecondHeader = "X-Ms-Flexnode-Second-Machine"
 
 // Key is the key of a machine.
 type Key struct {
+	PublicKey
 	private *ecdsa.PrivateKey
-	public  PublicKey
 }
 
 // PublicKey is a JSON Web Key of P-256 (RFC 7518, section 6.2.1).
@@ -57,12 +57,10 @@ func newKey(private *ecdsa.PrivateKey) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the machine's key: %w", err)
 	}
-	return &Key{private, PublicKey{
-		Kty: "EC", Crv: "P-256", X: encode(point[1 : 1+size]), Y: encode(point[1+size:]),
-	}}, nil
+	const size = 32 // of a coordinate, in bytes
+	x, y := encode(point[1:1+size]), encode(point[1+size:])
+	return &Key{PublicKey{Kty: "EC", Crv: "P-256", X: x, Y: y}, private}, nil
 }
-
-const size = 32 // the size of a coordinate, in bytes
 
 const block = "PRIVATE KEY"
 
@@ -92,9 +90,6 @@ func (k *Key) PEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: block, Bytes: der}), nil
 }
 
-// Thumbprint identifies the key.
-func (k *Key) Thumbprint() string { return k.public.Thumbprint() }
-
 // Thumbprint identifies the key (RFC 7638).
 func (p PublicKey) Thumbprint() string {
 	sum := sha256.Sum256([]byte(
@@ -114,12 +109,11 @@ func NewBoot() string {
 	return encode(id)
 }
 
-const (
-	// Lifetime is the max validity of a token.
-	Lifetime = 5 * time.Minute
-	// TokenType prevents confusion with other kinds of tokens (RFC 8725, section 3.11).
-	TokenType = "flexnode-machine+jwt"
-)
+// Lifetime is the max validity of a token.
+const Lifetime = 5 * time.Minute
+
+// TokenType prevents confusion with other kinds of tokens (RFC 8725, section 3.11).
+const TokenType = "flexnode-machine+jwt"
 
 // Claims holds the claims of a token.
 type Claims struct {
@@ -165,7 +159,7 @@ func (k *Key) Sign(c Claims, now time.Time) (string, error) {
 		},
 		Claims: c,
 	})
-	t.Header["typ"], t.Header["kid"], t.Header["jwk"] = TokenType, k.Thumbprint(), k.public
+	t.Header["typ"], t.Header["kid"], t.Header["jwk"] = TokenType, k.Thumbprint(), k.PublicKey
 	text, err := t.SignedString(k.private)
 	if err != nil {
 		return "", fmt.Errorf("cannot sign with the machine's key: %w", err)
