@@ -166,8 +166,7 @@ const (
 	Works Skew = iota
 	Newer
 	TooOld
-	// Unreadable means that one is not a version 1.y.z of Kubernetes.
-	Unreadable
+	Unreadable // means that one is not a version 1.y.z of Kubernetes
 )
 
 // SkewOf compares a kubelet with an API server, whose version may be in the form that it reports.
