@@ -277,8 +277,7 @@ const (
 	minRate  = 1024
 )
 
-// long bounds the remaining time of a file while another place is faster.
-const long = 5 * time.Minute
+const long = 5 * time.Minute // bounds the remaining time of a file while another place is faster
 
 // watched is a response body whose connection is cancelled if nothing arrives. Only the time spent
 // waiting for the network counts.

@@ -81,7 +81,15 @@ func (f *Fetcher) rename(from, to string) error {
 // finish writes the manifest and syncs the directory to disk, before it gets the name of an entry.
 // It sets directories to 0755, whatever the umask.
 func (t tree) finish() error {
-	if err := t.writeManifest(); err != nil {
+	m, err := list(t.Root, func() error { return nil })
+	if err != nil {
+		return diskError(err)
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	if err := t.writeFile(manifestName, 0o644, bytes.NewReader(text)); err != nil {
 		return err
 	}
 	return diskError(filepath.WalkDir(t.Name(), func(path string, e fs.DirEntry, err error) error {
@@ -334,16 +342,4 @@ func (d *digest) mismatch() *Error {
 func isDigest(s string) bool {
 	return (len(s) == 2*sha256.Size || len(s) == 2*sha512.Size) &&
 		strings.Trim(s, "0123456789abcdef") == ""
-}
-
-func (t tree) writeManifest() error {
-	m, err := list(t.Root, func() error { return nil })
-	if err != nil {
-		return diskError(err)
-	}
-	text, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
-	}
-	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
 }

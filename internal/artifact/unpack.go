@@ -25,8 +25,7 @@ type tree struct {
 
 const maxEntries = 10_000
 
-// maxWindow is the max memory of a zstd stream: enough for every level below --ultra 21.
-const maxWindow = 32 << 20
+const maxWindow = 32 << 20 // of a zstd stream in memory: enough for every level below --ultra 21
 
 // unpack reads all of src into root: a binary under the artifact's name, an archive as it is. sum
 // receives the bytes with the known digest: the output of a zstd variant, else all of src.
