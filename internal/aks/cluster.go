@@ -21,8 +21,7 @@ import (
 
 // Cluster holds the properties of a cluster that its nodes need.
 type Cluster struct {
-	// Server is the API server's URL and CA the PEM certificates that verify it.
-	Server, CA string
+	Server, CA string // the API server's URL and CA the PEM certificates that verify it
 	Version    string // the control plane's, such as 1.34.4
 	// Entra reports whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role
 	// assignments authorise there.

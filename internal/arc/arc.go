@@ -75,12 +75,10 @@ type Arc struct {
 	Options    *arm.ClientOptions
 	// Proxy is the configured proxy for https, for the Arc agent too; "" is none.
 	Proxy config.Secret
-	// Save stores the record; it is called before every change.
-	Save func(Record) error
-	Say  func(format string, args ...any) // reports what is being waited for
-	// Warn reports what the owner of the machine should know.
-	Warn func(format string, args ...any)
-	Poll time.Duration // the first pause before a request is repeated; 0 is 2 s
+	Save  func(Record) error               // stores the record before every change
+	Say   func(format string, args ...any) // reports what is being waited for
+	Warn  func(format string, args ...any) // reports what the owner of the machine should know
+	Poll  time.Duration                    // the first pause between two requests; 0 is 2 s
 }
 
 // ErrNotInstalled reports that the Arc agent is not on this machine.

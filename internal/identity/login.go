@@ -16,8 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// loginLimit bounds a person's login: a device code expires after 15 minutes.
-const loginLimit = 20 * time.Minute
+const loginLimit = 20 * time.Minute // a device code expires after 15 minutes
 
 // Login provides the credential for Resource Manager: a service principal or an Azure CLI login.
 type Login struct {
@@ -95,8 +94,7 @@ func (l Login) remedy(c config.Azure) string {
 		"azure.servicePrincipal", sudo, c.TenantID, or)
 }
 
-// cliLimit bounds one call of the Azure CLI: azidentity's limit and some more, for a busy machine.
-const cliLimit = 30 * time.Second
+const cliLimit = 30 * time.Second // azidentity's limit and some more, for a busy machine
 
 // UserCLI uses the Azure CLI login of another user, which azidentity's credential cannot.
 type UserCLI struct {

@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	registryScope  = "https://containerregistry.azure.net/.default" // in every cloud
-	registryUser   = "00000000-0000-0000-0000-000000000000"         // for a refresh token as password
-	registryCached = "30m0s"                                        // kubelet's cache, of three hours
+	registryScope = "https://containerregistry.azure.net/.default" // in every cloud
+	registryUser  = "00000000-0000-0000-0000-000000000000"         // for a refresh token
+	// registryCached is the part of a refresh token's three hours for which kubelet caches it.
+	registryCached = "30m0s"
 	// registryFailed is the max age of a reported failure: kubelet retries every five minutes.
 	registryFailed = 15 * time.Minute
 	imageTimeout   = 50 * time.Second // kubelet kills the program after a minute

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -27,14 +28,12 @@ type Cache struct {
 	Dir string // the directory of the files, created with mode 0700
 	// Key distinguishes identities and their secrets (see the function Key). Each key has its own
 	// file, so that a node that goes back to its old secret finds its old token.
-	Key   string
-	Scope string // the resource that the token is for
-	// Credential is called only if no valid token is cached.
-	Credential func() (Credential, error)
-	Need       Need // explains a missing token
-	// Warn receives the error of caching a token, which is still returned.
-	Warn func(error)
-	Now  func() time.Time // the clock
+	Key        string
+	Scope      string                     // the resource that the token is for
+	Credential func() (Credential, error) // called only if no valid token is cached
+	Need       Need                       // explains a missing token
+	Warn       func(error)                // receives the error of caching a returned token
+	Now        func() time.Time           // the clock
 	// Boot returns the id of the current boot, and the time since its start (Uptime).
 	Boot func() (id string, since time.Duration)
 }
@@ -56,10 +55,9 @@ type Token struct {
 }
 
 const (
-	margin     = 30 * time.Second // the min remaining validity of a returned token
-	retryAfter = 20 * time.Second // the pause after a failure of the issuer
-	// lockPoll is the interval at which a process tries the lock.
-	lockPoll = 5 * time.Millisecond
+	margin     = 30 * time.Second     // the min remaining validity of a returned token
+	retryAfter = 20 * time.Second     // the pause after a failure of the issuer
+	lockPoll   = 5 * time.Millisecond // the interval at which a process tries the lock
 )
 
 // The names in Dir.
@@ -82,10 +80,7 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 		return kept, nil // it is still valid, and another process fetches the next one
 	}
 	if ctx.Err() != nil && !ok {
-		if err == nil {
-			err = fmt.Errorf("cannot get a token: %w", ctx.Err())
-		}
-		return Token{}, err
+		return Token{}, cmp.Or(err, fmt.Errorf("cannot get a token: %w", ctx.Err()))
 	}
 	c.warn(err)
 	if kept, ok = c.kept(); ok && c.Now().Before(kept.Refresh) {
@@ -176,15 +171,10 @@ func (c Cache) keep(t Token) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	temp, err := os.CreateTemp(c.Dir, tempPrefix+"*") // 0600 (os.CreateTemp)
+	temp := filepath.Join(c.Dir, tempPrefix+"new") // under the lock
+	err = os.WriteFile(temp, data, 0o600)
 	if err == nil {
-		_, err = temp.Write(data)
-		if err = errors.Join(err, temp.Close()); err == nil {
-			err = os.Rename(temp.Name(), c.file())
-		}
-		if err != nil {
-			os.Remove(temp.Name())
-		}
+		err = os.Rename(temp, c.file())
 	}
 	if err != nil {
 		return fmt.Errorf("cannot keep the token: %w", err)

@@ -229,13 +229,12 @@ func TaintOf(text string) corev1.Taint {
 
 const longestWait = time.Hour // bounds a wait whose context has no deadline
 
-var errTooLong = errors.New("gave up after " + longestWait.String())
-
 func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, longestWait, errTooLong)
+	return context.WithTimeoutCause(ctx, longestWait,
+		errors.New("gave up after "+longestWait.String()))
 }
 
 // ReadySince reports whether the Node is Ready according to a kubelet started at the given time.

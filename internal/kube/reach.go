@@ -151,8 +151,7 @@ type Services struct {
 
 // Connection is an attempt to connect to a Service.
 type Connection struct {
-	// Service is its name, Address its ClusterIP and port.
-	Service, Address string
+	Service, Address string // its name, Address its ClusterIP and port
 	Err              error
 }
 

@@ -20,10 +20,8 @@ import (
 )
 
 const (
-	// Leeway is the tolerance between the clocks of machine and provider without a nonce.
-	Leeway = 30 * time.Second
-	// MaxLength bounds a token, in bytes.
-	MaxLength = 4 << 10
+	Leeway    = 30 * time.Second // between the clocks of machine and provider, without a nonce
+	MaxLength = 4 << 10          // bounds a token, in bytes
 )
 
 // ErrTime reports a token that is valid except for its times.
