@@ -17,13 +17,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
 // Target is an API server with the credential to try.
 type Target struct {
 	Server string
-	// CA holds the PEM certificates that verify the server. If empty, Reach trusts Roots, or the
-	// system's CAs if that is nil.
+	// CA verifies the server, in PEM. If empty, Reach trusts Roots, or the system's CAs if nil.
 	CA    []byte
 	Roots *x509.CertPool
 	Token string // a bearer token; if empty, no credential is tried
@@ -57,8 +57,7 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// open connects to the server, through its proxy if there is one, and starts TLS; if secure is nil,
-// the connection stays plain.
+// open connects to the server, through its proxy if any, and starts TLS unless secure is nil.
 func (t Target) open(
 	ctx context.Context, server *url.URL, secure *tls.Config,
 ) (*http.ClientConn, error) {
@@ -208,8 +207,7 @@ func tlsFault(err error, name string) *Fault {
 		"connections: check firewall and proxy", "the TLS handshake with %s failed: %v", name, plain(err))
 }
 
-// ask makes one request with the credential. Every caller may read the version, but one with an
-// invalid credential is refused.
+// ask requests the version, which every caller may read but one with an invalid credential.
 func (t Target) ask(ctx context.Context, conn *http.ClientConn, u *url.URL) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -236,9 +234,7 @@ func (t Target) judge(response *http.Response) error {
 	if err != nil {
 		return fault(LayerHTTP, err, "", "the API server's answer broke off: %v", plain(err))
 	}
-	var version struct {
-		Minor string `json:"minor"`
-	}
+	var is apiversion.Info
 	switch {
 	case response.StatusCode == http.StatusUnauthorized && t.Token != "":
 		return t.unauthorized()
@@ -248,8 +244,7 @@ func (t Target) judge(response *http.Response) error {
 	case response.StatusCode >= 500:
 		return fault(LayerHTTP, nil, "try again; if it does not pass, check the state of the cluster",
 			"the API server has an internal problem (%s)", response.Status)
-	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &version) != nil,
-		version.Minor == "":
+	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &is) != nil, is.Minor == "":
 		return fault(LayerHTTP, nil, "check node.kubelet.serverURL",
 			"what answers at %s is not a Kubernetes API server (%s)", t.Server, response.Status)
 	}
