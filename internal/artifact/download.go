@@ -270,8 +270,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, cmp.Or(s.err, err)
 }
 
-// A connection is given up if nothing arrives for patience, or less than minRate, in bytes per
-// second averaged over that time.
+// A connection is given up if less than minRate, in bytes per second, arrives for patience.
 const (
 	patience = 20 * time.Second
 	minRate  = 1024
@@ -279,8 +278,7 @@ const (
 
 const long = 5 * time.Minute // bounds the remaining time of a file while another place is faster
 
-// watched is a response body whose connection is cancelled if nothing arrives. Only the time spent
-// waiting for the network counts.
+// watched is a response body that cancels a stalled connection. Only waits for the network count.
 type watched struct {
 	body   io.Reader
 	ctx    context.Context

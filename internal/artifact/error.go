@@ -44,7 +44,6 @@ const (
 
 // Error is one failed attempt to fetch one artifact from one place. Its text ends with advice.
 type Error struct {
-	// Name and Version identify the artifact.
 	Name    Name
 	Version string
 	URL     string // the place, without credentials; a path for a directory

@@ -21,8 +21,7 @@ type Fetcher struct {
 	Source    Source
 	// Events, if set, receives the progress; calls do not overlap and must return soon.
 	Events func(Event)
-	// Heal holds ids of damaged entries, which are fetched again. The old entry is removed when the
-	// new one is complete.
+	// Heal holds ids of damaged entries, which are replaced once they are fetched again.
 	Heal  []string
 	Touch Touch // called before each change of the store; may be nil
 

@@ -23,8 +23,7 @@ type Source struct {
 	// Directory, if set, holds the same layout as files and is the only place that is tried.
 	Directory    string
 	TrustMirrors bool // reads checksums from mirrors too (artifacts.trustMirrorChecksums)
-	// Trusted, if set, returns an error if users other than root can change a file: then a checksum in
-	// Directory is not trusted.
+	// Trusted, if set, refuses a checksum file in Directory that users other than root can change.
 	Trusted func(file string) error
 	HTTP    *http.Client // makes the requests (NewClient)
 	// Progress, if set, is called when a checksum is requested again, by several goroutines.

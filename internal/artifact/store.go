@@ -210,8 +210,7 @@ func removeTree(store, name string, touch Touch) error {
 	})
 }
 
-// writeback is the number of bytes after which the kernel is asked to write, so that fsync takes
-// little time.
+// writeback is the number of bytes after which the kernel is asked to write: fsync is then short.
 const writeback = 8 << 20
 
 // diskWriter writes a file and marks write errors as local faults.

@@ -80,8 +80,7 @@ func (l Login) valid(ctx context.Context, c config.Azure, proxy Proxy) error {
 	return err
 }
 
-// remedy describes how a person logs in to enrol the machine. The service uses root's login unless
-// a user is configured.
+// remedy describes how to log in. The service uses root's login unless a user is configured.
 func (l Login) remedy(c config.Azure) string {
 	sudo, or := "sudo ", ", set azure.cliUser to the user who has logged in"
 	switch {
@@ -103,7 +102,6 @@ type UserCLI struct {
 	Tenant string
 }
 
-// GetToken implements azcore.TokenCredential.
 func (c UserCLI) GetToken(
 	ctx context.Context, o policy.TokenRequestOptions,
 ) (azcore.AccessToken, error) {
@@ -140,7 +138,6 @@ func (c UserCLI) GetToken(
 // First tries several credentials in order and uses the first valid one.
 type First []azcore.TokenCredential
 
-// GetToken implements azcore.TokenCredential.
 func (f First) GetToken(
 	ctx context.Context, o policy.TokenRequestOptions,
 ) (azcore.AccessToken, error) {

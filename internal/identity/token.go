@@ -107,8 +107,7 @@ func (c Cache) Forget() error {
 	return c.Clean()
 }
 
-// Clean removes the tokens of all keys but its own, and leftovers of killed processes. A missing
-// directory is clean.
+// Clean removes the tokens of all other keys and what killed processes left, if Dir exists.
 func (c Cache) Clean() error {
 	entries, err := os.ReadDir(c.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -187,14 +186,13 @@ var errBusy = errors.New("another process has the lock")
 // lock makes this the only process that asks the issuer. With try it does not wait. If there is no
 // lock, it returns the reason. The caller must call unlock in any case.
 func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
-	nothing := func() {}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return nothing, fmt.Errorf("cannot keep the token: %w", err)
+		return func() {}, fmt.Errorf("cannot keep the token: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(c.Dir, lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW,
 		0o600)
 	if err != nil {
-		return nothing, fmt.Errorf("cannot lock the token: %w", err)
+		return func() {}, fmt.Errorf("cannot lock the token: %w", err)
 	}
 	unlock = func() { f.Close() }
 	for {
@@ -260,8 +258,7 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 	return Token{Value: got.Token, Expires: expires, Refresh: refresh, Issued: now}, nil
 }
 
-// Uptime returns the id of the current boot and the time since its start, including suspend. No
-// process can set that clock.
+// Uptime returns the current boot's id and age, with suspend: a clock that no process can set.
 func Uptime() (id string, since time.Duration) {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, ids are all the same
 	var t unix.Timespec

@@ -92,9 +92,7 @@ func (k *Key) PEM() ([]byte, error) {
 
 // Thumbprint identifies the key (RFC 7638).
 func (p PublicKey) Thumbprint() string {
-	sum := sha256.Sum256([]byte(
-		`{"crv":"P-256","kty":"EC","x":"` + p.X + `","y":"` + p.Y + `"}`))
-	return encode(sum[:])
+	return Digest([]byte(`{"crv":"P-256","kty":"EC","x":"` + p.X + `","y":"` + p.Y + `"}`))
 }
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
@@ -172,8 +170,7 @@ func Statement(uid, thumbprint string) []byte {
 	return []byte("aks-flex-node machine key\n" + uid + "\n" + thumbprint)
 }
 
-// SignAsKubelet signs a statement with a kubelet's client certificate and key, in PEM. It returns
-// the certificate in DER.
+// SignAsKubelet signs with a kubelet's client certificate and key, in PEM. certificate is in DER.
 func SignAsKubelet(pair, statement []byte) (certificate, signature []byte, err error) {
 	kubelet, err := tls.X509KeyPair(pair, pair)
 	if err != nil {

@@ -111,16 +111,14 @@ func rowOf(kubernetes Version) row {
 	return table[len(table)-1]
 }
 
-// ContainerdWorks reports whether a kubelet works with a containerd; true if a version cannot be
-// parsed.
+// ContainerdWorks reports whether a kubelet works with a containerd; true if one is unreadable.
 func ContainerdWorks(kubernetes, containerd string) bool {
 	k, ok := Parse(kubernetes)
 	c, also := Parse(containerd)
 	return !ok || !also || c.Major > 1 || k.Minor <= LastMinorContainerd1
 }
 
-// ContainerdAdvice returns advice to use a newer containerd if the project recommends one for the
-// Kubernetes version, else "".
+// ContainerdAdvice returns advice to use a recommended containerd with a Kubernetes version, or "".
 func ContainerdAdvice(kubernetes, containerd string) string {
 	k, ok := Parse(kubernetes)
 	c, also := Parse(containerd)
@@ -135,8 +133,7 @@ func ContainerdAdvice(kubernetes, containerd string) string {
 		"%s", c, r.minor, atLeast(r.tested))
 }
 
-// recommended reports whether a version is a listed one, a later patch of its branch, or of a newer
-// branch than all.
+// recommended reports whether a version is at least its branch's listed one, or newer than all.
 func recommended(v Version, oldest []Version) bool {
 	i := slices.IndexFunc(oldest, func(o Version) bool { return v.line() == o.line() })
 	if i < 0 {
@@ -241,8 +238,7 @@ var flaws = sync.OnceValue(func() []Flaw {
 	}
 })
 
-// Flawed returns why a container can escape with a version and which versions fix it, or "" if no
-// flaw is known.
+// Flawed returns the known flaw that lets a container escape, and the fixed versions, or "".
 func Flawed(name, version string) string {
 	v, ok := Parse(version)
 	for _, f := range flaws() {

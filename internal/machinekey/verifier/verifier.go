@@ -44,8 +44,7 @@ type Verified struct {
 	Issued, Ends, Signed time.Time
 }
 
-// Verify verifies a token with the key in it. The caller must check by the thumbprint whose key
-// that is.
+// Verify verifies a token with its own key. The caller must check whose the thumbprint is.
 func (v Verifier) Verify(text string) (Verified, error) {
 	if len(text) > MaxLength {
 		return Verified{}, errors.New("the token is too long")
@@ -122,8 +121,7 @@ func decode(text string, size int) (b []byte, ok bool) {
 	return b, err == nil && len(b) == size && !strings.ContainsAny(text, "\r\n")
 }
 
-// SignedByKubelet returns the certificate if its key has signed the statement. The caller must
-// check whose certificate it is.
+// SignedByKubelet returns the certificate, which the caller must check, if its key has signed.
 func SignedByKubelet(certificate, signature, statement []byte) (*x509.Certificate, error) {
 	leaf, err := x509.ParseCertificate(certificate)
 	if err != nil {

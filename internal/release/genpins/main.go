@@ -170,8 +170,7 @@ func check(p release.Pin) error {
 	return nil
 }
 
-// merge adds pins. Another digest or length for the same release is an error, and so is a digest of
-// two releases.
+// merge adds pins. A release with two digests or lengths, or two with one digest, is an error.
 func merge(all, more []release.Pin) ([]release.Pin, error) {
 	of := func(p release.Pin) string { return p.Name + " " + p.Version + " " + p.Arch }
 	places, owners := map[string]int{}, map[string]string{}
