@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// fetchOnce gets one small binary from raw over real sockets and returns the error of the first try.
+// fetchOnce gets one small binary from raw over real sockets and returns the first error, if any.
 func fetchOnce(t *testing.T, raw string, client *http.Client) error {
 	t.Helper()
 	b := noise(1, 1000)
