@@ -21,14 +21,11 @@ import (
 
 // Cluster holds the properties of a cluster that its nodes need.
 type Cluster struct {
-	// Server is the API server's URL and CA the PEM certificates that verify it.
-	Server, CA string
+	Server, CA string // the API server's URL and CA the PEM certificates that verify it
 	Version    string // the control plane's, such as 1.34.4
-	// Entra reports whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role
-	// assignments authorise there.
+	// Entra: the API server accepts Entra's tokens. AzureRBAC: Azure's roles authorise there.
 	Entra, AzureRBAC bool
-	// PodCIDRs are the cluster's pod networks, at most one per family; none if pods have addresses of
-	// Azure's virtual network.
+	// PodCIDRs are the pod networks, at most one per family; none if pods are in Azure's network.
 	PodCIDRs     []string
 	DNSServiceIP string // the address of the cluster's DNS service; "" if unknown to Azure
 }

@@ -55,8 +55,7 @@ func (s Status) MachineID() string {
 }
 
 // Adopt records the Arc machine that this machine already is. It does not ask Azure: the identity
-// represents the machine itself, and may not be able to read its resource. A machine that we have
-// connected remains ours.
+// may not be able to read its own resource. A machine that we have connected remains ours.
 func (a Arc) Adopt(ctx context.Context, r Record) error {
 	is, err := a.Status(ctx)
 	if err != nil || r.names(is) {

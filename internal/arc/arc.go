@@ -75,12 +75,10 @@ type Arc struct {
 	Options    *arm.ClientOptions
 	// Proxy is the configured proxy for https, for the Arc agent too; "" is none.
 	Proxy config.Secret
-	// Save stores the record; it is called before every change.
-	Save func(Record) error
-	Say  func(format string, args ...any) // reports what is being waited for
-	// Warn reports what the owner of the machine should know.
-	Warn func(format string, args ...any)
-	Poll time.Duration // the first pause before a request is repeated; 0 is 2 s
+	Save  func(Record) error               // stores the record before every change
+	Say   func(format string, args ...any) // reports what is being waited for
+	Warn  func(format string, args ...any) // reports what the owner of the machine should know
+	Poll  time.Duration                    // the first pause between two requests; 0 is 2 s
 }
 
 // ErrNotInstalled reports that the Arc agent is not on this machine.
@@ -141,8 +139,11 @@ func (a Arc) check(ctx context.Context, is Status, r *Record) (Status, error) {
 		err := a.Leave(ctx, *r)
 		*r = Record{}
 		return Status{}, err
+	case ours && is.Agent == Disconnected:
+		a.Say("restarting the Arc agent, which does not reach Azure")
+		return is, errors.Join(a.setProxy(ctx, r), a.Restart(ctx, "himdsd.service"))
 	case ours:
-		return is, errors.Join(a.setProxy(ctx, r), a.awaken(ctx, is))
+		return is, a.setProxy(ctx, r)
 	case lost:
 		return is, fmt.Errorf("cannot use the Arc machine %s: Azure Arc no longer accepts it; "+
 			"disconnect it (azcmagent disconnect --force-local-only) and run the command again",
@@ -152,15 +153,6 @@ func (a Arc) check(ctx context.Context, is Status, r *Record) (Status, error) {
 	}
 	r.MachineID, r.Connected = is.MachineID(), false
 	return is, a.Save(*r)
-}
-
-// awaken restarts the Arc agent of a machine that Azure knows but that does not reach Azure.
-func (a Arc) awaken(ctx context.Context, is Status) error {
-	if is.Agent != Disconnected {
-		return nil
-	}
-	a.Say("restarting the Arc agent, which does not reach Azure")
-	return a.Restart(ctx, "himdsd.service")
 }
 
 func (a Arc) join(ctx context.Context, r *Record) (Status, error) {
@@ -277,8 +269,7 @@ func (a Arc) retry(ctx context.Context, most time.Duration, waiting string,
 }
 
 // Leave undoes everything in the record: role assignments, the machine's resource, its connection,
-// and the agent's proxy. It continues after errors and returns all of them; it saves what could not
-// be undone.
+// and the agent's proxy. It continues after errors, returns all, and saves what remains.
 func (a Arc) Leave(ctx context.Context, r Record) error {
 	var errs []error
 	var left []Assignment

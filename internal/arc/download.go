@@ -29,9 +29,8 @@ type Download struct {
 	// Dir is the directory for the package, as a resource of the machine; Path is its path here.
 	Dir, Path string
 	Clear     func(ctx context.Context) error // removes Dir with its contents
-	// Trusted returns an error if a user other than root can change a file.
-	Trusted func(file string) error
-	Doing   func(text string) // shows the current activity
+	Trusted   func(file string) error         // refuses a file that others than root can change
+	Doing     func(text string)               // shows the current activity
 }
 
 // Fetch takes the package from the directory of artifacts, else from the first repository that has

@@ -4,10 +4,12 @@
 package arm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,18 +19,15 @@ import (
 // ID is a parsed resource id. Names keep their casing; compare ids by Key.
 type ID struct {
 	Subscription, ResourceGroup string
-	// Namespace is the innermost provider's, such as Microsoft.Authorization; "" for a subscription or
-	// resource group.
+	// Namespace is the innermost provider's, such as Microsoft.Authorization; "" without one.
 	Namespace string
-	// Types and Names are the innermost provider's, outermost first; equally long, or Names one
-	// shorter for a collection.
+	// Types and Names are that provider's, outermost first. A collection has one name less.
 	Types, Names []string
-	// Parent is the scope of an extension resource, such as the cluster of a role assignment; ""
-	// for others.
+	// Parent is the scope of an extension resource, such as a role assignment's cluster, or "".
 	Parent string
 	Action string // the last segment of a POST; Parse never sets it
 	text   string
-	scope  string // see Scope
+	base   string // the subscription or resource group
 }
 
 // Parse parses an ARM path:
@@ -40,20 +39,19 @@ func Parse(path string) (ID, error) {
 	id := ID{text: path}
 	bad := fmt.Errorf("cannot parse %q as a resource id", path)
 	segments := strings.Split(path[1:], "/")
-	at := id.base(segments)
+	at := id.root(segments)
 	if at < 0 {
 		return ID{}, bad
 	}
 	for ; at < len(segments) && !isProviders(segments, at); at++ { // a path without a provider
 	}
-	id.scope = joined(segments[:at])
+	id.base = joined(segments[:at])
 	if slices.Contains(segments[at:], "") {
 		return ID{}, bad
 	}
 	for at < len(segments) {
 		if id.Namespace != "" {
 			id.Parent = joined(segments[:at])
-			id.scope = id.Parent
 		}
 		id.Namespace, id.Types, id.Names = segments[at+1], nil, nil
 		for at += 2; at < len(segments) && !isProviders(segments, at); at += 2 {
@@ -66,9 +64,9 @@ func Parse(path string) (ID, error) {
 	return id, nil
 }
 
-// base sets the subscription and resource group and returns the number of segments that they take,
+// root sets the subscription and resource group and returns the number of segments that they take,
 // or -1 if the path begins with neither these nor a provider.
-func (i *ID) base(segments []string) int {
+func (i *ID) root(segments []string) int {
 	is := func(at int, name string) bool { return EqualFold(segments[at], name) }
 	switch n := len(segments); {
 	case segments[0] == "" && n == 1, isProviders(segments, 0):
@@ -104,7 +102,7 @@ func joined(segments []string) string {
 
 // Scope returns the parent of the innermost provider: a resource, a resource group or a
 // subscription; "" is the tenant.
-func (i ID) Scope() string { return i.scope }
+func (i ID) Scope() string { return cmp.Or(i.Parent, i.base) }
 
 // String returns the id as it was written.
 func (i ID) String() string { return i.text }
@@ -149,8 +147,7 @@ func Errorf(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Write sends the error as ARM does: in an envelope, with the code also in a header, which SDKs
-// prefer.
+// Write sends the error as ARM does: in an envelope, and its code in the header that SDKs prefer.
 func (e *Error) Write(w http.ResponseWriter) {
 	w.Header().Set("x-ms-error-code", e.Code)
 	WriteJSON(w, e.Status, map[string]*Error{"error": e})
@@ -166,38 +163,17 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 // Fold returns s with its ASCII letters in lower case. ARM ignores the case of these only;
 // Unicode's rules differ between programs on whether U+017F is an s and U+212A a k.
 func Fold(s string) string {
-	for i := range len(s) {
-		if lower(s[i]) == s[i] {
-			continue
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] |= 0x20
 		}
-		b := []byte(s)
-		for ; i < len(b); i++ {
-			b[i] = lower(b[i])
-		}
-		return string(b)
 	}
-	return s
+	return string(b)
 }
 
 // EqualFold reports whether two strings are equal when the case of ASCII letters is ignored.
-func EqualFold(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if lower(a[i]) != lower(b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func lower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		c |= 0x20
-	}
-	return c
-}
+func EqualFold(a, b string) bool { return Fold(a) == Fold(b) }
 
 // RetryLater is the minimum Retry-After where no better time is known.
 const RetryLater = 10 * time.Second
@@ -215,25 +191,10 @@ func Within(id, scope string) bool {
 	return id == scope || scope == "/" || strings.HasPrefix(id, scope+"/")
 }
 
-// Allows reports whether one of a role's patterns matches an action. Case is ignored; * matches any
-// text.
+// Allows reports whether a role's pattern matches an action. Case is ignored; * is any text.
 func Allows(patterns []string, action string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, action) })
-}
-
-func matches(pattern, action string) bool {
-	parts := strings.Split(Fold(pattern), "*")
-	rest, found := strings.CutPrefix(Fold(action), parts[0])
-	if len(parts) == 1 {
-		return found && rest == ""
-	}
-	last := len(parts) - 1
-	for _, part := range parts[1:last] {
-		at := strings.Index(rest, part)
-		if at < 0 {
-			return false
-		}
-		rest = rest[at+len(part):]
-	}
-	return found && strings.HasSuffix(rest, parts[last])
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		expression := strings.ReplaceAll(regexp.QuoteMeta(Fold(p)), `\*`, ".*")
+		return regexp.MustCompile("(?s)^" + expression + "$").MatchString(Fold(action))
+	})
 }

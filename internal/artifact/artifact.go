@@ -1,7 +1,7 @@
 // Package artifact fetches the binaries of a node: it knows where each is published and its digest,
 // downloads it from mirrors or upstream, verifies it as it arrives, and unpacks it into a
 // content-addressed store. It installs nothing: other packages link store entries into the host.
-// The agent's verbs call Resolve, then Fetcher.Run beside their other work, and Collect at the end.
+// The agent's verbs call Resolve, then Fetcher.Start, and Collect at the end.
 package artifact
 
 import (
@@ -39,27 +39,24 @@ type project struct {
 	max           int64 // max length in bytes of any of its files
 }
 
-// project returns the project of an artifact, the zero value for an unknown name.
-func (n Name) project() project {
-	const k8s = "https://dl.k8s.io/v{v}/bin/linux/{arch}/"
-	github := func(project, file string) string {
-		return "https://github.com/" + project + "/releases/download/v{v}/" + file
-	}
-	containerd := github("containerd/containerd", "containerd-{v}-linux-{arch}.tar.gz")
-	plugins := github("containernetworking/plugins", "cni-plugins-linux-{arch}-v{v}.tgz")
-	detector := github("kubernetes/node-problem-detector",
-		"node-problem-detector-v{v}-linux_{arch}.tar.gz")
-	const mib = 1 << 20 // the largest releases have at most about half of these lengths
-	return map[Name]project{
-		Containerd: {containerd, ".sha256sum", true, false, 128 * mib},
-		Kubelet:    {k8s + "kubelet", ".sha256", false, false, 256 * mib},
-		Runc: {github("opencontainers/runc", "runc.{arch}"), "/runc.sha256sum", false, false,
-			64 * mib},
-		CNIPlugins: {plugins, ".sha256", true, false, 128 * mib},
-		Kubectl:    {k8s + "kubectl", ".sha256", false, true, 256 * mib},
-		Kubeadm:    {k8s + "kubeadm", ".sha256", false, true, 256 * mib},
-		NPD:        {detector, "", true, true, 256 * mib},
-	}[n]
+const (
+	k8s    = "https://dl.k8s.io/v{v}/bin/linux/{arch}/"
+	github = "https://github.com/"
+	mib    = 1 << 20 // the largest releases have at most about half of the lengths below
+)
+
+var projects = map[Name]project{
+	Containerd: {github + "containerd/containerd/releases/download/v{v}/" +
+		"containerd-{v}-linux-{arch}.tar.gz", ".sha256sum", true, false, 128 * mib},
+	Kubelet: {k8s + "kubelet", ".sha256", false, false, 256 * mib},
+	Runc: {github + "opencontainers/runc/releases/download/v{v}/runc.{arch}", "/runc.sha256sum",
+		false, false, 64 * mib},
+	CNIPlugins: {github + "containernetworking/plugins/releases/download/v{v}/" +
+		"cni-plugins-linux-{arch}-v{v}.tgz", ".sha256", true, false, 128 * mib},
+	Kubectl: {k8s + "kubectl", ".sha256", false, true, 256 * mib},
+	Kubeadm: {k8s + "kubeadm", ".sha256", false, true, 256 * mib},
+	NPD: {github + "kubernetes/node-problem-detector/releases/download/v{v}/" +
+		"node-problem-detector-v{v}-linux_{arch}.tar.gz", "", true, true, 256 * mib},
 }
 
 // Artifact is one published file; once resolved, with everything needed to fetch and verify it. A
@@ -106,7 +103,7 @@ func (p project) checksums(u url.URL) string {
 func (a Artifact) check() error {
 	_, isVersion := release.Parse(a.Version)
 	switch {
-	case a.Name.project().url == "":
+	case projects[a.Name].url == "":
 		return fmt.Errorf("internal error: unknown artifact %q", a.Name)
 	case !isVersion:
 		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", a.Version,
@@ -121,9 +118,9 @@ func (a Artifact) check() error {
 // maxBytes returns the max length of the published file, or of its zstd variant.
 func (a Artifact) maxBytes(zst bool) int64 {
 	if zst {
-		return a.Name.project().max
+		return projects[a.Name].max
 	}
-	return cmp.Or(a.Size, a.Name.project().max)
+	return cmp.Or(a.Size, projects[a.Name].max)
 }
 
 // zstURL returns the URL of the zstd variant of the file at raw; "" if there can be none.

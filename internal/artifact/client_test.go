@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -11,15 +12,26 @@ import (
 	"testing"
 )
 
-// fetchOnce gets one small binary from raw over real sockets and returns the error of the only try.
+// fetchOnce gets one small binary from raw over real sockets and returns the first error, if any.
 func fetchOnce(t *testing.T, raw string, client *http.Client) error {
 	t.Helper()
 	b := noise(1, 1000)
 	a := binary(Kubelet, b)
 	a.URL = raw
-	f := &Fetcher{Store: t.TempDir(), Artifacts: []Artifact{a}, Source: Source{HTTP: client},
-		Policy: Policy{Tries: 1}}
-	err := run(t.Context(), f)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f := &Fetcher{Store: t.TempDir(), Artifacts: []Artifact{a}, Source: Source{HTTP: client}}
+	var first error
+	f.Events = func(e Event) {
+		if e.Kind == Retrying {
+			first = e.Err
+			cancel()
+		}
+	}
+	err := run(ctx, f)
+	if first != nil {
+		err = first
+	}
 	if got := present(f.Store, a.ID); got != (err == nil) {
 		t.Errorf("entry %v, error %v", got, err)
 	}

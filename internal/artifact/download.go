@@ -80,11 +80,8 @@ func (d *download) remote(
 		d.from = c.url
 	}
 	timer := watch(cancel)
-	header := http.Header{}
-	if have > 0 { // the digest verifies that the bytes belong to the same file
-		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-	}
-	resp, err := d.f.Source.get(ctx, http.MethodGet, c.url, header)
+	// The digest verifies that the bytes belong to the same file as the kept ones.
+	resp, err := d.f.Source.get(ctx, http.MethodGet, c.url, have)
 	timer.Stop()
 	if err != nil {
 		return err
@@ -104,12 +101,8 @@ func (d *download) remote(
 		}
 	}
 	most := d.a.maxBytes(c.zst)
-	size := most
-	if total >= 0 {
-		size = total
-	}
 	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel,
-		left: size - offset, rival: c.rival}, chunk)
+		left: cmp.Or(max(total, 0), most) - offset, rival: c.rival}, chunk)
 	if offset == 0 {
 		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
 			return captivePortal()
@@ -277,18 +270,15 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, cmp.Or(s.err, err)
 }
 
-// A connection is given up if nothing arrives for patience, or less than minRate, in bytes per
-// second averaged over that time.
+// A connection is given up if less than minRate, in bytes per second, arrives for patience.
 const (
 	patience = 20 * time.Second
 	minRate  = 1024
 )
 
-// long bounds the remaining time of a file while another place is faster.
-const long = 5 * time.Minute
+const long = 5 * time.Minute // bounds the remaining time of a file while another place is faster
 
-// watched is a response body whose connection is cancelled if nothing arrives. Only the time spent
-// waiting for the network counts.
+// watched is a response body that cancels a stalled connection. Only waits for the network count.
 type watched struct {
 	body   io.Reader
 	ctx    context.Context

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -45,7 +44,6 @@ const (
 
 // Error is one failed attempt to fetch one artifact from one place. Its text ends with advice.
 type Error struct {
-	// Name and Version identify the artifact.
 	Name    Name
 	Version string
 	URL     string // the place, without credentials; a path for a directory
@@ -60,7 +58,6 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("cannot get %s %s from %s: %s", e.Name, e.Version, e.URL, e.reason())
 }
 
-// Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) reason() string {
@@ -68,7 +65,7 @@ func (e *Error) reason() string {
 	if e.what == "" && e.Err != nil {
 		what = e.Err.Error()
 	}
-	if advice := treatments()[e.Cause].advice; advice != "" {
+	if advice := treatments[e.Cause].advice; advice != "" {
 		return what + "; " + advice
 	}
 	return what
@@ -79,32 +76,32 @@ type treatment struct {
 	advice string // advice for the owner of the machine, or ""
 }
 
+const (
+	checkNetwork = "check network and firewall, or set artifacts.mirror or proxy"
+	soon         = 6 // without a network, the error should come within seconds
+)
+
 // treatments holds the causes for which a retry or the owner can help.
-func treatments() map[Cause]treatment {
-	const network = "check network and firewall, or set artifacts.mirror or proxy"
-	// Without a network the error should come within seconds.
-	const soon = 6
-	return map[Cause]treatment{
-		NotFound:   {1, "check the version, or whether the mirror has this file"},
-		Forbidden:  {1, "check that this machine may read from there"},
-		Overloaded: {math.MaxInt, "try again later, or add a mirror to artifacts.mirrors"},
-		ProxyAuth:  {1, "put the proxy's user and password into proxy.https"},
-		CaptivePortal: {3, "a login page or filter answered instead: log in to the network, or set " +
-			"artifacts.mirror or proxy"},
-		DNS:         {soon, "check the machine's DNS servers (resolvectl status)"},
-		Refused:     {soon, network},
-		Unreachable: {soon, network},
-		TLS: {1, "check the machine's clock and, behind an inspecting proxy, that its CA is in " +
-			"the system's trust store"},
-		Redirect: {1, "set artifacts.mirror to a server that has the file itself"},
-		Cut:      {math.MaxInt, network},
-		Stalled:  {math.MaxInt, network},
-		Slow:     {math.MaxInt, network},
-		Digest: {2, "the file is not the released one: for a private build set its digest in " +
-			"artifacts.overrides, otherwise clear the cache of the mirror or proxy"},
-		DiskFull: {1, "free some space and run the command again; it continues where it stopped"},
-		ReadOnly: {1, "make the file system writable and run the command again"},
-	}
+var treatments = map[Cause]treatment{
+	NotFound:   {1, "check the version, or whether the mirror has this file"},
+	Forbidden:  {1, "check that this machine may read from there"},
+	Overloaded: {maxTries, "try again later, or add a mirror to artifacts.mirrors"},
+	ProxyAuth:  {1, "put the proxy's user and password into proxy.https"},
+	CaptivePortal: {3, "a login page or filter answered instead: log in to the network, or set " +
+		"artifacts.mirror or proxy"},
+	DNS:         {soon, "check the machine's DNS servers (resolvectl status)"},
+	Refused:     {soon, checkNetwork},
+	Unreachable: {soon, checkNetwork},
+	TLS: {1, "check the machine's clock and, behind an inspecting proxy, that its CA is in " +
+		"the system's trust store"},
+	Redirect: {1, "set artifacts.mirror to a server that has the file itself"},
+	Cut:      {maxTries, checkNetwork},
+	Stalled:  {maxTries, checkNetwork},
+	Slow:     {maxTries, checkNetwork},
+	Digest: {2, "the file is not the released one: for a private build set its digest in " +
+		"artifacts.overrides, otherwise clear the cache of the mirror or proxy"},
+	DiskFull: {1, "free some space and run the command again; it continues where it stopped"},
+	ReadOnly: {1, "make the file system writable and run the command again"},
 }
 
 // Failure is the final error of an artifact: the last error of each place tried, at least one.

@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,11 +19,9 @@ type Fetcher struct {
 	Store     string     // the absolute path of the store, which must exist
 	Artifacts []Artifact // the artifacts to fetch, each digest once
 	Source    Source
-	Policy    Policy
 	// Events, if set, receives the progress; calls do not overlap and must return soon.
 	Events func(Event)
-	// Heal holds ids of damaged entries, which are fetched again. The old entry is removed when the
-	// new one is complete.
+	// Heal holds ids of damaged entries, which are replaced once they are fetched again.
 	Heal  []string
 	Touch Touch // called before each change of the store; may be nil
 
@@ -156,7 +153,7 @@ func (f *Fetcher) bring(ctx context.Context, a Artifact) error {
 		return err
 	}
 	d := &download{f: f, a: a}
-	err = f.Policy.try(ctx, a, list, d.attempt, func(e *Error, pause time.Duration) {
+	err = try(ctx, a, list, d.attempt, func(e *Error, pause time.Duration) {
 		f.event(Event{Kind: Retrying, Artifact: a, Err: e, Pause: pause})
 	})
 	if err == nil {
@@ -177,32 +174,26 @@ func (f *Fetcher) event(e Event) {
 	f.Events(e)
 }
 
-// Policy controls the retries of downloads; the defaults of zero fields are given here.
-type Policy struct {
-	// Tries limits the consecutive failures of one place, without progress, before it is given up; it
-	// is 8. Some causes count for more: a missing or forbidden file is not requested again.
-	Tries  int
-	Budget time.Duration // limits the time of one artifact without progress: 10 minutes
-	// Backoff is the pause after the first round in which every place failed; it doubles with each
-	// round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
-	Backoff, MaxBackoff time.Duration
-}
-
-func (p Policy) filled() Policy {
-	return Policy{cmp.Or(p.Tries, 8), cmp.Or(p.Budget, 10*time.Minute),
-		cmp.Or(p.Backoff, 500*time.Millisecond), cmp.Or(p.MaxBackoff, 30*time.Second)}
-}
+const (
+	// maxTries is the number of consecutive failures of one place, without progress, before it is
+	// given up. Some causes count for more: a missing or forbidden file is not requested again.
+	maxTries = 8
+	budget   = 10 * time.Minute // bounds the time of one artifact without progress
+	// backoff is the pause after the first round in which every place failed. It doubles with each
+	// round up to maxBackoff, and is spread by half in both directions.
+	backoff    = 500 * time.Millisecond
+	maxBackoff = 30 * time.Second
+)
 
 // try calls do for the candidates in order, repeatedly, until one succeeds, all are given up, or
 // the budget is spent. do reports whether it made progress. The error is a *Failure or the
 // context's. retrying is called for every failure but the last.
-func (p Policy) try(
+func try(
 	ctx context.Context, a Artifact, list []candidate,
 	do func(ctx context.Context, c candidate) (gained bool, err error),
 	retrying func(*Error, time.Duration),
 ) error {
-	p = p.filled()
-	pauses, since := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}, time.Now()
+	pauses, since := wait.Backoff{Base: backoff, Max: maxBackoff}, time.Now()
 	for i := 0; ; {
 		fastest, speed := rival(list, i)
 		list[i].rival = speed
@@ -224,11 +215,11 @@ func (p Policy) try(
 				list[j].strikes = 0
 			}
 		}
-		list[i].strike(e, p.Tries)
+		list[i].strike(e)
 		if e.Cause == Slow {
 			slow(list, list[i].via, e.rate)
 		}
-		next, pause := i, wait.Jitter(p.Backoff)
+		next, pause := i, wait.Jitter(backoff)
 		switch {
 		case e.Cause == Slow:
 			next, pause = fastest, 0
@@ -238,7 +229,7 @@ func (p Policy) try(
 				pause = pauses.Next()
 			}
 		}
-		if next < 0 || time.Since(since) > p.Budget {
+		if next < 0 || time.Since(since) > budget {
 			return &Failure{Last: last(list)}
 		}
 		retrying(e, pause)
@@ -259,12 +250,11 @@ func (c *candidate) fail(a Artifact, err error) *Error {
 	return &e
 }
 
-func (c *candidate) strike(e *Error, tries int) {
+func (c *candidate) strike(e *Error) {
 	if !e.mixed && e.Cause != Slow {
 		c.strikes++
 	}
-	tries = min(max(treatments()[e.Cause].tries, 1), tries)
-	c.dead = c.strikes >= tries || c.zst && e.Cause == Digest
+	c.dead = c.strikes >= max(treatments[e.Cause].tries, 1) || c.zst && e.Cause == Digest
 }
 
 const untried = math.MaxInt64 // the speed of an untried place

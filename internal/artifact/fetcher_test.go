@@ -263,14 +263,18 @@ func TestBackoff(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": status(500)})
-		r.Policy.Tries, r.Policy.Budget = 1_000_000, time.Minute
+		silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		r := newRig(t, []string{"https://one", "https://two"},
+			map[string]http.HandlerFunc{"one": silent, "two": silent, "upstream": silent})
 		begin := time.Now()
 		if err := r.Run(t.Context(), []Artifact{binary(Kubelet, []byte("x"))}); err == nil {
 			t.Fatal("no error")
 		}
-		if took := time.Since(begin); took < time.Minute || took > 2*time.Minute {
+		if took := time.Since(begin); took < budget || took > budget+time.Minute {
 			t.Errorf("gave up after %v", took)
+		}
+		if n := len(r.net.requests()); n >= 5*maxTries {
+			t.Errorf("%d requests: the places were given up before the budget was spent", n)
 		}
 	})
 }
@@ -279,17 +283,20 @@ func TestProgressRenewsPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := noise(1, 3<<20)
 		pieces := func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(15 * time.Second)
-			rw := &cutter{ResponseWriter: w, left: 100_000}
+			time.Sleep(patience - time.Second)
+			rw := &cutter{ResponseWriter: w, left: 80_000}
 			serve(b, `"v1"`)(rw, r)
 		}
 		r, a := newRig(t, nil, map[string]http.HandlerFunc{"upstream": pieces}), binary(Kubelet, b)
-		r.Policy.Budget = time.Minute
+		begin := time.Now()
 		if err := r.Run(t.Context(), []Artifact{a}); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(r.net.requests()); n != 32 {
-			t.Errorf("%d requests for 32 pieces", n)
+		if took := time.Since(begin); took < budget {
+			t.Errorf("it took only %v", took)
+		}
+		if n := len(r.net.requests()); n != 40 {
+			t.Errorf("%d requests for 40 pieces", n)
 		}
 	})
 }

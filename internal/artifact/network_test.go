@@ -172,7 +172,7 @@ func sha(b []byte) string {
 func binary(name Name, b []byte) Artifact {
 	return Artifact{
 		Name: name, Version: "1.2.3", Arch: "amd64", ID: sha(b),
-		Late: name.project().late, URL: "https://upstream/v1.2.3/" + string(name),
+		Late: projects[name].late, URL: "https://upstream/v1.2.3/" + string(name),
 	}
 }
 

@@ -76,7 +76,7 @@ func resolve(
 	if err := a.check(); err != nil {
 		return Artifact{}, err
 	}
-	project := a.Name.project()
+	project := projects[a.Name]
 	a.URL, a.Archive, a.Late = Upstream(a, overrides), project.archive, project.late
 	a.Version = strings.TrimPrefix(a.Version, "v")
 	if o := overrideOf(a, overrides); o.SHA256 != "" {
@@ -95,7 +95,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 	if err != nil {
 		return Artifact{}, err
 	}
-	sums := a.Name.project().checksums(*u)
+	sums := projects[a.Name].checksums(*u)
 	if sums == "" {
 		return Artifact{}, fmt.Errorf("cannot verify %s: upstream publishes no checksum for it; "+
 			"use a version that is known here (%s) or set artifacts.overrides.%s.sha256",
@@ -124,7 +124,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 			s.Progress()
 		}
 	}
-	if err := (Policy{}).try(ctx, a, list, read, retrying); err != nil {
+	if err := try(ctx, a, list, read, retrying); err != nil {
 		return Artifact{}, fmt.Errorf("cannot learn the published checksum: %w", err)
 	}
 	return a, nil
@@ -168,7 +168,7 @@ func (s Source) open(
 		}
 		return f, info.Size(), nil
 	}
-	resp, err := s.get(ctx, method, c.url, nil)
+	resp, err := s.get(ctx, method, c.url, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -179,15 +179,16 @@ func (s Source) open(
 	return resp.Body, resp.ContentLength, nil
 }
 
-// get sends one request. An answer in HTML is not from a file server.
-func (s Source) get(ctx context.Context, method, raw string, header http.Header) (*http.Response,
-	error) {
+// get sends one request for a file from an offset on. An answer in HTML is not from a file server.
+func (s Source) get(
+	ctx context.Context, method, raw string, offset int64,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, raw, nil)
 	if err != nil {
 		return nil, &Error{Cause: Status, Err: errors.New("cannot parse this URL")}
 	}
-	if header != nil {
-		req.Header = header
+	if offset > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
 	}
 	req.Header.Set("User-Agent", "aks-flex-node")
 	req.Header.Set("Accept-Encoding", "identity")

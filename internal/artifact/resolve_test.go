@@ -44,12 +44,12 @@ func TestUpstream(t *testing.T) {
 	got := map[Name][2]string{}
 	for _, name := range release.Names() {
 		n := Name(name)
-		at := n.project().upstream("1.2.3", "arm64")
+		at := projects[n].upstream("1.2.3", "arm64")
 		u, err := url.Parse(at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[n] = [2]string{at, n.project().checksums(*u)}
+		got[n] = [2]string{at, projects[n].checksums(*u)}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -146,16 +146,16 @@ func TestResolve(t *testing.T) {
 	}{
 		{name: "pinned", spec: Artifact{Name: Kubelet, Version: "v1.34.4"},
 			id:  release.Pinning("kubelet", "1.34.4", "amd64").Digest,
-			url: Kubelet.project().upstream("1.34.4", "amd64")},
+			url: projects[Kubelet].upstream("1.34.4", "amd64")},
 		{name: "pinned elsewhere", spec: Artifact{Name: Runc, Version: "1.3.4",
 			URL: "https://own/runc"}, id: release.Pinning("runc", "1.3.4", "amd64").Digest,
 			url: "https://own/runc"},
 		{name: "published, second try", spec: Artifact{Name: Kubelet, Version: "1.99.0"}, id: sum,
-			url: Kubelet.project().upstream("1.99.0", "amd64")},
+			url: projects[Kubelet].upstream("1.99.0", "amd64")},
 		{name: "published for all architectures", spec: Artifact{Name: Runc, Version: "9.9.9"}, id: sum,
-			url: Runc.project().upstream("9.9.9", "amd64")},
+			url: projects[Runc].upstream("9.9.9", "amd64")},
 		{name: "published, on the mirror", spec: Artifact{Name: Containerd, Version: "9.9.9"}, id: sum,
-			url: Containerd.project().upstream("9.9.9", "amd64"), mirrors: true},
+			url: projects[Containerd].upstream("9.9.9", "amd64"), mirrors: true},
 		{name: "published by the mirror alone", spec: Artifact{Name: Containerd, Version: "9.9.9"},
 			err: "cannot learn the published checksum"},
 		{name: "published nowhere", mirrors: true, spec: Artifact{Name: CNIPlugins, Version: "9.9.9"},
@@ -171,14 +171,14 @@ func TestResolve(t *testing.T) {
 			id:       sum, url: "https://own/npd.tgz"},
 		{name: "override without url", spec: Artifact{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum}, id: sum,
-			url: Kubelet.project().upstream("1.34.4", "amd64")},
+			url: projects[Kubelet].upstream("1.34.4", "amd64")},
 		{name: "override of the version", spec: Artifact{Name: Kubelet, Version: "v1.34.4"},
 			override: config.Override{SHA256: sum}, of: "kubelet@1.34.4", id: sum,
-			url: Kubelet.project().upstream("1.34.4", "amd64")},
+			url: projects[Kubelet].upstream("1.34.4", "amd64")},
 		{name: "override of another version", spec: Artifact{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum}, of: "kubelet@1.34.3",
 			id:  release.Pinning("kubelet", "1.34.4", "amd64").Digest,
-			url: Kubelet.project().upstream("1.34.4", "amd64")},
+			url: projects[Kubelet].upstream("1.34.4", "amd64")},
 		{name: "bad version", spec: Artifact{Name: Kubelet, Version: "1.34.4/../../x"},
 			err: "not of the form"},
 		{name: "bad architecture", spec: Artifact{Name: Kubelet, Version: "1.34.4", Arch: "s390x"},
@@ -213,7 +213,7 @@ func TestResolve(t *testing.T) {
 				want := Artifact{
 					Name: tt.spec.Name, Version: strings.TrimPrefix(tt.spec.Version, "v"),
 					Arch: "amd64", URL: tt.url, ID: tt.id,
-					Archive: tt.spec.Name.project().archive, Late: tt.spec.Name.project().late,
+					Archive: projects[tt.spec.Name].archive, Late: projects[tt.spec.Name].late,
 				}
 				if diff := cmp.Diff([]Artifact{want}, arts); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)

@@ -23,8 +23,7 @@ type Source struct {
 	// Directory, if set, holds the same layout as files and is the only place that is tried.
 	Directory    string
 	TrustMirrors bool // reads checksums from mirrors too (artifacts.trustMirrorChecksums)
-	// Trusted, if set, returns an error if users other than root can change a file: then a checksum in
-	// Directory is not trusted.
+	// Trusted, if set, refuses a checksum file in Directory that users other than root can change.
 	Trusted func(file string) error
 	HTTP    *http.Client // makes the requests (NewClient)
 	// Progress, if set, is called when a checksum is requested again, by several goroutines.
@@ -53,7 +52,6 @@ type candidate struct {
 	rate, rival int64
 }
 
-// String returns the place without secrets.
 func (c candidate) String() string {
 	if c.file {
 		return c.url
@@ -131,7 +129,7 @@ func Hosts(arts []Artifact, s Source) []string {
 
 // Upstream returns the URL at which an artifact is published, as far as known without a request.
 func Upstream(a Artifact, overrides map[string]config.Override) string {
-	upstream := a.Name.project().upstream(strings.TrimPrefix(a.Version, "v"), a.Arch)
+	upstream := projects[a.Name].upstream(strings.TrimPrefix(a.Version, "v"), a.Arch)
 	return cmp.Or(overrideOf(a, overrides).URL, a.URL, upstream)
 }
 

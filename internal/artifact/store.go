@@ -81,7 +81,15 @@ func (f *Fetcher) rename(from, to string) error {
 // finish writes the manifest and syncs the directory to disk, before it gets the name of an entry.
 // It sets directories to 0755, whatever the umask.
 func (t tree) finish() error {
-	if err := t.writeManifest(); err != nil {
+	m, err := list(t.Root, func() error { return nil })
+	if err != nil {
+		return diskError(err)
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	if err := t.writeFile(manifestName, 0o644, bytes.NewReader(text)); err != nil {
 		return err
 	}
 	return diskError(filepath.WalkDir(t.Name(), func(path string, e fs.DirEntry, err error) error {
@@ -202,8 +210,7 @@ func removeTree(store, name string, touch Touch) error {
 	})
 }
 
-// writeback is the number of bytes after which the kernel is asked to write, so that fsync takes
-// little time.
+// writeback is the number of bytes after which the kernel is asked to write: fsync is then short.
 const writeback = 8 << 20
 
 // diskWriter writes a file and marks write errors as local faults.
@@ -246,54 +253,32 @@ const manifestName = ".manifest"
 // sticky bits, followed by a space and the SHA-256 of its content; a link has none.
 type manifest map[string]string
 
-// Verify compares an entry with its manifest, reading every file. It calls each before each file,
-// and stops at its error. The error lists all differences.
-func Verify(store, id string, each func() error) error {
-	wrong, err := differences(filepath.Join(store, id), each)
-	if err != nil {
-		return fmt.Errorf("cannot verify store entry %.12s: %w", id, err)
-	}
-	if len(wrong) > 0 {
-		return fmt.Errorf("store entry %.12s is damaged: %s", id, strings.Join(wrong, ", "))
-	}
-	return nil
+// Unsound reports whether an entry is missing or differs from its manifest. It reads every file,
+// and calls alive before each. The error is ctx's.
+func Unsound(ctx context.Context, store, id string, alive func()) (bool, error) {
+	same, err := intact(filepath.Join(store, id), func() error {
+		alive()
+		return ctx.Err()
+	})
+	return err != nil || !same || !present(store, id), ctx.Err()
 }
 
-func differences(entry string, each func() error) (wrong []string, err error) {
+func intact(entry string, each func() error) (bool, error) {
 	root, err := os.OpenRoot(entry)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	defer root.Close()
 	text, err := root.ReadFile(manifestName)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	var made manifest
 	if err := json.Unmarshal(text, &made); err != nil {
-		return nil, err
+		return false, err
 	}
 	is, err := list(root, each)
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range slices.Sorted(maps.Keys(made)) {
-		mode, content, _ := strings.Cut(made[path], " ")
-		nowMode, now, there := strings.Cut(is[path], " ")
-		switch {
-		case !there:
-			wrong = append(wrong, path+" is missing")
-		case now != content:
-			wrong = append(wrong, path+" has another content")
-		case nowMode != mode:
-			wrong = append(wrong, fmt.Sprintf("%s has mode %s instead of %s", path, nowMode, mode))
-		}
-		delete(is, path)
-	}
-	for _, path := range slices.Sorted(maps.Keys(is)) {
-		wrong = append(wrong, path+" does not belong there")
-	}
-	return wrong, nil
+	return maps.Equal(made, is), err
 }
 
 // list reads all files below a directory, following no links. It stops at the first error of each.
@@ -356,25 +341,4 @@ func (d *digest) mismatch() *Error {
 func isDigest(s string) bool {
 	return (len(s) == 2*sha256.Size || len(s) == 2*sha512.Size) &&
 		strings.Trim(s, "0123456789abcdef") == ""
-}
-
-func (t tree) writeManifest() error {
-	m, err := list(t.Root, func() error { return nil })
-	if err != nil {
-		return diskError(err)
-	}
-	text, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
-	}
-	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
-}
-
-// Unsound reports whether an artifact is missing or damaged, calling alive. The error is ctx's.
-func Unsound(ctx context.Context, store, id string, alive func()) (bool, error) {
-	err := Verify(store, id, func() error {
-		alive()
-		return ctx.Err()
-	})
-	return err != nil || !present(store, id), ctx.Err()
 }

@@ -25,8 +25,7 @@ type tree struct {
 
 const maxEntries = 10_000
 
-// maxWindow is the max memory of a zstd stream: enough for every level below --ultra 21.
-const maxWindow = 32 << 20
+const maxWindow = 32 << 20 // of a zstd stream in memory: enough for every level below --ultra 21
 
 // unpack reads all of src into root: a binary under the artifact's name, an archive as it is. sum
 // receives the bytes with the known digest: the output of a zstd variant, else all of src.
@@ -155,17 +154,14 @@ func (t tree) untarFile(name string, bits int64, r io.Reader) error {
 }
 
 func (t tree) makeDirs(dir string) error {
-	info, err := t.Lstat(dir)
-	switch {
-	case err == nil && info.IsDir():
+	if info, err := t.Lstat(dir); err == nil && info.IsDir() {
 		return nil
-	case err == nil || errors.Is(err, syscall.ENOTDIR):
+	}
+	err := t.touch.do(func() error { return t.MkdirAll(dir, 0o755) }, "make directory %s", dir)
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%q is both a file and a directory", dir)
 	}
-	if err := t.makeDirs(path.Dir(dir)); err != nil {
-		return err
-	}
-	return t.touch.do(func() error { return t.Mkdir(dir, 0o755) }, "make directory %s", dir)
+	return err
 }
 
 // writeFile creates a file and refuses an existing one.

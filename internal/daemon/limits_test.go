@@ -87,12 +87,12 @@ var silences = map[string][]limit{
 	// A pause is spread by half.
 	"a try to learn a checksum": {
 		{room: "artifact", name: "checksumTimeout"},
-		{room: "artifact", name: "p.MaxBackoff", times: 1.5},
+		{room: "artifact", name: "maxBackoff", times: 1.5},
 	},
 	"a try of a download": {
 		{room: "artifact", name: "net.Dialer{Timeout"},
 		{room: "artifact", name: "patience"},
-		{room: "artifact", name: "p.MaxBackoff", times: 1.5},
+		{room: "artifact", name: "maxBackoff", times: 1.5},
 	},
 }
 

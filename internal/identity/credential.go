@@ -68,8 +68,7 @@ func transport(proxy Proxy) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// localTimeout bounds the time for a service on this machine to accept a connection.
-const localTimeout = 2 * time.Second
+const localTimeout = 2 * time.Second // for a service on this machine to accept a connection
 
 // local returns the options for metadata services, which are never reached through a proxy.
 func local() policy.ClientOptions {

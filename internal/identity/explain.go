@@ -80,9 +80,8 @@ func Refused(err error) bool {
 	if !ok || failed.RawResponse == nil {
 		return false
 	}
-	status := failed.RawResponse.StatusCode
-	return status == http.StatusBadRequest || status == http.StatusUnauthorized ||
-		status == http.StatusForbidden
+	refusals := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden}
+	return slices.Contains(refusals, failed.RawResponse.StatusCode)
 }
 
 type explained struct {

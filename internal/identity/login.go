@@ -16,8 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// loginLimit bounds a person's login: a device code expires after 15 minutes.
-const loginLimit = 20 * time.Minute
+const loginLimit = 20 * time.Minute // a device code expires after 15 minutes
 
 // Login provides the credential for Resource Manager: a service principal or an Azure CLI login.
 type Login struct {
@@ -81,8 +80,7 @@ func (l Login) valid(ctx context.Context, c config.Azure, proxy Proxy) error {
 	return err
 }
 
-// remedy describes how a person logs in to enrol the machine. The service uses root's login unless
-// a user is configured.
+// remedy describes how to log in. The service uses root's login unless a user is configured.
 func (l Login) remedy(c config.Azure) string {
 	sudo, or := "sudo ", ", set azure.cliUser to the user who has logged in"
 	switch {
@@ -95,8 +93,7 @@ func (l Login) remedy(c config.Azure) string {
 		"azure.servicePrincipal", sudo, c.TenantID, or)
 }
 
-// cliLimit bounds one call of the Azure CLI: azidentity's limit and some more, for a busy machine.
-const cliLimit = 30 * time.Second
+const cliLimit = 30 * time.Second // azidentity's limit and some more, for a busy machine
 
 // UserCLI uses the Azure CLI login of another user, which azidentity's credential cannot.
 type UserCLI struct {
@@ -105,7 +102,6 @@ type UserCLI struct {
 	Tenant string
 }
 
-// GetToken implements azcore.TokenCredential.
 func (c UserCLI) GetToken(
 	ctx context.Context, o policy.TokenRequestOptions,
 ) (azcore.AccessToken, error) {
@@ -142,7 +138,6 @@ func (c UserCLI) GetToken(
 // First tries several credentials in order and uses the first valid one.
 type First []azcore.TokenCredential
 
-// GetToken implements azcore.TokenCredential.
 func (f First) GetToken(
 	ctx context.Context, o policy.TokenRequestOptions,
 ) (azcore.AccessToken, error) {

@@ -18,19 +18,15 @@ import (
 )
 
 const (
-	// registryScope is the scope of tokens for every Azure Container Registry, in every cloud.
-	registryScope = "https://containerregistry.azure.net/.default"
-	// registryUser is the user name for a password that is a refresh token of the registry.
-	registryUser = "00000000-0000-0000-0000-000000000000"
-	// registryCached is the part of a registry token's three hours for which kubelet caches it.
+	registryScope = "https://containerregistry.azure.net/.default" // in every cloud
+	registryUser  = "00000000-0000-0000-0000-000000000000"         // for a refresh token
+	// registryCached is the part of a refresh token's three hours for which kubelet caches it.
 	registryCached = "30m0s"
-	// registryFailed is the max age of a reported failure: kubelet retries at least every five
-	// minutes.
+	// registryFailed is the max age of a reported failure: kubelet retries every five minutes.
 	registryFailed = 15 * time.Minute
-	// imageTimeout is less than the minute after which kubelet kills the program.
-	imageTimeout  = 50 * time.Second
-	imageAPI      = "credentialprovider.kubelet.k8s.io/v1"
-	failurePrefix = "registry-"
+	imageTimeout   = 50 * time.Second // kubelet kills the program after a minute
+	imageAPI       = "credentialprovider.kubelet.k8s.io/v1"
+	failurePrefix  = "registry-"
 )
 
 // Images answers kubelet's requests for image credentials with the machine's identity.

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -9,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,14 +28,12 @@ type Cache struct {
 	Dir string // the directory of the files, created with mode 0700
 	// Key distinguishes identities and their secrets (see the function Key). Each key has its own
 	// file, so that a node that goes back to its old secret finds its old token.
-	Key   string
-	Scope string // the resource that the token is for
-	// Credential is called only if no valid token is cached.
-	Credential func() (Credential, error)
-	Need       Need // explains a missing token
-	// Warn receives the error of caching a token, which is still returned.
-	Warn func(error)
-	Now  func() time.Time // the clock
+	Key        string
+	Scope      string                     // the resource that the token is for
+	Credential func() (Credential, error) // called only if no valid token is cached
+	Need       Need                       // explains a missing token
+	Warn       func(error)                // receives the error of caching a returned token
+	Now        func() time.Time           // the clock
 	// Boot returns the id of the current boot, and the time since its start (Uptime).
 	Boot func() (id string, since time.Duration)
 }
@@ -57,10 +55,9 @@ type Token struct {
 }
 
 const (
-	margin     = 30 * time.Second // the min remaining validity of a returned token
-	retryAfter = 20 * time.Second // the pause after a failure of the issuer
-	// lockPoll is the interval at which a process tries the lock.
-	lockPoll = 5 * time.Millisecond
+	margin     = 30 * time.Second     // the min remaining validity of a returned token
+	retryAfter = 20 * time.Second     // the pause after a failure of the issuer
+	lockPoll   = 5 * time.Millisecond // the interval at which a process tries the lock
 )
 
 // The names in Dir.
@@ -83,10 +80,7 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 		return kept, nil // it is still valid, and another process fetches the next one
 	}
 	if ctx.Err() != nil && !ok {
-		if err == nil {
-			err = fmt.Errorf("cannot get a token: %w", ctx.Err())
-		}
-		return Token{}, err
+		return Token{}, cmp.Or(err, fmt.Errorf("cannot get a token: %w", ctx.Err()))
 	}
 	c.warn(err)
 	if kept, ok = c.kept(); ok && c.Now().Before(kept.Refresh) {
@@ -113,9 +107,8 @@ func (c Cache) Forget() error {
 	return c.Clean()
 }
 
-// Clean removes the tokens of all keys but its own and those given, and leftovers of killed
-// processes. A missing directory is clean.
-func (c Cache) Clean(keep ...string) error {
+// Clean removes the tokens of all other keys and what killed processes left, if Dir exists.
+func (c Cache) Clean() error {
 	entries, err := os.ReadDir(c.Dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -126,16 +119,12 @@ func (c Cache) Clean(keep ...string) error {
 	// A temporary file may belong to another process, which is writing it under the lock.
 	unlock, busy := c.lock(context.Background(), true)
 	defer unlock()
-	names := []string{fileName(c.Key)}
-	for _, key := range keep {
-		names = append(names, fileName(key))
-	}
 	var errs []error
 	for _, e := range entries {
 		name := e.Name()
 		token := strings.HasPrefix(name, filePrefix) && strings.HasSuffix(name, fileSuffix)
 		temporary := strings.HasPrefix(name, tempPrefix) && busy == nil
-		if !temporary && (!token || slices.Contains(names, name)) {
+		if !temporary && (!token || name == fileName(c.Key)) {
 			continue
 		}
 		err := os.Remove(filepath.Join(c.Dir, name))
@@ -181,15 +170,10 @@ func (c Cache) keep(t Token) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	temp, err := os.CreateTemp(c.Dir, tempPrefix+"*") // 0600 (os.CreateTemp)
+	temp := filepath.Join(c.Dir, tempPrefix+"new") // under the lock
+	err = os.WriteFile(temp, data, 0o600)
 	if err == nil {
-		_, err = temp.Write(data)
-		if err = errors.Join(err, temp.Close()); err == nil {
-			err = os.Rename(temp.Name(), c.file())
-		}
-		if err != nil {
-			os.Remove(temp.Name())
-		}
+		err = os.Rename(temp, c.file())
 	}
 	if err != nil {
 		return fmt.Errorf("cannot keep the token: %w", err)
@@ -202,14 +186,13 @@ var errBusy = errors.New("another process has the lock")
 // lock makes this the only process that asks the issuer. With try it does not wait. If there is no
 // lock, it returns the reason. The caller must call unlock in any case.
 func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
-	nothing := func() {}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return nothing, fmt.Errorf("cannot keep the token: %w", err)
+		return func() {}, fmt.Errorf("cannot keep the token: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(c.Dir, lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW,
 		0o600)
 	if err != nil {
-		return nothing, fmt.Errorf("cannot lock the token: %w", err)
+		return func() {}, fmt.Errorf("cannot lock the token: %w", err)
 	}
 	unlock = func() { f.Close() }
 	for {
@@ -263,8 +246,9 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 	if err != nil {
 		return Token{}, Explain(err, need)
 	}
-	now, expires := clock(), got.ExpiresOn
-	if life, ok := ClaimsOf(got.Token).lifetime(); ok && now.Add(life).Before(expires) {
+	now, expires, claims := clock(), got.ExpiresOn, ClaimsOf(got.Token)
+	life := time.Duration((claims.Expires - claims.Issued) * float64(time.Second))
+	if claims.Issued > 0 && life > 0 && now.Add(life).Before(expires) {
 		expires = now.Add(life)
 	}
 	refresh := now.Add(expires.Sub(now) * 2 / 3)
@@ -274,8 +258,7 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 	return Token{Value: got.Token, Expires: expires, Refresh: refresh, Issued: now}, nil
 }
 
-// Uptime returns the id of the current boot and the time since its start, including suspend. No
-// process can set that clock.
+// Uptime returns the current boot's id and age, with suspend: a clock that no process can set.
 func Uptime() (id string, since time.Duration) {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, ids are all the same
 	var t unix.Timespec
@@ -306,12 +289,6 @@ func ClaimsOf(token string) (c Claims) {
 	return c
 }
 
-// lifetime returns the token's whole lifetime; ok is false if its claims lack the times.
-func (c Claims) lifetime() (life time.Duration, ok bool) {
-	life = time.Duration((c.Expires - c.Issued) * float64(time.Second))
-	return life, c.Issued > 0 && life > 0
-}
-
 // WriteExec writes a token as an ExecCredential of client.authentication.k8s.io. info is the
 // environment's KUBERNETES_EXEC_INFO, which selects the version; "" means v1. The expiration in it
 // is the time to replace the token, and so early.
@@ -330,12 +307,8 @@ func WriteExec(w io.Writer, t Token, info string) error {
 		}
 		version = asked.APIVersion
 	}
-	until := t.Refresh
-	if t.Expires.Before(until) {
-		until = t.Expires
-	}
 	return json.NewEncoder(w).Encode(map[string]any{
 		"apiVersion": version, "kind": "ExecCredential", "status": map[string]any{
-			"token": t.Value, "expirationTimestamp": until.UTC().Truncate(time.Second),
+			"token": t.Value, "expirationTimestamp": t.Refresh.UTC().Truncate(time.Second),
 		}})
 }

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 )
@@ -140,15 +141,13 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot ask the API server for its version: %w", err)
 	}
-	var version struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if err := json.Unmarshal(body, &version); err != nil {
+	var is apiversion.Info
+	if err := json.Unmarshal(body, &is); err != nil {
 		return "", fmt.Errorf("cannot read the API server's version: %w", err)
 	}
-	m := regexp.MustCompile(`\Av?(\d+\.\d+\.\d+)`).FindStringSubmatch(version.GitVersion)
+	m := regexp.MustCompile(`\Av?(\d+\.\d+\.\d+)`).FindStringSubmatch(is.GitVersion)
 	if m == nil {
-		return "", fmt.Errorf("cannot read the API server's version: %.40q", version.GitVersion)
+		return "", fmt.Errorf("cannot read the API server's version: %.40q", is.GitVersion)
 	}
 	return m[1], nil
 }

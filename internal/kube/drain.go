@@ -21,13 +21,12 @@ import (
 type DrainOptions struct {
 	// DeleteEmptyDir evicts pods that keep data on this node in an emptyDir; the data is lost.
 	DeleteEmptyDir bool
-	Force          bool          // evicts pods that no controller will create again elsewhere
-	Partial        bool          // evicts the other pods even if some may not be evicted
-	Retry          time.Duration // the average pause between two rounds; 0 is 2 s
-	Progress       func()        // called before each request; may be nil
-	// Blocked receives the remaining pods after each round; may be nil.
-	Blocked func(*DrainError)
-	dryRun  bool // asks the API server whether it would evict a pod
+	Force          bool              // evicts pods that no controller will create again elsewhere
+	Partial        bool              // evicts the other pods even if some may not be evicted
+	Retry          time.Duration     // the average pause between two rounds; 0 is 2 s
+	Progress       func()            // called before each request; may be nil
+	Blocked        func(*DrainError) // receives the remaining pods after each round; may be nil
+	dryRun         bool              // asks the API server whether it would evict a pod
 }
 
 // Blocked is a pod that blocks a drain.
@@ -41,7 +40,6 @@ type Blocked struct {
 // DrainError lists the pods that block a drain.
 type DrainError struct{ Pods []Blocked }
 
-// Error returns each pod with its message.
 func (e *DrainError) Error() string {
 	lines := make([]string, len(e.Pods))
 	for i, b := range e.Pods {

@@ -50,8 +50,8 @@ func TestRebind(t *testing.T) {
 			}
 		})
 	}
-	if Rebind(nil) || Rebind(errors.New("x")) || !Rebind(&Fault{Layer: LayerDNS}) {
-		t.Error("Rebind of nil, of any error or of a fault of DNS")
+	if Rebind(nil) || Rebind(errors.New("x")) || !Rebind(&Fault{Err: &net.DNSError{}}) {
+		t.Error("Rebind of nil, of any error or of a name that does not resolve")
 	}
 }
 

@@ -50,8 +50,7 @@ var ErrNoRuntimeService = errors.New("unknown service runtime.v1.RuntimeService"
 // ErrRuntimeSilent reports that a container runtime accepts the request but does not answer.
 var ErrRuntimeSilent = errors.New("it does not answer in time")
 
-// runtimeTimeout bounds the request; the runtime is on this machine. Two of them fit into a check.
-const runtimeTimeout = 4 * time.Second
+const runtimeTimeout = 4 * time.Second // bounds the request; two of them fit into a check
 
 // The gRPC status codes that matter here (gRPC's doc/statuscodes.md).
 const grpcOK, grpcUnimplemented = "0", "12"

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
@@ -61,8 +62,7 @@ func Unavailable(err error) bool {
 const firstPause, maxPause = 50 * time.Millisecond, time.Second
 
 // WaitNode returns the Node as soon as until holds for it. It also waits for a missing Node and a
-// silent server, and calls asked after each request. If ctx ends first, the error has the Node's
-// last state.
+// silent server, and calls asked after each request. An error has the Node's last state.
 func (c *Client) WaitNode(
 	ctx context.Context, name string, asked func(), until func(Node) bool,
 ) (Node, error) {
@@ -207,13 +207,11 @@ func untilDeleted(stream io.Reader) error {
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, longestEvent)
 	for lines.Scan() {
-		var event struct {
-			Type string `json:"type"`
-		}
+		var event metav1.WatchEvent
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			return fmt.Errorf("cannot read an event of the watch: %w", err)
 		}
-		if event.Type == "DELETED" {
+		if event.Type == string(watch.Deleted) {
 			return nil
 		}
 	}
@@ -229,18 +227,16 @@ func TaintOf(text string) corev1.Taint {
 
 const longestWait = time.Hour // bounds a wait whose context has no deadline
 
-var errTooLong = errors.New("gave up after " + longestWait.String())
-
 func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, longestWait, errTooLong)
+	return context.WithTimeoutCause(ctx, longestWait,
+		errors.New("gave up after "+longestWait.String()))
 }
 
 // ReadySince reports whether the Node is Ready according to a kubelet started at the given time.
-// The previous kubelet's report remains in the Node for a while, and must not count. Heartbeats
-// have whole seconds.
+// The previous kubelet's last report must not count. Heartbeats have whole seconds.
 func ReadySince(started time.Time) func(Node) bool {
 	return func(n Node) bool {
 		ready := Ready(n)

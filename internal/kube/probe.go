@@ -17,13 +17,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
 // Target is an API server with the credential to try.
 type Target struct {
 	Server string
-	// CA holds the PEM certificates that verify the server. If empty, Reach trusts Roots, or the
-	// system's CAs if that is nil.
+	// CA verifies the server, in PEM. If empty, Reach trusts Roots, or the system's CAs if nil.
 	CA    []byte
 	Roots *x509.CertPool
 	Token string // a bearer token; if empty, no credential is tried
@@ -57,8 +57,7 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// open connects to the server, through its proxy if there is one, and starts TLS; if secure is nil,
-// the connection stays plain.
+// open connects to the server, through its proxy if any, and starts TLS unless secure is nil.
 func (t Target) open(
 	ctx context.Context, server *url.URL, secure *tls.Config,
 ) (*http.ClientConn, error) {
@@ -92,10 +91,10 @@ func (t Target) open(
 	case secured:
 		return nil, t.called(tlsFault(err, server.Hostname()))
 	case via != nil:
-		return nil, fault(LayerProxy, plain(err), "check proxy.https",
-			"the server at %s does not answer as a proxy", via.Host)
+		return nil, fault(LayerProxy, err, "check proxy.https",
+			"the server at %s does not answer as a proxy: %v", via.Host, plain(err))
 	}
-	return nil, fault(LayerTCP, err, "", "the connection broke")
+	return nil, fault(LayerTCP, err, "", "the connection broke: %v", err)
 }
 
 func (t Target) via(server *url.URL) (*url.URL, error) {
@@ -134,29 +133,25 @@ func (t Target) connect(ctx context.Context, address string, layer Layer,
 		dial = (&net.Dialer{}).DialContext
 	}
 	conn, err := dial(ctx, "tcp", address)
-	if err == nil {
-		return conn, nil
-	}
-	var f *Fault
 	dns, unresolved := errors.AsType[*net.DNSError](err)
 	switch {
+	case err == nil:
+		return conn, nil
 	case unresolved:
 		host, _, _ := net.SplitHostPort(address)
 		said := "the name of %s, %s, does not resolve"
 		if !dns.IsNotFound {
 			said = "no DNS server answers for the name of %s, %s"
 		}
-		f = fault(LayerDNS, nil, "check the name, and the DNS servers of this machine "+
+		return nil, fault(LayerDNS, err, "check the name, and the DNS servers of this machine "+
 			"(resolvectl status)", said, what, host)
 	case errors.Is(err, unix.ECONNREFUSED):
-		f = fault(layer, nil, remedy, "connection to %s at %s refused", what, address)
+		return nil, fault(layer, err, remedy, "connection to %s at %s refused", what, address)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
-		f = fault(layer, nil, remedy, "%s at %s does not answer within %s", what, address, probeTimeout)
-	default:
-		return nil, fault(layer, plain(err), remedy, "cannot connect to %s at %s", what, address)
+		return nil, fault(layer, err, remedy, "%s at %s does not answer within %s", what, address,
+			probeTimeout)
 	}
-	f.hidden = err
-	return nil, f
+	return nil, fault(layer, err, remedy, "cannot connect to %s at %s: %v", what, address, plain(err))
 }
 
 // plain drops the operation and addresses that a network error repeats.
@@ -187,36 +182,32 @@ func tlsFault(err error, name string) *Fault {
 	other, misnamed := errors.AsType[x509.HostnameError](err)
 	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
-	var f *Fault
 	switch {
 	case untrusted:
-		f = fault(LayerTLS, nil, "check node.kubelet.caCertData; if the issuer is your proxy, it "+
+		f := fault(LayerTLS, err, "check node.kubelet.caCertData; if the issuer is your proxy, it "+
 			"inspects TLS: exempt the API server from that",
 			"the API server's certificate was not issued by the cluster's CA")
 		if unknown.Cert != nil {
 			f.Message += fmt.Sprintf(" (its issuer is %q)", unknown.Cert.Issuer.String())
 		}
+		return f
 	case misnamed:
-		f = fault(LayerTLS, nil, "check node.kubelet.serverURL",
+		return fault(LayerTLS, err, "check node.kubelet.serverURL",
 			"the server at %s has a certificate for other names: %s", name,
 			strings.Join(other.Certificate.DNSNames, ", "))
 	case invalid.Reason == x509.Expired:
-		f = fault(LayerTLS, nil, "check this machine's clock (timedatectl)",
+		return fault(LayerTLS, err, "check this machine's clock (timedatectl)",
 			"the API server's certificate is not valid at this machine's time, %s UTC",
 			time.Now().UTC().Format(time.DateTime))
 	case noTLS:
-		f = fault(LayerTLS, nil, "check host and port of node.kubelet.serverURL",
+		return fault(LayerTLS, err, "check host and port of node.kubelet.serverURL",
 			"the server at %s does not speak TLS", name)
-	default:
-		f = fault(LayerTLS, plain(err), "something between this machine and the cluster may cut TLS "+
-			"connections: check firewall and proxy", "the TLS handshake with %s failed", name)
 	}
-	f.hidden = err
-	return f
+	return fault(LayerTLS, err, "something between this machine and the cluster may cut TLS "+
+		"connections: check firewall and proxy", "the TLS handshake with %s failed: %v", name, plain(err))
 }
 
-// ask makes one request with the credential. Every caller may read the version, but one with an
-// invalid credential is refused.
+// ask requests the version, which every caller may read but one with an invalid credential.
 func (t Target) ask(ctx context.Context, conn *http.ClientConn, u *url.URL) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -231,8 +222,8 @@ func (t Target) ask(ctx context.Context, conn *http.ClientConn, u *url.URL) erro
 	request.Header.Set("User-Agent", "aks-flex-node")
 	response, err := conn.RoundTrip(request)
 	if err != nil {
-		return fault(LayerHTTP, plain(err), "check the state of the cluster",
-			"the API server does not answer")
+		return fault(LayerHTTP, err, "check the state of the cluster",
+			"the API server does not answer: %v", plain(err))
 	}
 	defer response.Body.Close()
 	return t.judge(response)
@@ -241,11 +232,9 @@ func (t Target) ask(ctx context.Context, conn *http.ClientConn, u *url.URL) erro
 func (t Target) judge(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if err != nil {
-		return fault(LayerHTTP, plain(err), "", "the API server's answer broke off")
+		return fault(LayerHTTP, err, "", "the API server's answer broke off: %v", plain(err))
 	}
-	var version struct {
-		Minor string `json:"minor"`
-	}
+	var is apiversion.Info
 	switch {
 	case response.StatusCode == http.StatusUnauthorized && t.Token != "":
 		return t.unauthorized()
@@ -255,8 +244,7 @@ func (t Target) judge(response *http.Response) error {
 	case response.StatusCode >= 500:
 		return fault(LayerHTTP, nil, "try again; if it does not pass, check the state of the cluster",
 			"the API server has an internal problem (%s)", response.Status)
-	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &version) != nil,
-		version.Minor == "":
+	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &is) != nil, is.Minor == "":
 		return fault(LayerHTTP, nil, "check node.kubelet.serverURL",
 			"what answers at %s is not a Kubernetes API server (%s)", t.Server, response.Status)
 	}
@@ -271,9 +259,7 @@ func (t Target) unauthorized() *Fault {
 			"update --enable-aad) and belong to the same tenant; check this "+
 			"machine's clock too (timedatectl)"
 	}
-	f := fault(LayerAuth, nil, remedy, "the API server does not accept %s (401)", what)
-	f.hidden = ErrUnauthorized
-	return f
+	return fault(LayerAuth, ErrUnauthorized, remedy, "the API server does not accept %s (401)", what)
 }
 
 // Layer is the broken part of the way from this machine to the API server.
@@ -293,38 +279,27 @@ const (
 type Fault struct {
 	Layer           Layer
 	Message, Remedy string
-	Err             error
-	hidden          error // a cause that Message already describes
+	Err             error // the cause, if any, which Message describes
 }
 
 func fault(layer Layer, err error, remedy, format string, args ...any) *Fault {
 	return &Fault{Layer: layer, Message: fmt.Sprintf(format, args...), Remedy: remedy, Err: err}
 }
 
-// Error returns layer, message, cause and remedy.
 func (f *Fault) Error() string {
 	text := string(f.Layer) + ": " + f.Message
-	if f.Err != nil {
-		text += ": " + f.Err.Error()
-	}
 	if f.Remedy != "" {
 		text += "; " + f.Remedy
 	}
 	return text
 }
 
-// Unwrap returns the cause.
-func (f *Fault) Unwrap() error {
-	return cmp.Or(f.Err, f.hidden)
-}
+func (f *Fault) Unwrap() error { return f.Err }
 
 // Rebind reports whether an error may mean that the API server has a new address or CA: its name
 // does not resolve, or its certificate is not trusted. The caller can then look up both again. It
 // handles a *Fault of Probe and the errors of a Client.
 func Rebind(err error) bool {
-	if f, ok := errors.AsType[*Fault](err); ok && f.Layer == LayerDNS {
-		return true
-	}
 	_, unresolved := errors.AsType[*net.DNSError](err)
 	_, untrusted := errors.AsType[x509.UnknownAuthorityError](err)
 	_, misnamed := errors.AsType[x509.HostnameError](err)

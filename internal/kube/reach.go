@@ -86,7 +86,6 @@ func (t Target) reach(ctx context.Context, u *url.URL, r *Reached) error {
 func (t Target) called(f *Fault) *Fault {
 	if t.Name != "" {
 		f.Message, f.Remedy = t.Name+" cannot be trusted: "+f.Error(), ""
-		f.hidden, f.Err = errors.Join(f.Err, f.hidden), nil
 	}
 	return f
 }
@@ -106,17 +105,17 @@ func (t Target) verify(chain []*x509.Certificate, name string) error {
 
 // ahead requests a server's time (RFC 9110, Date), which has whole seconds.
 func ahead(ctx context.Context, conn *http.ClientConn, u *url.URL) *time.Duration {
-	request := (&http.Request{
+	request := &http.Request{
 		Method: http.MethodHead, URL: &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"},
 		Header: http.Header{"User-Agent": {"aks-flex-node"}},
-	}).WithContext(ctx)
-	asked := time.Now()
-	var date time.Time
-	response, err := conn.RoundTrip(request)
-	if err == nil {
-		response.Body.Close()
-		date, err = http.ParseTime(response.Header.Get("Date"))
 	}
+	asked := time.Now()
+	response, err := conn.RoundTrip(request.WithContext(ctx))
+	if err != nil {
+		return nil
+	}
+	response.Body.Close()
+	date, err := http.ParseTime(response.Header.Get("Date"))
 	if err != nil {
 		return nil
 	}
@@ -152,8 +151,7 @@ type Services struct {
 
 // Connection is an attempt to connect to a Service.
 type Connection struct {
-	// Service is its name, Address its ClusterIP and port.
-	Service, Address string
+	Service, Address string // its name, Address its ClusterIP and port
 	Err              error
 }
 

@@ -31,8 +31,8 @@ const SecondHeader = "X-Ms-Flexnode-Second-Machine"
 
 // Key is the key of a machine.
 type Key struct {
+	PublicKey
 	private *ecdsa.PrivateKey
-	public  PublicKey
 }
 
 // PublicKey is a JSON Web Key of P-256 (RFC 7518, section 6.2.1).
@@ -57,12 +57,10 @@ func newKey(private *ecdsa.PrivateKey) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the machine's key: %w", err)
 	}
-	return &Key{private, PublicKey{
-		Kty: "EC", Crv: "P-256", X: encode(point[1 : 1+size]), Y: encode(point[1+size:]),
-	}}, nil
+	const size = 32 // of a coordinate, in bytes
+	x, y := encode(point[1:1+size]), encode(point[1+size:])
+	return &Key{PublicKey{Kty: "EC", Crv: "P-256", X: x, Y: y}, private}, nil
 }
-
-const size = 32 // the size of a coordinate, in bytes
 
 const block = "PRIVATE KEY"
 
@@ -92,14 +90,9 @@ func (k *Key) PEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: block, Bytes: der}), nil
 }
 
-// Thumbprint identifies the key.
-func (k *Key) Thumbprint() string { return k.public.Thumbprint() }
-
 // Thumbprint identifies the key (RFC 7638).
 func (p PublicKey) Thumbprint() string {
-	sum := sha256.Sum256([]byte(
-		`{"crv":"P-256","kty":"EC","x":"` + p.X + `","y":"` + p.Y + `"}`))
-	return encode(sum[:])
+	return Digest([]byte(`{"crv":"P-256","kty":"EC","x":"` + p.X + `","y":"` + p.Y + `"}`))
 }
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
@@ -114,21 +107,21 @@ func NewBoot() string {
 	return encode(id)
 }
 
-const (
-	// Lifetime is the max validity of a token.
-	Lifetime = 5 * time.Minute
-	// TokenType prevents confusion with other kinds of tokens (RFC 8725, section 3.11).
-	TokenType = "flexnode-machine+jwt"
-)
+// Lifetime is the max validity of a token.
+const Lifetime = 5 * time.Minute
+
+// TokenType prevents confusion with other kinds of tokens (RFC 8725, section 3.11).
+const TokenType = "flexnode-machine+jwt"
 
 // Claims holds the claims of a token.
 type Claims struct {
 	// UID is the uid of the flexNodeConfig, Audience the URL of the provider.
-	UID, Audience string
+	UID, Audience string `json:"-"`
 	// Request binds the token to one request; zero does not bind it, which suffices for polls.
-	Request Request
-	Nonce   string // a nonce of the provider; with it, the token's times are not checked
-	Boot    string // an id that is unique for each boot of the machine (NewBoot)
+	Request
+	// Nonce is one of the provider; with it, the token's times are not checked.
+	Nonce string `json:"nonce,omitempty"`
+	Boot  string `json:"boot,omitempty"` // an id that is unique for each boot (NewBoot)
 }
 
 // Request identifies the request that a token is bound to.
@@ -152,9 +145,7 @@ func Digest(body []byte) string {
 // Payload is the JSON of a token.
 type Payload struct {
 	jwt.RegisteredClaims
-	Request
-	Nonce string `json:"nonce,omitempty"`
-	Boot  string `json:"boot,omitempty"`
+	Claims
 }
 
 // Sign returns a token that is valid from now on.
@@ -164,9 +155,9 @@ func (k *Key) Sign(c Claims, now time.Time) (string, error) {
 			Subject: c.UID, Audience: jwt.ClaimStrings{c.Audience},
 			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(Lifetime)),
 		},
-		Request: c.Request, Nonce: c.Nonce, Boot: c.Boot,
+		Claims: c,
 	})
-	t.Header["typ"], t.Header["kid"], t.Header["jwk"] = TokenType, k.Thumbprint(), k.public
+	t.Header["typ"], t.Header["kid"], t.Header["jwk"] = TokenType, k.Thumbprint(), k.PublicKey
 	text, err := t.SignedString(k.private)
 	if err != nil {
 		return "", fmt.Errorf("cannot sign with the machine's key: %w", err)
@@ -179,8 +170,7 @@ func Statement(uid, thumbprint string) []byte {
 	return []byte("aks-flex-node machine key\n" + uid + "\n" + thumbprint)
 }
 
-// SignAsKubelet signs a statement with a kubelet's client certificate and key, in PEM. It returns
-// the certificate in DER.
+// SignAsKubelet signs with a kubelet's client certificate and key, in PEM. certificate is in DER.
 func SignAsKubelet(pair, statement []byte) (certificate, signature []byte, err error) {
 	kubelet, err := tls.X509KeyPair(pair, pair)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestFlawsAreComplete(t *testing.T) {
 
 // Support dates are valid; support includes the last day and does not end for a branch without one.
 func TestSupportEnded(t *testing.T) {
-	for branch, last := range support() {
+	for branch, last := range support {
 		name, line, _ := strings.Cut(branch, " ")
 		day, err := time.Parse(time.DateOnly, last)
 		if err != nil {

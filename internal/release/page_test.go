@@ -46,8 +46,8 @@ func flawRows() []flawRow {
 
 func supportRows() []supportRow {
 	var list []supportRow
-	for _, branch := range slices.Sorted(maps.Keys(support())) {
-		list = append(list, supportRow{branch, support()[branch]})
+	for _, branch := range slices.Sorted(maps.Keys(support)) {
+		list = append(list, supportRow{branch, support[branch]})
 	}
 	return list
 }

@@ -42,7 +42,7 @@ func Names() []string {
 
 // parsed returns the pins in the order of pins.txt: newest version of each artifact first.
 var parsed = sync.OnceValue(func() []Pin {
-	list := make([]Pin, 0, strings.Count(pins, "\n"))
+	var list []Pin
 	for line := range strings.Lines(strings.TrimSpace(pins)) {
 		f := strings.Fields(line)
 		p := Pin{Name: f[0], Version: f[1], Arch: f[2], Digest: f[3]}
@@ -67,24 +67,20 @@ func Pinning(name, version, arch string) Pin {
 	return Pin{}
 }
 
-// Pinned returns the versions of an artifact that are pinned for every architecture, newest first.
-// Only these can be defaults.
-func Pinned(name string) []string { return slices.Clone(everywhere()[name]) }
-
-var everywhere = sync.OnceValue(func() map[string][]string {
-	versions := map[string][]string{}
+// Pinned returns the pinned versions of an artifact, newest first. Each is pinned for every
+// architecture, as genpins checks.
+func Pinned(name string) []string {
+	var versions []string
 	for _, p := range parsed() {
-		if p.Arch == "amd64" && Pinning(p.Name, p.Version, "arm64").Digest != "" {
-			versions[p.Name] = append(versions[p.Name], p.Version)
+		if p.Name == name && p.Arch == "amd64" {
+			versions = append(versions, p.Version)
 		}
 	}
 	return versions
-})
+}
 
-var aServerVersion = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
-		`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
-})
+var aServerVersion = regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
+	`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
 
 // Version is a semantic version.
 type Version struct {
@@ -109,7 +105,7 @@ func Parse(s string) (Version, bool) {
 // v1.34.4, 1.34.4+build, 1.34. A vendor's suffix (1.34.4-eks-1) does not make it a pre-release;
 // alpha, beta and rc, which Kubernetes itself uses, do.
 func ParseServer(s string) (Version, bool) {
-	m := aServerVersion().FindStringSubmatch(s)
+	m := aServerVersion.FindStringSubmatch(s)
 	if m == nil {
 		return Version{}, false
 	}

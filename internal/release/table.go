@@ -86,13 +86,13 @@ func (s Set) Filled() Set {
 	if c, ok := Parse(s.Containerd); ok {
 		s.Runc = cmp.Or(s.Runc, newestPatch("runc", runcLine(c)))
 	}
-	s.CNI = cmp.Or(s.CNI, everywhere()["cni-plugins"][0])
-	s.NPD = cmp.Or(s.NPD, everywhere()["node-problem-detector"][0])
+	s.CNI = cmp.Or(s.CNI, Pinned("cni-plugins")[0])
+	s.NPD = cmp.Or(s.NPD, Pinned("node-problem-detector")[0])
 	return s
 }
 
 func newestPatch(name string, line Version) string {
-	for _, version := range everywhere()[name] { // newest first
+	for _, version := range Pinned(name) { // newest first
 		if v, _ := Parse(version); v.line() == line {
 			return version
 		}
@@ -111,16 +111,14 @@ func rowOf(kubernetes Version) row {
 	return table[len(table)-1]
 }
 
-// ContainerdWorks reports whether a kubelet works with a containerd; true if a version cannot be
-// parsed.
+// ContainerdWorks reports whether a kubelet works with a containerd; true if one is unreadable.
 func ContainerdWorks(kubernetes, containerd string) bool {
 	k, ok := Parse(kubernetes)
 	c, also := Parse(containerd)
 	return !ok || !also || c.Major > 1 || k.Minor <= LastMinorContainerd1
 }
 
-// ContainerdAdvice returns advice to use a newer containerd if the project recommends one for the
-// Kubernetes version, else "".
+// ContainerdAdvice returns advice to use a recommended containerd with a Kubernetes version, or "".
 func ContainerdAdvice(kubernetes, containerd string) string {
 	k, ok := Parse(kubernetes)
 	c, also := Parse(containerd)
@@ -135,18 +133,13 @@ func ContainerdAdvice(kubernetes, containerd string) string {
 		"%s", c, r.minor, atLeast(r.tested))
 }
 
-// recommended reports whether a version is a listed one, a later patch of its branch, or of a newer
-// branch than all.
+// recommended reports whether a version is at least its branch's listed one, or newer than all.
 func recommended(v Version, oldest []Version) bool {
-	if v.line().Compare(oldest[0].line()) > 0 {
-		return true
+	i := slices.IndexFunc(oldest, func(o Version) bool { return v.line() == o.line() })
+	if i < 0 {
+		return v.line().Compare(oldest[0].line()) > 0
 	}
-	for _, o := range oldest {
-		if v.line() == o.line() {
-			return v.Compare(o) >= 0
-		}
-	}
-	return false
+	return v.Compare(oldest[i]) >= 0
 }
 
 // atLeast formats versions as containerd's matrix does: "2.3.0+, 2.2.0+".
@@ -170,8 +163,7 @@ const (
 	Works Skew = iota
 	Newer
 	TooOld
-	// Unreadable means that one is not a version 1.y.z of Kubernetes.
-	Unreadable
+	Unreadable // means that one is not a version 1.y.z of Kubernetes
 )
 
 // SkewOf compares a kubelet with an API server, whose version may be in the form that it reports.
@@ -246,8 +238,7 @@ var flaws = sync.OnceValue(func() []Flaw {
 	}
 })
 
-// Flawed returns why a container can escape with a version and which versions fix it, or "" if no
-// flaw is known.
+// Flawed returns the known flaw that lets a container escape, and the fixed versions, or "".
 func Flawed(name, version string) string {
 	v, ok := Parse(version)
 	for _, f := range flaws() {
@@ -263,21 +254,19 @@ func Flawed(name, version string) string {
 // https://kubernetes.io/releases/patch-releases/, future ones by its rule of 14 months. containerd:
 // its RELEASES.md, as planned in November 2026. The long-term containerd 2.3 has at least two years
 // from April 2026, and no day yet.
-var support = sync.OnceValue(func() map[string]string {
-	return map[string]string{
-		"kubelet 1.29": "2025-02-28", "kubelet 1.30": "2025-07-15", "kubelet 1.31": "2025-11-11",
-		"kubelet 1.32": "2026-02-28", "kubelet 1.33": "2026-06-28", "kubelet 1.34": "2026-10-27",
-		"kubelet 1.35": "2027-02-28", "kubelet 1.36": "2027-06-28",
-		"containerd 1.7": "2026-09-30", "containerd 2.0": "2025-11-07",
-		"containerd 2.1": "2026-05-05", "containerd 2.2": "2026-11-06",
-	}
-})
+var support = map[string]string{
+	"kubelet 1.29": "2025-02-28", "kubelet 1.30": "2025-07-15", "kubelet 1.31": "2025-11-11",
+	"kubelet 1.32": "2026-02-28", "kubelet 1.33": "2026-06-28", "kubelet 1.34": "2026-10-27",
+	"kubelet 1.35": "2027-02-28", "kubelet 1.36": "2027-06-28",
+	"containerd 1.7": "2026-09-30", "containerd 2.0": "2025-11-07",
+	"containerd 2.1": "2026-05-05", "containerd 2.2": "2026-11-06",
+}
 
 // SupportEnded returns the last day with fixes of a version's branch if it has passed, else "",
 // also if unknown. Days have the form 2026-11-26; with an empty today, nothing has ended.
 func SupportEnded(name, version, today string) string {
 	v, _ := Parse(version)
-	day := support()[fmt.Sprintf("%s %d.%d", name, v.Major, v.Minor)]
+	day := support[fmt.Sprintf("%s %d.%d", name, v.Major, v.Minor)]
 	if day >= today {
 		return ""
 	}

@@ -133,10 +133,7 @@ func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	}
 	arts := resolved(t, m.Catalog(), source)
 	m.Reset()
-	policy := artifact.Policy{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}
-	return arts, &artifact.Fetcher{
-		Store: t.TempDir(), Artifacts: arts, Source: source, Policy: policy,
-	}
+	return arts, &artifact.Fetcher{Store: t.TempDir(), Artifacts: arts, Source: source}
 }
 
 // onlyVariants checks that the plain files of programs were not fetched, as the mirror has shorter
@@ -158,7 +155,8 @@ type onlyTo struct {
 
 func (o onlyTo) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.HasPrefix(r.URL.String(), o.base+"/") {
-		return nil, errors.New("there is no other network")
+		return nil, &artifact.Error{Cause: artifact.Forbidden,
+			Err: errors.New("there is no other network")}
 	}
 	return o.RoundTripper.RoundTrip(r)
 }

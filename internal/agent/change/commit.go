@@ -104,7 +104,7 @@ func (w *work) eraseSecrets(ctx context.Context) error {
 	}
 	cache, err := access.Cache(w.Node, w.config)
 	if err == nil {
-		err = cache.Clean(cache.Key)
+		err = cache.Clean()
 	}
 	if err != nil { // the node is healthy all the same
 		w.Warn("previous tokens may still be kept: %v", err)

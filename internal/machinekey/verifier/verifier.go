@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -19,10 +20,8 @@ import (
 )
 
 const (
-	// Leeway is the tolerance between the clocks of machine and provider without a nonce.
-	Leeway = 30 * time.Second
-	// MaxLength bounds a token, in bytes.
-	MaxLength = 4 << 10
+	Leeway    = 30 * time.Second // between the clocks of machine and provider, without a nonce
+	MaxLength = 4 << 10          // bounds a token, in bytes
 )
 
 // ErrTime reports a token that is valid except for its times.
@@ -45,8 +44,7 @@ type Verified struct {
 	Issued, Ends, Signed time.Time
 }
 
-// Verify verifies a token with the key in it. The caller must check by the thumbprint whose key
-// that is.
+// Verify verifies a token with its own key. The caller must check whose the thumbprint is.
 func (v Verifier) Verify(text string) (Verified, error) {
 	if len(text) > MaxLength {
 		return Verified{}, errors.New("the token is too long")
@@ -63,20 +61,17 @@ func (v Verifier) Verify(text string) (Verified, error) {
 	if err != nil {
 		return Verified{}, err
 	}
-	if len(said.Audience) != 1 || !slices.Contains(v.Audiences, said.Audience[0]) {
+	claims, to := said.Claims, said.RegisteredClaims.Audience
+	if len(to) != 1 || !slices.Contains(v.Audiences, to[0]) {
 		return Verified{}, jwt.ErrTokenInvalidAudience
 	}
-	if said.Subject == "" || said.IssuedAt == nil || said.ExpiresAt == nil || !isBoot(said.Boot) {
+	_, isBoot := decode(said.Boot, machinekey.BootSize)
+	if said.Subject == "" || said.IssuedAt == nil || said.ExpiresAt == nil || !isBoot {
 		return Verified{}, jwt.ErrTokenRequiredClaimMissing
 	}
+	claims.UID, claims.Audience = said.Subject, to[0]
 	issued, ends, err := v.times(said)
-	return Verified{
-		Claims: machinekey.Claims{
-			UID: said.Subject, Audience: said.Audience[0], Request: said.Request, Nonce: said.Nonce,
-			Boot: said.Boot,
-		},
-		Thumbprint: thumbprint, Issued: issued, Ends: ends, Signed: said.IssuedAt.Time,
-	}, err
+	return Verified{claims, thumbprint, issued, ends, said.IssuedAt.Time}, err
 }
 
 func (v Verifier) times(said machinekey.Payload) (issued, ends time.Time, err error) {
@@ -112,27 +107,21 @@ func keyOf(header map[string]any) (key any, thumbprint string, err error) {
 
 // pointOf returns the key if encoded exactly as in RFC 7518, so that it has only one thumbprint.
 func pointOf(p machinekey.PublicKey) (*ecdsa.PublicKey, error) {
-	x, errX := base64.RawURLEncoding.Strict().DecodeString(p.X)
-	y, errY := base64.RawURLEncoding.Strict().DecodeString(p.Y)
-	if err := errors.Join(errX, errY); err != nil {
-		return nil, err
+	x, okX := decode(p.X, 32)
+	y, okY := decode(p.Y, 32)
+	if p.Kty != "EC" || p.Crv != "P-256" || !okX || !okY {
+		return nil, errors.New("it is not of P-256, or not written as it must be")
 	}
-	if p.Kty != "EC" || p.Crv != "P-256" || len(x) != 32 || len(y) != 32 {
-		return nil, errors.New("it is not of P-256")
-	}
-	if encode(x) != p.X || encode(y) != p.Y { // the decoder skips line breaks
-		return nil, errors.New("it is not written as it must be")
-	}
-	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append(append([]byte{4}, x...), y...))
+	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, x, y))
 }
 
-func isBoot(text string) bool {
-	id, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	return err == nil && len(id) == machinekey.BootSize && encode(id) == text
+// decode decodes a text of size bytes. ok is false for any other spelling of them.
+func decode(text string, size int) (b []byte, ok bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text) // it skips line breaks
+	return b, err == nil && len(b) == size && !strings.ContainsAny(text, "\r\n")
 }
 
-// SignedByKubelet returns the certificate if its key has signed the statement. The caller must
-// check whose certificate it is.
+// SignedByKubelet returns the certificate, which the caller must check, if its key has signed.
 func SignedByKubelet(certificate, signature, statement []byte) (*x509.Certificate, error) {
 	leaf, err := x509.ParseCertificate(certificate)
 	if err != nil {
@@ -146,5 +135,3 @@ func SignedByKubelet(certificate, signature, statement []byte) (*x509.Certificat
 	}
 	return leaf, leaf.CheckSignature(how, statement, signature)
 }
-
-func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

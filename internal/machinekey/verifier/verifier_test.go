@@ -168,10 +168,11 @@ func TestRefused(t *testing.T) {
 		}),
 		"another kind": change(t, key, func(h header, _ *payload) { h["typ"] = "JWT" }),
 		"another audience": change(t, key, func(_ header, c *payload) {
-			c.Audience = jwt.ClaimStrings{"https://other.example"}
+			c.RegisteredClaims.Audience = jwt.ClaimStrings{"https://other.example"}
 		}),
 		"two audiences": change(t, key, func(_ header, c *payload) {
-			c.Audience = append(c.Audience, "https://other.example")
+			to := &c.RegisteredClaims.Audience
+			*to = append(*to, "https://other.example")
 		}),
 		"no boot":     change(t, key, func(_ header, c *payload) { c.Boot = "" }),
 		"a long boot": change(t, key, func(_ header, c *payload) { c.Boot += machinekey.NewBoot() }),

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -64,27 +63,10 @@ func (g generator) run(ctx context.Context, from []string) error {
 	if err := complete(all); err != nil {
 		return err
 	}
-	if err := write(g.Out, source(all)); err != nil {
+	if err := os.WriteFile(g.Out, source(all), 0o644); err != nil {
 		return err
 	}
 	fmt.Printf("%s: %d digests, %d of them new\n", g.Out, len(all), len(all)-had)
-	return nil
-}
-
-// write replaces a file atomically: this program embeds the file, so half a file would keep it from
-// running again.
-func write(path string, text []byte) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), ".pins-*")
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(text)
-	if err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
 	return nil
 }
 
@@ -188,8 +170,7 @@ func check(p release.Pin) error {
 	return nil
 }
 
-// merge adds pins. Another digest or length for the same release is an error, and so is a digest of
-// two releases.
+// merge adds pins. A release with two digests or lengths, or two with one digest, is an error.
 func merge(all, more []release.Pin) ([]release.Pin, error) {
 	of := func(p release.Pin) string { return p.Name + " " + p.Version + " " + p.Arch }
 	places, owners := map[string]int{}, map[string]string{}

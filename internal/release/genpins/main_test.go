@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -81,35 +80,6 @@ func TestPinsAreGenerated(t *testing.T) {
 	}
 	if err := complete(release.Pins()); err != nil {
 		t.Error(err)
-	}
-}
-
-// A file is replaced atomically; a failed write leaves the old file and no temporary file.
-func TestWriteReplaces(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "pins.txt")
-	if err := os.WriteFile(path, []byte("before"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer before.Close()
-	if err := write(path, []byte("after")); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := io.ReadAll(before); err != nil || string(text) != "before" {
-		t.Errorf("the file was written in its place: %q, %v", text, err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "taken"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if write(filepath.Join(dir, "taken"), []byte("x")) == nil {
-		t.Error("a directory was replaced")
-	}
-	if got, err := os.ReadDir(dir); err != nil || len(got) != 2 {
-		t.Errorf("beside it there are %v, %v", got, err)
 	}
 }
 
