@@ -36,7 +36,7 @@ type API struct {
 	Keys seal.Ring
 	// Authorizer authorizes callers that come directly.
 	Authorizer Authorizer
-	// Throttle and Gate limit the requests of callers; nil is no limit.
+	// Throttle and Gate limit the requests of callers.
 	Throttle *fair.Throttle
 	Gate     *fair.Gate
 	// Quotas holds the quotas of subscriptions.
@@ -109,7 +109,7 @@ type listener struct {
 
 func (a *API) listener(who Authenticator, trusted bool) *listener {
 	a.caches.Do(func() {
-		a.heardOf, a.strangers = newCache[string, time.Time](10_000), newLimiters()
+		a.heardOf, a.strangers = fair.NewCache[string, time.Time](10_000), newLimiters()
 	})
 	l := &listener{api: a, authenticate: who, trusted: trusted}
 	for _, r := range a.routes() {
@@ -126,16 +126,7 @@ func (a *API) change(r *request, what string, do func(*store.View) error) error 
 	return err
 }
 
-// storedNode reads the node of a request; an error if it does not exist.
-func (a *API) storedNode(r *request) (store.Row[flexnode.Node], error) {
-	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
-	if err == nil && (!row.Exists() || !named(r.uid, row.Value.UID)) {
-		err = a.notFound(r)
-	}
-	return row, err
-}
-
-// nodeIn is storedNode within a change.
+// nodeIn reads the node of a request within a change; an error if it does not exist.
 func (a *API) nodeIn(v *store.View, r *request) (flexnode.Node, error) {
 	row := a.Store.Nodes.Row(v, r.nodeKey())
 	if !row.Exists() || !named(r.uid, row.Value.UID) {
@@ -156,7 +147,11 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 // DefaultsLayer returns the operator's settings for every node, with this provider to poll.
 func (a *API) DefaultsLayer() *flexnode.Layer {
 	a.once.Do(func() {
-		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints), a.Audience))
+		endpoint := ""
+		if len(a.Endpoints) > 0 {
+			endpoint = a.Endpoints[0]
+		}
+		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, endpoint, a.Audience))
 	})
 	return a.defaults
 }

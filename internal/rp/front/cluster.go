@@ -155,7 +155,7 @@ func (a *API) getCluster(r *request) (any, error) {
 // listClusters answers with the clusters of a subscription or resource group.
 func (a *API) listClusters(r *request) (any, error) {
 	prefix := r.subscriptionKey() + "/"
-	if group := r.names.of("group"); group != "" {
+	if group := r.names["group"]; group != "" {
 		prefix += arm.Fold(group) + "/"
 	}
 	after, size, err := a.page(r, prefix)

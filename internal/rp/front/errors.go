@@ -85,14 +85,14 @@ func (a *API) told(r *request, err error) *arm.Error {
 // noParent returns the error for a node of a cluster that is not registered.
 func noParent(r *request) error {
 	return arm.Errorf(404, "ParentResourceNotFound", "Can not perform requested operation on nested "+
-		"resource. Parent resource '%s' not found.", r.names.of("cluster"))
+		"resource. Parent resource '%s' not found.", r.names["cluster"])
 }
 
 // noCluster returns the error for a cluster that is not registered.
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
-		flexnode.ClusterType, r.names.of("cluster"), r.names.of("group"))
+		flexnode.ClusterType, r.names["cluster"], r.names["group"])
 }
 
 // registered reads the cluster of a request; an error unless it is registered.
@@ -107,7 +107,7 @@ func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Clus
 func leaving(r *request) error {
 	return arm.Errorf(409, "ClusterIsBeingDeleted",
 		"The registration of the cluster '%s' is being deleted. Wait until it is deleted, and "+
-			"register the cluster again.", r.names.of("cluster"))
+			"register the cluster again.", r.names["cluster"])
 }
 
 // invalid returns the error for an invalid parameter.

@@ -24,7 +24,8 @@ import (
 type machines struct {
 	others   Authenticator
 	verifier verifier.Verifier
-	nonces   nonces
+	ring     seal.Ring
+	now      func() time.Time
 	tokens   tokens
 }
 
@@ -35,15 +36,14 @@ const machineTokens = 200_000
 func newMachines(
 	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
-	m := &machines{others: others, nonces: nonces{ring, now},
-		tokens: newTokens(machineTokens, now)}
-	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.nonces.until}
+	m := &machines{others: others, ring: ring, now: now, tokens: newTokens(machineTokens, now)}
+	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.validUntil}
 	return m
 }
 
 // Authenticate implements Authenticator.
 func (m *machines) Authenticate(r *http.Request) (Caller, error) {
-	scheme, text, _ := strings.Cut(first(r.Header["Authorization"]), " ")
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, machinekey.Scheme) {
 		return m.others.Authenticate(r)
 	}
@@ -82,7 +82,7 @@ func (m *machines) verify(text string) (machineToken, error) {
 			answer: arm.Errorf(401, "MachineTokenTime", "The machine's token has expired or is not valid "+
 				"yet. Send the request again with a token that contains the nonce of the header %s.",
 				strings.ToLower(machinekey.NonceHeader)),
-			header: machinekey.NonceHeader, value: m.nonces.make(),
+			header: machinekey.NonceHeader, value: m.nonce(),
 		}
 	}
 	if err != nil {
@@ -104,31 +104,25 @@ func badToken(why string) error {
 		strings.TrimSpace("The machine's token is invalid. "+why))
 }
 
-// nonces make tokens of machines with wrong clocks valid, at all replicas: each is a signed time of
-// the provider.
-type nonces struct {
-	ring seal.Ring
-	now  func() time.Time
-}
-
-// make returns the nonce of the present time; "" without a key.
-func (n nonces) make() string {
-	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) // after 1970
-	nonce, _ := signed(n.ring, nonceTimes, "", at)                   // empty without a key
+// nonce returns the nonce of the present time; "" without a key. It makes tokens of machines with
+// wrong clocks valid, at all replicas: it is a signed time of the provider.
+func (m *machines) nonce() string {
+	at := binary.BigEndian.AppendUint64(nil, uint64(m.now().Unix())) // after 1970
+	nonce, _ := signed(m.ring, nonceTimes, "", at)                   // empty without a key
 	return base64.RawURLEncoding.EncodeToString(nonce)
 }
 
-// until returns the time until which a nonce is valid, if it is. Another replica's clock may be
-// ahead.
-func (n nonces) until(nonce string) (until time.Time, ok bool) {
+// validUntil returns the time until which a nonce is valid, if it is. Another replica's clock may
+// be ahead.
+func (m *machines) validUntil(nonce string) (until time.Time, ok bool) {
 	data, err := base64.RawURLEncoding.DecodeString(nonce)
-	text, genuine := checked(n.ring, nonceTimes, "", data)
+	text, genuine := checked(m.ring, nonceTimes, "", data)
 	if err != nil || !genuine {
 		return until, false
 	}
 	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) // made by a replica
 	until = at.Add(machinekey.Lifetime)
-	now := n.now()
+	now := m.now()
 	return until, now.Before(until) && now.After(at.Add(-leeway))
 }
 

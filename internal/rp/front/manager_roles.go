@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -71,8 +72,9 @@ func NewManagerRoles(
 ) *ManagerRoles {
 	return &ManagerRoles{
 		factory: factory, index: index, stored: stored, now: now, asking: newLimiters(),
-		known: newCache[string, answer](principals), defined: newCache[string, definition](roles),
-		failed: newCache[string, failure](failures),
+		known:   fair.NewCache[string, answer](principals),
+		defined: fair.NewCache[string, definition](roles),
+		failed:  fair.NewCache[string, failure](failures),
 	}
 }
 

@@ -71,28 +71,15 @@ func fits(pattern, segments []string) bool {
 	return true
 }
 
-// names holds the variable segments of a path. They are few, so a linear search is enough.
-type names []struct{ name, value string }
-
-// of returns the segment with a name in the route; it is never empty, "" is none.
-func (n names) of(name string) string {
-	for i := range n {
-		if n[i].name == name {
-			return n[i].value
-		}
-	}
-	return ""
-}
-
-// namesIn returns the variable segments of a path.
-func namesIn(pattern, segments []string) names {
-	found := make(names, 0, 4)
+// namesIn returns the variable segments of a path by their names in the route.
+func namesIn(pattern, segments []string) map[string]string {
+	names := map[string]string{}
 	for i, p := range pattern {
 		if p[0] == '{' {
-			found = append(found, struct{ name, value string }{p[1 : len(p)-1], segments[i]})
+			names[p[1:len(p)-1]] = segments[i]
 		}
 	}
-	return found
+	return names
 }
 
 // unknownPath returns an error that names the unknown part of a path.
@@ -116,15 +103,12 @@ func unknownPath(segments []string, version string) error {
 		shorten(strings.Join(types, "/")), namespace, shorten(version), api.APIVersion)
 }
 
-// nameRule describes the valid values of a variable segment of a path.
-type nameRule struct {
-	name    string
-	good    func(string) bool
-	code    string
-	message string // with the name in place of %s
-}
-
-var nameRules = []nameRule{
+// nameRules describes the valid values of the variable segments of a path.
+var nameRules = []struct {
+	name          string
+	good          func(string) bool
+	code, message string
+}{
 	{"subscription", flexnode.IsGUID, "InvalidSubscriptionId",
 		"The provided subscription identifier '%s' is malformed or invalid."},
 	{"group", isGroup, "InvalidResourceGroupName", "The resource group name '%s' is invalid."},
@@ -140,7 +124,7 @@ var nameRules = []nameRule{
 // checkNames checks the variable segments, without regular expressions: every poll runs it.
 func (a *API) checkNames(r *request) error {
 	for _, rule := range nameRules {
-		if value := r.names.of(rule.name); value != "" && !rule.good(value) {
+		if value := r.names[rule.name]; value != "" && !rule.good(value) {
 			return arm.Errorf(400, rule.code, rule.message, shorten(value))
 		}
 	}

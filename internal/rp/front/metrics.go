@@ -56,7 +56,7 @@ func (m *Metrics) BundleRead() { m.reads.Inc() }
 // isPoll reports whether a request is a conditional GET of a node.
 func (r *request) isPoll() bool {
 	return r.route != nil && r.route.pattern == inNode && r.Method == http.MethodGet &&
-		first(r.Header["If-None-Match"]) != ""
+		r.Header.Get("If-None-Match") != ""
 }
 
 // operationName returns the name of the requested operation in metrics and audit: the permission

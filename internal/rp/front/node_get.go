@@ -24,7 +24,7 @@ func (a *API) getNode(r *request) (any, error) {
 	}
 	found, err := a.awaitNode(r, &wait)
 	if r.caller.isMachine() && r.known != nil && r.known.Second {
-		r.answer.Header()[machinekey.SecondHeader] = []string{"true"}
+		r.answer.Header().Set(machinekey.SecondHeader, "true")
 	}
 	applied := wait.applied()
 	a.askDiagnosis(r)
@@ -38,9 +38,8 @@ func (a *API) getNode(r *request) (any, error) {
 	case err != nil:
 		return nil, err
 	case found.same != "":
-		h := r.answer.Header()
-		h["Etag"] = []string{found.same}    // in its canonical form: each poll sets it
-		delete(h, "X-Content-Type-Options") // of a body, and this answer has no body
+		r.answer.Header().Set("ETag", found.same)
+		r.answer.Header().Del("X-Content-Type-Options") // this answer has no body
 		r.answer.WriteHeader(http.StatusNotModified)
 		return nil, nil
 	}
@@ -104,11 +103,8 @@ func (a *API) authorizeAgain(r *request) error {
 
 // findNode finds a node in the index if the caller's copy is current, else in the store.
 func (a *API) findNode(r *request) (found, error) {
-	condition := first(r.Header["If-None-Match"])
-	poll := r.known
-	if poll == nil {
-		poll = a.lookUp(r)
-	}
+	condition := r.Header.Get("If-None-Match")
+	poll := a.lookUp(r)
 	if condition != "" && poll != nil && named(r.uid, poll.UID) {
 		a.heard(r, *poll)
 		if etag := r.same(condition, poll.ETag); etag != "" {
@@ -137,11 +133,12 @@ func (a *API) findNode(r *request) (found, error) {
 	return found{node: n, revision: revision}, err
 }
 
-// lookUp reads the index's data of the node; nil for none.
+// lookUp returns the index's data of the node; nil for none.
 func (a *API) lookUp(r *request) *store.Poll {
-	r.known = nil
-	if poll, ok := a.Index.Poll(r.nodeKey()); ok {
-		r.known = &poll
+	if r.known == nil {
+		if poll, ok := a.Index.Poll(r.nodeKey()); ok {
+			r.known = &poll
+		}
 	}
 	return r.known
 }
@@ -356,7 +353,7 @@ func (a *API) notFound(r *request) error {
 	}
 	e := arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
-		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
+		api.ResourceType, r.names["cluster"], r.names["node"], r.names["group"])
 	if ok && stone.Wipe {
 		epoch, signature := a.Credentials.Signature(stone.Signed)
 		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: api.Tombstone{

@@ -33,7 +33,7 @@ type request struct {
 	listener *listener
 	route    *route
 	// names holds the variable segments of the path, in the caller's casing.
-	names names
+	names map[string]string
 	query url.Values // keys in lower case
 	body  []byte
 	// caller is the request's caller, once it is known.
@@ -42,7 +42,6 @@ type request struct {
 	// authorized as that node, or as a deleted one, without a role.
 	node, own bool
 	id        string // x-ms-request-id
-	key       string // nodeKey, once it was used
 	// uid is the uid of the node that the caller claims to be, in lower case; "" for people.
 	uid string
 	// known holds the index's data of the node; nil until it is read.
@@ -58,22 +57,15 @@ type request struct {
 }
 
 // subscriptionKey returns the key under which the request's subscription is stored.
-func (r *request) subscriptionKey() string { return arm.Fold(r.names.of("subscription")) }
+func (r *request) subscriptionKey() string { return arm.Fold(r.names["subscription"]) }
 
 // clusterKey returns the key under which the request's cluster is stored.
 func (r *request) clusterKey() string {
-	return arm.Fold(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
-		r.names.of("cluster"))
+	return arm.Fold(r.names["subscription"] + "/" + r.names["group"] + "/" + r.names["cluster"])
 }
 
 // nodeKey returns the key under which the request's node is stored.
-func (r *request) nodeKey() string {
-	if r.key == "" {
-		r.key = arm.Fold(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
-			r.names.of("cluster") + "/" + r.names.of("node"))
-	}
-	return r.key
-}
+func (r *request) nodeKey() string { return r.clusterKey() + "/" + arm.Fold(r.names["node"]) }
 
 // resourceID returns the id of the request's resource as the caller wrote it, without an action.
 func (r *request) resourceID() string {
@@ -87,17 +79,14 @@ func (r *request) resourceID() string {
 // scope returns the scope that needs the permission: the route with its names, so that it always
 // has the form that roles and denials are compared with.
 func (r *request) scope() string {
-	segments, at := slices.Clone(r.route.segments), 0
-	for i, s := range segments {
+	scope := ""
+	for _, s := range r.route.segments {
 		if s[0] == '{' {
-			segments[i] = r.names[at].value
-			at++
+			s = r.names[s[1:len(s)-1]]
 		}
+		scope += "/" + s
 	}
-	if r.route.action != "" {
-		segments = segments[:len(segments)-1]
-	}
-	return "/" + strings.Join(segments, "/")
+	return strings.TrimSuffix(scope, "/"+r.route.action)
 }
 
 // originalPath returns the path that the caller used, which ARM sends in Referer, in its casing.
@@ -150,15 +139,6 @@ func (r *request) preconditions(etag string) error {
 				"there.", shorten(no))
 	}
 	return nil
-}
-
-// first returns the first value of a header, "" without a value. Headers of polls are read by their
-// canonical names, since Header.Get canonicalizes each time.
-func first(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
 }
 
 // listed reports whether a list of ETags has one; * matches all (RFC 9110, section 13.1).

@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
@@ -107,19 +106,10 @@ var steps = [...]func(*API, *request) error{
 	(*API).throttleAllowed, (*API).checkSubscription, (*API).readBody, (*API).enter,
 }
 
-// agentsQuery is the query of each agent's requests. It is never changed.
-var agentsQuery = url.Values{"api-version": {api.APIVersion}}
-
 // lowerKeys parses a query; the names of parameters are compared without regard to case.
 func lowerKeys(raw string) url.Values {
-	if raw == "api-version="+api.APIVersion {
-		return agentsQuery
-	}
 	parsed, _ := url.ParseQuery(raw) // parameters that do not parse are left out
-	if strings.IndexByte(raw, '%') < 0 && strings.ToLower(raw) == raw {
-		return parsed
-	}
-	lower := make(url.Values, len(parsed))
+	lower := url.Values{}
 	for key, values := range parsed {
 		key = strings.ToLower(key)
 		lower[key] = append(lower[key], values...)
@@ -129,15 +119,17 @@ func lowerKeys(raw string) url.Values {
 
 // correlate sets the headers that identify a request in several logs.
 func correlate(w http.ResponseWriter, r *request) {
-	correlation := first(r.Header["X-Ms-Correlation-Request-Id"])
+	correlation := r.Header.Get("X-Ms-Correlation-Request-Id")
 	if correlation == "" || len(correlation) > 64 {
 		correlation = r.id
 	}
-	h, values := w.Header(), &[...]string{r.id, correlation, "nosniff", "no-store"}
-	h["X-Ms-Request-Id"], h["X-Ms-Correlation-Request-Id"] = values[0:1:1], values[1:2:2]
-	h["X-Content-Type-Options"], h["Cache-Control"] = values[2:3:3], values[3:4:4]
-	client := first(r.Header["X-Ms-Client-Request-Id"])
-	wanted := strings.EqualFold(first(r.Header["X-Ms-Return-Client-Request-Id"]), "true")
+	h := w.Header()
+	h.Set("X-Ms-Request-Id", r.id)
+	h.Set("X-Ms-Correlation-Request-Id", correlation)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	client := r.Header.Get("X-Ms-Client-Request-Id")
+	wanted := strings.EqualFold(r.Header.Get("X-Ms-Return-Client-Request-Id"), "true")
 	if wanted && client != "" && len(client) <= 64 {
 		h.Set("x-ms-client-request-id", client)
 	}

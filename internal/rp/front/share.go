@@ -19,7 +19,7 @@ func (a *API) recognize(r *request) error {
 	if !r.route.own {
 		return nil
 	}
-	uid := first(r.Header[uidHeader])
+	uid := r.Header.Get(uidHeader)
 	if uid != "" && !flexnode.IsGUID(uid) {
 		return arm.Errorf(400, "InvalidHeaderValue", "The value '%s' of the header %s is not a uid.",
 			shorten(uid), strings.ToLower(uidHeader))
@@ -172,7 +172,7 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
 			"after '%d' seconds, when additional tokens are available. The limit is %d requests "+
 			"at once, and %g in a second after that.",
-		of.Kind, r.names.of("subscription"), r.caller.ObjectID, seconds(v.After), v.Of.Burst,
+		of.Kind, r.names["subscription"], r.caller.ObjectID, seconds(v.After), v.Of.Burst,
 		v.Of.PerSecond)}
 }
 

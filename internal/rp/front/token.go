@@ -108,11 +108,11 @@ func (a *API) liveURL(r *request, n flexnode.Node) (*api.ConfigURL, error) {
 // and a bootstrap token, sealed to the key in the request. Only the node gets them, by its present
 // or a former identity; an Arc machine, which Resource Manager does not name, gets no secret.
 func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
-	node, err := a.storedNode(r)
+	k, err := a.keptNode(r)
 	if err != nil {
 		return nil, err
 	}
-	n := node.Value
+	n := k.node.Value
 	is := r.caller.is
 	switch isNode := r.caller.isNode(n.Identity, n.Former, n.MachineKey); {
 	case !isNode && (ask.RevokePrevious || !r.caller.isMachineBehindManager(pollOf(n), r.uid)):
@@ -140,7 +140,7 @@ func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
 	defer cancel()
 	var fresh credential.Refreshed
-	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, is) })
+	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, k.node, ask, is) })
 	switch {
 	case errors.Is(err, credential.ErrSecret):
 		return nil, r.forbidden(r.scope())

@@ -1,12 +1,12 @@
 package front
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +17,10 @@ type Waiters struct {
 	longest time.Duration
 	most    int
 
-	ended atomic.Bool
+	// End ends all waits: their polls are answered at once.
+	End   context.CancelFunc
+	ended context.Context
+
 	mu    sync.Mutex
 	of    map[string][]*waiter // of each node, by its key
 	count int
@@ -35,7 +38,9 @@ const maxPerNode = 4
 
 // NewWaiters lets up to most polls wait at once, each for at most longest.
 func NewWaiters(longest time.Duration, most int) *Waiters {
-	return &Waiters{longest: longest, most: most, of: map[string][]*waiter{}}
+	w := &Waiters{longest: longest, most: most, of: map[string][]*waiter{}}
+	w.ended, w.End = context.WithCancel(context.Background())
+	return w
 }
 
 // Wake wakes the polls that wait for a changed row; the index calls it (Index.Subscribe).
@@ -46,18 +51,9 @@ func (w *Waiters) Wake(table, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, x := range w.of[key] {
-		x.wake()
-	}
-}
-
-// End ends all waits: their polls are answered at once.
-func (w *Waiters) End() {
-	w.ended.Store(true)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, all := range w.of {
-		for _, x := range all {
-			x.wake()
+		select {
+		case x.woken <- struct{}{}:
+		default: // it will look anyway
 		}
 	}
 }
@@ -79,7 +75,7 @@ func (w *Waiters) enter(key string, own bool) *waiter {
 			alike++
 		}
 	}
-	if w.ended.Load() || w.count >= w.most || alike >= maxPerNode {
+	if w.ended.Err() != nil || w.count >= w.most || alike >= maxPerNode {
 		return nil
 	}
 	x := &waiter{own: own, woken: make(chan struct{}, 1)}
@@ -95,13 +91,6 @@ func (w *Waiters) leave(key string, gone *waiter) {
 	left := slices.DeleteFunc(w.of[key], func(x *waiter) bool { return x == gone })
 	if w.of[key] = left; len(left) == 0 {
 		delete(w.of, key)
-	}
-}
-
-func (x *waiter) wake() {
-	select {
-	case x.woken <- struct{}{}:
-	default: // it will look anyway
 	}
 }
 
@@ -143,21 +132,20 @@ func (w *wait) end() time.Duration {
 }
 
 // applied reports whether the poll was allowed to wait as long as was granted.
-func (w *wait) applied() bool { return w.entry != nil && !w.of.ended.Load() }
+func (w *wait) applied() bool { return w.entry != nil && w.of.ended.Err() == nil }
 
 // next waits for the next change of the node; the poll must be allowed to wait. It returns false
 // without a change within the granted time, and at once when the replica stops.
 func (w *wait) next(r *request) (bool, error) {
-	if w.of.ended.Load() {
-		return false, nil
-	}
 	if w.timer == nil {
 		w.timer = time.NewTimer(w.granted)
 		w.extend(r.answer)
 	}
 	select {
+	case <-w.of.ended.Done():
+		return false, nil
 	case <-w.entry.woken:
-		return !w.of.ended.Load(), nil
+		return w.of.ended.Err() == nil, nil
 	case <-w.timer.C:
 		return false, nil
 	case <-r.Context().Done():

@@ -179,7 +179,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
 		Pace:     front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
-			waiting(s.settings.Limits.Connections)),
+			s.settings.Limits.Connections.Max*3/4), // each waits on a connection of its own
 	}
 	s.index.Subscribe(s.api.Waiters.Wake)
 	if err := credentials.AfterRestore(ctx); err != nil {
