@@ -35,7 +35,6 @@ type connection struct {
 	turn atomic.Bool   // it has a turn
 }
 
-// Close implements net.Conn.
 func (c *connection) Close() error {
 	c.of.forget(c)
 	err := c.Conn.Close()
@@ -51,7 +50,6 @@ type bounded struct {
 	of *Connections
 }
 
-// Accept implements net.Listener.
 func (b *bounded) Accept() (net.Conn, error) {
 	for {
 		accepted, err := b.Listener.Accept()

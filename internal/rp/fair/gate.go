@@ -186,7 +186,6 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 	return err
 }
 
-// admits reports whether there is a place in a class.
 func (g *Gate) admits(c Class) bool {
 	l := &g.lines[c]
 	if l.places.InFlight == 0 {

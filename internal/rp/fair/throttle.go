@@ -58,7 +58,6 @@ type Rate struct {
 	PerSecond float64
 }
 
-// times returns a rate multiplied by n.
 func (r Rate) times(n float64) Rate {
 	return Rate{max(1, int(n*float64(r.Burst))), n * r.PerSecond}
 }
@@ -158,7 +157,6 @@ func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	return cmp.Or(known, fresh).take(r, t.now()) // it may have been dropped meanwhile
 }
 
-// bucket is a token bucket.
 type bucket struct {
 	tokens *rate.Limiter
 	tells  *rate.Limiter // of reports that there are too many requests

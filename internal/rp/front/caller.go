@@ -89,7 +89,6 @@ func (m ManagerCertificate) Authenticate(r *http.Request) (Caller, error) {
 	return managerCaller(r.Header), nil
 }
 
-// managerCaller returns the caller in Resource Manager's headers.
 func managerCaller(h http.Header) Caller {
 	c := Caller{
 		Trusted: true, TenantID: h.Get("x-ms-client-tenant-id"),

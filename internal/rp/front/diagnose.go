@@ -61,7 +61,6 @@ func (a *API) listDiagnosis(r *request) (any, error) {
 	return row.Value, err
 }
 
-// reportDiagnosis stores the diagnosis that a node's agent reports.
 func (a *API) reportDiagnosis(r *request) (any, error) {
 	answer, err := flexnode.ReadDiagnosed(r.body)
 	if err != nil {

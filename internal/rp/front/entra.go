@@ -74,7 +74,6 @@ func NewEntra(
 	return e, nil
 }
 
-// accessToken holds the claims of an access token of version 1.0 or 2.0.
 type accessToken struct {
 	jwt.RegisteredClaims
 	TenantID  string `json:"tid"`
@@ -111,7 +110,6 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 	return caller, nil
 }
 
-// errTenant is the error for a token of a tenant that is not the issuer's.
 var errTenant = errors.New("the token is from another tenant")
 
 func (e *Entra) verify(text string) (accessToken, error) {
@@ -176,7 +174,6 @@ func (e *Entra) refuse(err error) error {
 	return e.challenge(code, "The access token "+message)
 }
 
-// challenge returns a 401 with a challenge.
 func (e *Entra) challenge(code, message string) error {
 	authority := strings.TrimSuffix(e.issuers[0].URL, "/")
 	return &refusal{

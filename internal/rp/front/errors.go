@@ -21,10 +21,8 @@ type refusal struct {
 	header, value string
 }
 
-// Error implements error.
 func (r *refusal) Error() string { return r.answer.Error() }
 
-// Unwrap returns the answer.
 func (r *refusal) Unwrap() error { return r.answer }
 
 // fail writes an error in ARM's form. Details that are not for the caller go to the log.
@@ -47,7 +45,6 @@ func (a *API) fail(w *response, r *request, err error) {
 	e.Write(w)
 }
 
-// told returns the error that the caller sees.
 func (a *API) told(r *request, err error) *arm.Error {
 	if e, ok := errors.AsType[*arm.Error](err); ok {
 		return e
@@ -82,20 +79,17 @@ func (a *API) told(r *request, err error) *arm.Error {
 	return arm.Errorf(503, "ServiceUnavailable", "The service cannot answer now. "+again, r.id)
 }
 
-// noParent returns the error for a node of a cluster that is not registered.
 func noParent(r *request) error {
 	return arm.Errorf(404, "ParentResourceNotFound", "Can not perform requested operation on nested "+
 		"resource. Parent resource '%s' not found.", r.names["cluster"])
 }
 
-// noCluster returns the error for a cluster that is not registered.
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
 		flexnode.ClusterType, r.names["cluster"], r.names["group"])
 }
 
-// registered reads the cluster of a request; an error unless it is registered.
 func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Cluster], err error) {
 	if row = a.Store.Clusters.Row(v, r.clusterKey()); !row.Exists() {
 		err = noCluster(r)
@@ -110,7 +104,6 @@ func leaving(r *request) error {
 			"register the cluster again.", r.names["cluster"])
 }
 
-// invalid returns the error for an invalid parameter.
 func invalid(format string, args ...any) error {
 	return arm.Errorf(400, "InvalidParameter", format, args...)
 }

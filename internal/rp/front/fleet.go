@@ -37,10 +37,8 @@ func (a *API) summarizeNodes(r *request) (any, error) {
 	return summary, err
 }
 
-// maxLeft limits the Arc machines in a summary.
 const maxLeft = 200
 
-// arcMachinesLeft returns the Arc machines that deleted nodes of a cluster have left behind.
 func (a *API) arcMachinesLeft(r *request) (all []api.ArcMachineLeft, err error) {
 	rows, _, err := a.Store.ArcLeft.List(r.Context(), r.clusterKey()+"/")
 	for _, row := range rows[:min(len(rows), maxLeft)] {
@@ -71,7 +69,6 @@ func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 	return api.AllowedVersions{Changes: next.Shown()}, err
 }
 
-// hasCluster returns an error unless the cluster of a request is registered.
 func (a *API) hasCluster(r *request, missing func(*request) error) error {
 	key := r.clusterKey()
 	if cluster, err := a.Index.Cluster(key); err == nil && cluster.Exists() {

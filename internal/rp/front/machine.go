@@ -98,7 +98,6 @@ func (m *machines) verify(text string) (machineToken, error) {
 	}, token.Ends, token.Signed}, nil
 }
 
-// badToken returns the error for an invalid token, with a reason that may help an agent.
 func badToken(why string) error {
 	return arm.Errorf(401, "InvalidMachineToken", "%s",
 		strings.TrimSpace("The machine's token is invalid. "+why))
@@ -126,7 +125,6 @@ func (m *machines) validUntil(nonce string) (until time.Time, ok bool) {
 	return until, now.Before(until) && now.After(at.Add(-leeway))
 }
 
-// isMachine reports whether the caller is a machine with a key.
 func (c Caller) isMachine() bool { return c.MachineKey != "" }
 
 // authorizeMachine allows a machine what its node may do, and nothing else.
@@ -190,13 +188,11 @@ func secondMachine() error {
 		"machine should be the node, POST regenerateToken and join with the new URL.")
 }
 
-// notRegistered returns the error for a machine with another key than that of the node.
 func notRegistered() error {
 	return arm.Errorf(401, "MachineKeyNotRegistered",
 		"The machine's key is not registered for this node. POST registerKey to register it.")
 }
 
-// address returns the IP address of the caller.
 func (r *request) address() string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -59,7 +59,6 @@ type ManagerRoles struct {
 	failed  *lru.Cache[string, failure] // by subscription; "" pauses all requests
 }
 
-// failure pauses requests about a subscription, for a reason.
 type failure struct {
 	until time.Time
 	why   error
@@ -143,7 +142,6 @@ func isRefusal(err error) bool {
 	return ok && failed.StatusCode >= 400 && failed.StatusCode < 500 && failed.StatusCode != 408
 }
 
-// ask asks Resource Manager and caches the answer or failure.
 func (m *ManagerRoles) ask(
 	ctx context.Context, key, principal, subscription string,
 ) (answer, error) {
@@ -173,7 +171,6 @@ func (m *ManagerRoles) ask(
 	return answer{}, err
 }
 
-// waitOf returns the time to wait that a response asks for.
 func waitOf(r *http.Response) time.Duration {
 	seconds := 0
 	if r != nil {
@@ -182,7 +179,6 @@ func waitOf(r *http.Response) time.Duration {
 	return cmp.Or(time.Duration(min(max(0, seconds), 3600))*time.Second, arm.RetryLater)
 }
 
-// throttle returns a 429 with a time to retry.
 func throttle(after time.Duration) error {
 	return &refusal{after: after, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests", "Too many requests at a time. Try again later.")}

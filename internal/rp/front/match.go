@@ -58,7 +58,6 @@ func isNoName(s string) bool {
 	return s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\\")
 }
 
-// fits reports whether the segments of a path match those of a route.
 func fits(pattern, segments []string) bool {
 	if len(pattern) != len(segments) {
 		return false
@@ -103,7 +102,6 @@ func unknownPath(segments []string, version string) error {
 		shorten(strings.Join(types, "/")), namespace, shorten(version), api.APIVersion)
 }
 
-// nameRules describes the valid values of the variable segments of a path.
 var nameRules = []struct {
 	name          string
 	good          func(string) bool

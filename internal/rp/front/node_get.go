@@ -194,7 +194,6 @@ func (a *API) status(
 	}), err
 }
 
-// reachable reports whether a cluster answers.
 func (a *API) reachable(clusterKey string) bool {
 	row, err := a.Index.Cluster(clusterKey)
 	return err == nil && row.Value.Properties.Reachable
@@ -245,7 +244,6 @@ func (a *API) mayHave(r *request, n flexnode.Node) error {
 	return a.askRole(r)
 }
 
-// pollOf returns the index's data of a node.
 func pollOf(n flexnode.Node) store.Poll {
 	return store.Poll{
 		UID: n.UID, Identity: n.Identity, Former: n.Former, MachineKey: n.MachineKey,

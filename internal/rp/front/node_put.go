@@ -71,7 +71,6 @@ func (a *API) checkEndpoint(endpoint string) error {
 		strings.Join(append([]string{api.ResourceManager}, a.Endpoints...), " or "))}}
 }
 
-// commit makes the decision and writes it.
 func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
@@ -289,7 +288,6 @@ func (p *put) former(v *store.View) *flexnode.Tombstone {
 	return &stone
 }
 
-// write writes the decision, unless it changes nothing.
 func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision) error {
 	s, c, key := p.api.Store, p.api.Credentials, p.r.nodeKey()
 	if d.StoreSecret {

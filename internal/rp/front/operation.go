@@ -134,7 +134,6 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 // operationAge limits the time for which an operation can be asked about.
 const operationAge = 7 * 24 * time.Hour
 
-// readOf returns the permission to read a resource.
 func readOf(id string) string {
 	if parsed, err := arm.Parse(id); err == nil && len(parsed.Types) > 1 {
 		return api.ResourceType + "/read"
@@ -142,7 +141,6 @@ func readOf(id string) string {
 	return flexnode.ClusterType + "/read"
 }
 
-// progress returns an operation with the state of its target.
 func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Operation, error) {
 	state, reason, err := a.stateOf(ctx, o)
 	if err != nil || state == api.Creating || state == api.Updating {
@@ -186,7 +184,6 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 	return shown.Properties.ProvisioningState, row.Value.Reason, nil
 }
 
-// keyOf returns the key under which a cluster or node with an id is stored.
 func keyOf(id string) (string, bool) {
 	parsed, err := arm.Parse(id)
 	if err != nil || parsed.ResourceGroup == "" || len(parsed.Names) == 0 {
@@ -196,7 +193,6 @@ func keyOf(id string) (string, bool) {
 	return arm.Fold(strings.Join(parts, "/")), true
 }
 
-// getOperationStatus answers with the status of an asynchronous operation.
 func (a *API) getOperationStatus(r *request) (any, error) {
 	o, err := a.operation(r)
 	if err != nil {
@@ -302,7 +298,6 @@ func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error
 	})
 }
 
-// awaitCredential waits until the credential of a node can be used.
 func (a *API) awaitCredential(r *request, n flexnode.Node) error {
 	return a.await(r, func(ctx context.Context) error {
 		_, err := a.Credentials.Await(ctx, n.Credential)

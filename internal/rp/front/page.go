@@ -68,7 +68,6 @@ const (
 	nonceTimes   = "nonces"
 )
 
-// macSize is the number of bytes to which the MAC in a signed text is shortened.
 const macSize = 16
 
 // signed returns a text with a signature: callers bring it back, and cannot make one of their own.

@@ -67,7 +67,6 @@ func (q *quota) change(what string, ahead []string, do func(*store.View) error) 
 	return err
 }
 
-// countOf counts a resource of a subscription.
 func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
 	return func() (int, int64) {
 		used, revision := a.Index.Used(subscription)
@@ -75,7 +74,6 @@ func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
 	}
 }
 
-// usage is the use of a quota (RPC, usages).
 type usage struct {
 	Unit         string    `json:"unit"`
 	Name         usageName `json:"name"`

@@ -56,10 +56,8 @@ type request struct {
 	before, after string
 }
 
-// subscriptionKey returns the key under which the request's subscription is stored.
 func (r *request) subscriptionKey() string { return arm.Fold(r.names["subscription"]) }
 
-// clusterKey returns the key under which the request's cluster is stored.
 func (r *request) clusterKey() string {
 	return arm.Fold(r.names["subscription"] + "/" + r.names["group"] + "/" + r.names["cluster"])
 }
@@ -169,7 +167,6 @@ func listedDesired(list, etag string) bool {
 
 var versionForm = regexp.MustCompile(`(?i)\A\d{4}-\d{2}-\d{2}(-[a-z]+)?\z`)
 
-// checkVersion checks the api-version.
 func (r *request) checkVersion() error {
 	given := r.query["api-version"]
 	if len(given) == 0 || given[0] == "" {
@@ -197,7 +194,6 @@ func (r *request) checkVersion() error {
 			"api-versions are '%s'.", given[0], kind, supported)
 }
 
-// flag reports whether a query parameter is true.
 func (r *request) flag(name string) bool {
 	return strings.EqualFold(r.query.Get(strings.ToLower(name)), "true")
 }
@@ -208,7 +204,6 @@ func shorten(s string) string { return flexnode.Cut(s, 100) }
 // maxBody limits a request body unless its route does. ARM's limit is 4 MB.
 const maxBody = 256 << 10
 
-// readBody reads the body of methods that have one.
 func (a *API) readBody(r *request) error {
 	if r.Method != http.MethodPut && r.Method != http.MethodPost {
 		return nil

@@ -39,7 +39,6 @@ func asked[T any](
 	}
 }
 
-// route is one operation.
 type route struct {
 	method, pattern string
 	// what describes the operation in the list of operations.
@@ -73,7 +72,6 @@ type route struct {
 	polling string
 }
 
-// The patterns of paths.
 const (
 	inSubscription = "/subscriptions/{subscription}"
 	inProvider     = inSubscription + "/providers/" + namespace
@@ -84,7 +82,6 @@ const (
 	inOperations   = inProvider + "/locations/{location}"
 )
 
-// routes returns all operations of the API.
 func (a *API) routes() []route {
 	table := append(a.nodeRoutes(), a.clusterRoutes()...)
 	table = append(table, a.providerRoutes()...)

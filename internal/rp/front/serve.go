@@ -100,7 +100,6 @@ func (l *listener) serve(r *request) error {
 	return err
 }
 
-// steps lists the steps before the handler of a request, in this order.
 var steps = [...]func(*API, *request) error{
 	(*API).checkNames, (*API).recognize, (*API).throttle, (*API).authorize,
 	(*API).throttleAllowed, (*API).checkSubscription, (*API).readBody, (*API).enter,
@@ -187,7 +186,6 @@ func (a *API) askRole(r *request) error {
 	return nil
 }
 
-// forbidden returns the error for a caller that has no role for the request.
 func (r *request) forbidden(scope string) error {
 	return arm.Errorf(403, "AuthorizationFailed",
 		"The client '%s' with object id '%s' does not have authorization to perform action '%s' "+
@@ -196,14 +194,12 @@ func (r *request) forbidden(scope string) error {
 		r.caller.Name, r.caller.ObjectID, r.route.permission, scope)
 }
 
-// response records the status of the answer.
 type response struct {
 	http.ResponseWriter
 	status int
 	wrote  bool
 }
 
-// send writes the answer of a handler.
 func (w *response) send(answer any) {
 	status := http.StatusOK
 	if x, ok := answer.(resource); ok {
@@ -220,7 +216,6 @@ func (w *response) send(answer any) {
 	arm.WriteJSON(w, status, answer)
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *response) WriteHeader(status int) {
 	if !w.wrote {
 		w.status, w.wrote = status, true
@@ -228,7 +223,6 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter.
 func (w *response) Write(b []byte) (int, error) {
 	w.wrote = true
 	return w.ResponseWriter.Write(b)

@@ -38,7 +38,6 @@ func (a *API) recognize(r *request) error {
 	return nil
 }
 
-// kind returns the kind that a request of a person counts as.
 func (r *request) kind() fair.Kind {
 	switch {
 	case r.route.many:
@@ -51,7 +50,6 @@ func (r *request) kind() fair.Kind {
 	return fair.Reads
 }
 
-// class returns the class of the places that a request needs.
 func (r *request) class() fair.Class {
 	switch {
 	case r.byNode && r.route.bucket != "":
@@ -140,7 +138,6 @@ func (a *API) AdmitDelivery(
 	return place.Leave, 0
 }
 
-// principal returns the id that the request is counted for.
 func (r *request) principal() string {
 	switch {
 	case r.route.open:
@@ -179,7 +176,6 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 // seconds returns a time in whole seconds, at least one.
 func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
 
-// enter waits for a place among the concurrent requests.
 func (a *API) enter(r *request) (err error) {
 	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
 	return orBusy(err)

@@ -40,7 +40,6 @@ func (a *API) register(r *request) (any, error) {
 	return r.provider(registered), err
 }
 
-// provider returns the provider's registration in the subscription of a request.
 func (r *request) provider(state string) object {
 	return object{
 		"id":        "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace,
@@ -134,7 +133,6 @@ func (r *request) allowedIn(state string) error {
 	return nil
 }
 
-// object is a JSON object.
 type object = map[string]any
 
 // listOperations answers with the provider's operations, made from the routes.

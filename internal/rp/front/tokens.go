@@ -17,7 +17,6 @@ type tokens struct {
 	now   func() time.Time
 }
 
-// verified is the caller of a token, and the time at which that expires.
 type verified struct {
 	caller Caller
 	ends   time.Time
@@ -27,7 +26,6 @@ func newTokens(size int, now func() time.Time) tokens {
 	return tokens{fair.NewCache[[sha256.Size]byte, verified](size), now}
 }
 
-// caller returns the caller of a cached token that has not expired.
 func (t tokens) caller(token string) (Caller, bool) {
 	found, ok := t.known.Get(sha256.Sum256([]byte(token)))
 	return found.caller, ok && t.now().Before(found.ends)

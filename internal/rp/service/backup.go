@@ -27,7 +27,6 @@ type Verified struct {
 	Problems []string       `json:"problems,omitempty"`
 }
 
-// maxProblems limits the problems of a backup that are listed.
 const maxProblems = 20
 
 // VerifyBackup restores a backup into a temporary directory and reads all of it: checksum, rows,

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	// operationAge is the time for which an operation is kept.
 	operationAge = 7 * 24 * time.Hour
 	// collectInterval is the mean time between two collections of a replica.
 	collectInterval = 6 * time.Hour

@@ -27,7 +27,6 @@ type reread[T any] struct {
 	at    time.Time // of the last attempt; zero until one has succeeded
 }
 
-// rereadInterval is the time between two reads of the files.
 const rereadInterval = 10 * time.Second
 
 // get returns the value, read again if it is old; the old one if that fails.
@@ -76,7 +75,6 @@ func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
 	return config, err
 }
 
-// readPool reads CA certificates.
 func readPool(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -171,13 +169,11 @@ type leaving struct {
 	draining *atomic.Bool
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (l *leaving) WriteHeader(status int) {
 	l.close()
 	l.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter.
 func (l *leaving) Write(b []byte) (int, error) {
 	l.close()
 	return l.ResponseWriter.Write(b)

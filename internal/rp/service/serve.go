@@ -31,7 +31,6 @@ const (
 	watchdog = "WATCHDOG=1"
 )
 
-// tell reports the state of the program to the service manager.
 func (s *service) tell(state string) {
 	if s.notify != nil {
 		s.notify(state)
@@ -130,10 +129,8 @@ func (s *service) follow(ctx context.Context) {
 	running.Wait()
 }
 
-// agentsInterval is the time between counts of the agents.
 const agentsInterval = 5 * time.Second
 
-// expectAgents regularly updates the number of agents that this replica expects.
 func (s *service) expectAgents(ctx context.Context) {
 	for ctx.Err() == nil {
 		polled := s.presence.Live(string(All)) + s.presence.Live(string(Front))

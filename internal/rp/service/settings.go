@@ -87,7 +87,6 @@ var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25}
 // (packaging/systemd/flexnode-rp.service).
 const maxDrain = 30
 
-// maxWait is the max value of WaitSeconds.
 const maxWait = 50
 
 // Listen is an address with TLS.
