@@ -36,7 +36,9 @@ type connection struct {
 }
 
 func (c *connection) Close() error {
-	c.of.forget(c)
+	c.of.mu.Lock()
+	c.of.remove(c)
+	c.of.mu.Unlock()
 	err := c.Conn.Close()
 	c.endTurn() // no turn begins after that
 	return err
@@ -68,22 +70,27 @@ func (c *Connections) admit(accepted net.Conn) net.Conn {
 	next := &connection{Conn: accepted, of: c, addr: addressOf(accepted)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var victim *connection
+	var may func(*connection) bool // be replaced
 	switch {
 	case c.PerAddress > 0 && c.from[next.addr] >= c.PerAddress:
-		victim = c.quietest(func(q *connection) bool { return q.addr == next.addr })
+		may = func(q *connection) bool { return q.addr == next.addr }
 	case c.Max > 0 && len(c.open) >= c.Max:
-		victim = c.quietest(func(*connection) bool { return true })
-	default:
-		c.add(next)
-		return next
+		may = func(*connection) bool { return true }
 	}
-	if victim == nil {
-		return nil
+	if may != nil {
+		victim := c.quietest(may)
+		if victim == nil {
+			return nil
+		}
+		c.remove(victim)
+		_ = victim.Conn.Close() // its server sees that, and ends it
 	}
-	c.remove(victim)
-	_ = victim.Conn.Close() // its server sees that, and ends it
-	c.add(next)
+	if c.open == nil {
+		c.open, c.from = map[*connection]bool{}, map[netip.Addr]int{}
+	}
+	c.open[next] = true
+	c.from[next.addr]++
+	next.at = c.quiet.PushBack(next)
 	return next
 }
 
@@ -102,15 +109,6 @@ func (c *Connections) quietest(may func(*connection) bool) *connection {
 	return nil
 }
 
-func (c *Connections) add(next *connection) {
-	if c.open == nil {
-		c.open, c.from = map[*connection]bool{}, map[netip.Addr]int{}
-	}
-	c.open[next] = true
-	c.from[next.addr]++
-	next.at = c.quiet.PushBack(next)
-}
-
 func (c *Connections) remove(gone *connection) {
 	if !c.open[gone] {
 		return
@@ -127,12 +125,6 @@ func (c *Connections) wake(one *connection) {
 		c.quiet.Remove(one.at)
 		one.at = nil
 	}
-}
-
-func (c *Connections) forget(gone *connection) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.remove(gone)
 }
 
 // State is http.Server's ConnState.
