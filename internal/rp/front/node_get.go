@@ -19,10 +19,10 @@ import (
 // store as long as nothing has changed; it waits for a change if its caller prefers to.
 func (a *API) getNode(r *request) (any, error) {
 	wait := a.Waiters.begin(r)
-	if wait.entry != nil {
+	if wait != nil {
 		r.known = nil // a change before it began does not wake it
 	}
-	found, err := a.awaitNode(r, &wait)
+	found, err := a.awaitNode(r, wait)
 	if r.caller.isMachine() && r.known != nil && r.known.Second {
 		r.answer.Header().Set(machinekey.SecondHeader, "true")
 	}
@@ -56,10 +56,10 @@ type found struct {
 
 // awaitNode finds a node. If the request waits, it returns once the node differs from the caller's,
 // its agent may begin, or a diagnosis is requested. It authorizes the caller again each time.
-func (a *API) awaitNode(r *request, wait *wait) (found, error) {
+func (a *API) awaitNode(r *request, wait *waiter) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
-		if err != nil || f.same == "" || wait.entry == nil || woken && a.wakes(r) {
+		if err != nil || f.same == "" || wait == nil || woken && a.wakes(r) {
 			return f, err
 		}
 		more := false
