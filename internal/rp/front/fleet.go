@@ -70,15 +70,21 @@ func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 }
 
 func (a *API) hasCluster(r *request, missing func(*request) error) error {
-	key := r.clusterKey()
-	if cluster, err := a.Index.Cluster(key); err == nil && cluster.Exists() {
-		return nil
-	}
-	stored, err := a.Store.Clusters.Get(r.Context(), key) // the index may be behind
-	if err == nil && !stored.Exists() {
+	row, err := a.findCluster(r)
+	if err == nil && !row.Exists() {
 		err = missing(r)
 	}
 	return err
+}
+
+// findCluster finds the cluster of a request in the index, else in the store: the index may be
+// behind.
+func (a *API) findCluster(r *request) (store.Row[flexnode.Cluster], error) {
+	row, err := a.Index.Cluster(r.clusterKey())
+	if err != nil || row.Exists() {
+		return row, err
+	}
+	return a.Store.Clusters.Get(r.Context(), r.clusterKey())
 }
 
 // Limits of the nodes that are looked at, and of those unpacked to look at their labels, for a page
@@ -94,13 +100,6 @@ func (a *API) chosen(
 	r *request, after string, size int, f flexnode.Filter,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
 	key := r.clusterKey()
-	if f.All() {
-		rows, more, err := a.Index.Nodes(key+"/", after, size)
-		if more && len(rows) > 0 {
-			next = rows[len(rows)-1].Key
-		}
-		return rows, next, err
-	}
 	classes, now := flexnode.NewClasses(a.reachable(key), a.Renderer), a.Now()
 	looked, unpacked, last := 0, 0, after
 	a.Index.Outlines(key+"/", after, func(node string, o flexnode.Outline) bool {

@@ -119,10 +119,7 @@ func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	p := &put{api: a, r: r, to: to, ask: flexnode.Put{
-		ID: r.resourceID(), By: r.caller.Name, ByType: r.caller.Type, At: a.Now(),
-		Renderer: a.Renderer,
-	}}
+	p := &put{api: a, r: r, to: to}
 	_, err := a.Store.Update(r.Context(), "node rolled back", p.ahead(),
 		func(v *store.View) error { return p.decide(v, p.back) })
 	if err != nil {
@@ -137,7 +134,7 @@ func (p *put) back(
 ) (d flexnode.Decision, err error) {
 	a, old := p.api, row.Value
 	ask := flexnode.Rollback{
-		By: p.ask.By, ByType: p.ask.ByType, At: p.ask.At, Renderer: p.ask.Renderer,
+		By: p.r.caller.Name, ByType: p.r.caller.Type, At: a.Now(), Renderer: a.Renderer,
 		To: store.RevisionIn(v, kept, p.to), Desired: store.RevisionIn(v, kept, old.Revision),
 		Joins: p.joins(v, &old), Running: p.running(v, &old, kept), Parent: a.parent(v, c),
 		Secret: a.Credentials.Compare(v, p.r.nodeKey(), ""),

@@ -80,10 +80,7 @@ const operationAgain = "10"
 
 // location returns the location of a request's cluster; global if it is unknown.
 func (a *API) location(r *request) string {
-	row, err := a.Index.Cluster(r.clusterKey())
-	if err == nil && !row.Exists() { // the index may be behind
-		row, err = a.Store.Clusters.Get(r.Context(), r.clusterKey())
-	}
+	row, err := a.findCluster(r)
 	if err != nil || row.Value.Location == "" {
 		return "global"
 	}
@@ -291,11 +288,21 @@ func (a *API) await(r *request, until func(context.Context) error) (err error) {
 
 // awaitCluster waits until the cluster of a request is as wanted, or gone.
 func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error {
-	return a.await(r, func(ctx context.Context) error {
-		_, err := a.Store.Clusters.Wait(ctx, r.clusterKey(),
-			func(row store.Row[flexnode.Cluster]) bool { return !row.Exists() || wanted(row.Value) })
+	_, err := awaitRow(a, r, a.Store.Clusters, r.clusterKey(),
+		func(row store.Row[flexnode.Cluster]) bool { return !row.Exists() || wanted(row.Value) })
+	return err
+}
+
+// awaitRow waits until a row is as wanted, and reports whether it is.
+func awaitRow[T any](
+	a *API, r *request, table store.Table[T], key string, wanted func(store.Row[T]) bool,
+) (is bool, err error) {
+	err = a.await(r, func(ctx context.Context) error {
+		row, err := table.Wait(ctx, key, wanted)
+		is = err == nil && wanted(row)
 		return err
 	})
+	return is, err
 }
 
 func (a *API) awaitCredential(r *request, n flexnode.Node) error {
