@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -70,13 +69,12 @@ type API struct {
 	// Tracer makes spans; nil makes none.
 	Tracer trace.Tracer
 
-	once         sync.Once
-	defaults     *flexnode.Layer // made at the first use
-	defaultsKept atomic.Bool     // the store has them
-	claims       fair.Claims
-	caches       sync.Once
-	heardOf      *lru.Cache[string, time.Time] // by node key: the last time heard reported it
-	strangers    limiters                      // of rejections, by tenant and object id
+	once      sync.Once
+	defaults  *flexnode.Layer // made at the first use
+	claims    fair.Claims
+	caches    sync.Once
+	heardOf   *lru.Cache[string, time.Time] // by node key: the last time heard reported it
+	strangers limiters                      // of rejections, by tenant and object id
 }
 
 // Liveness records when the agents of nodes were last heard of, by node key.
@@ -156,18 +154,10 @@ func (a *API) DefaultsLayer() *flexnode.Layer {
 	return a.defaults
 }
 
-// keepDefaults stores the layer of defaults in a change, unless it is known to be stored.
-func (a *API) keepDefaults(v *store.View) error {
-	layer := a.DefaultsLayer()
-	if a.defaultsKept.Load() || a.Store.Layers.Row(v, layer.ID).Exists() {
-		a.defaultsKept.Store(true)
-		return nil
-	}
-	return a.Store.KeepLayer(v, layer)
-}
-
 // StoreDefaults stores the layer of defaults, so that PUTs need not.
 func (a *API) StoreDefaults(ctx context.Context) error {
-	_, err := a.Store.Update(ctx, "defaults written", nil, a.keepDefaults)
+	_, err := a.Store.Update(ctx, "defaults written", nil, func(v *store.View) error {
+		return a.Store.KeepLayer(v, a.DefaultsLayer())
+	})
 	return err
 }
