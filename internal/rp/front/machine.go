@@ -51,7 +51,7 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 	if caller, ok := m.tokens.caller(text); ok && poll {
 		return caller, nil
 	}
-	token, err := m.verify(text)
+	token, caller, err := m.verify(text)
 	if err != nil {
 		return Caller{}, err
 	}
@@ -59,26 +59,18 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 		if bound.Method != r.Method || bound.Path != r.URL.Path || bound.Digest == "" {
 			return Caller{}, badToken("It is for another request.")
 		}
-		c := token.caller
-		c.BodyDigest, c.Signed = bound.Digest, token.signed
-		return c, nil
+		caller.BodyDigest, caller.Signed = bound.Digest, token.Signed
+		return caller, nil
 	}
-	m.tokens.remember(text, token.caller, token.ends)
-	return token.caller, nil
-}
-
-// machineToken is a verified token.
-type machineToken struct {
-	machinekey.Request
-	caller       Caller
-	ends, signed time.Time
+	m.tokens.remember(text, caller, token.Ends)
+	return caller, nil
 }
 
 // verify verifies a token. If only its times are wrong, the refusal has a nonce.
-func (m *machines) verify(text string) (machineToken, error) {
+func (m *machines) verify(text string) (verifier.Verified, Caller, error) {
 	token, err := m.verifier.Verify(text)
 	if errors.Is(err, verifier.ErrTime) {
-		return machineToken{}, &refusal{
+		return token, Caller{}, &refusal{
 			answer: arm.Errorf(401, "MachineTokenTime", "The machine's token has expired or is not valid "+
 				"yet. Send the request again with a token that contains the nonce of the header %s.",
 				strings.ToLower(machinekey.NonceHeader)),
@@ -86,16 +78,16 @@ func (m *machines) verify(text string) (machineToken, error) {
 		}
 	}
 	if err != nil {
-		return machineToken{}, badToken("")
+		return token, Caller{}, badToken("")
 	}
 	uid, err := uuid.Parse(token.UID)
 	if err != nil {
-		return machineToken{}, badToken("It does not name a node.")
+		return token, Caller{}, badToken("It does not name a node.")
 	}
-	return machineToken{token.Request, Caller{
+	return token, Caller{
 		MachineKey: token.Thumbprint, UID: uid.String(), Name: "machine " + token.Thumbprint,
 		Type: "Machine", Boot: flexnode.Boot{ID: token.Boot, Issued: token.Issued.Truncate(time.Second)},
-	}, token.Ends, token.Signed}, nil
+	}, nil
 }
 
 func badToken(why string) error {
@@ -137,20 +129,10 @@ func (a *API) authorizeMachine(r *request) error {
 	case r.own:
 		return a.checkBoot(r)
 	}
-	// Anyone can make a key: an address that is refused often costs the store nothing.
-	stranger := a.stranger("machines at " + r.address())
-	if stranger.Tokens() < 1 {
-		return notRegistered()
-	}
-	own, err := a.ownStoredNode(r)
-	if err != nil {
+	if err := a.ownOr(notRegistered(), r, "machines at "+r.address()); err != nil {
 		return err
 	}
-	if own {
-		return a.checkBoot(r)
-	}
-	stranger.Allow()
-	return notRegistered()
+	return a.checkBoot(r)
 }
 
 // checkBoot returns an error for another machine with the node's key. It writes once for each boot.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
@@ -146,16 +145,21 @@ func (a *API) authorize(r *request) error {
 	if e, ok := errors.AsType[*arm.Error](refused); !ok || e.Status != 403 || !r.route.own {
 		return refused
 	}
-	// Any token of the tenant gets here: a caller that is refused often costs the store nothing.
-	stranger := a.stranger(r.caller.TenantID + "/" + r.caller.ObjectID)
-	if stranger.Tokens() < 1 {
+	return a.ownOr(refused, r, r.caller.TenantID+"/"+r.caller.ObjectID)
+}
+
+// ownOr returns refused unless the caller is the node by the store. Anyone can get a token of the
+// tenant, or make a key: a stranger that is refused often costs the store nothing.
+func (a *API) ownOr(refused error, r *request, stranger string) error {
+	limiter := a.strangers.of(stranger, refusalAgain, refusals)
+	if limiter.Tokens() < 1 {
 		return refused
 	}
 	own, err := a.ownStoredNode(r)
 	if own || err != nil {
 		return err
 	}
-	stranger.Allow()
+	limiter.Allow()
 	return refused
 }
 
@@ -164,10 +168,6 @@ const (
 	refusals     = 10
 	refusalAgain = time.Second
 )
-
-func (a *API) stranger(key string) *rate.Limiter {
-	return a.strangers.of(key, refusalAgain, refusals)
-}
 
 // askRole returns an error unless the caller has a role for the request.
 func (a *API) askRole(r *request) error {
