@@ -43,7 +43,6 @@ type Entra struct {
 	issuers   []Issuer
 	keys      map[string]keyfunc.Keyfunc // by issuer
 	audiences []string
-	accepted  []string // the audiences, also with a slash at the end
 	now       func() time.Time
 	tokens    tokens
 }
@@ -57,9 +56,6 @@ func NewEntra(
 	e := &Entra{
 		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
 		tokens: newTokens(verifiedTokens, now),
-	}
-	for _, audience := range audiences {
-		e.accepted = append(e.accepted, audience, audience+"/")
 	}
 	for _, issuer := range issuers {
 		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{
@@ -122,10 +118,15 @@ func (e *Entra) verify(text string) (accessToken, error) {
 		return keys.Keyfunc(t)
 	}
 	_, err := jwt.ParseWithClaims(text, &token, find, jwt.WithValidMethods([]string{"RS256"}),
-		jwt.WithExpirationRequired(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(e.now),
-		jwt.WithAudience(e.accepted...))
+		jwt.WithExpirationRequired(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(e.now))
 	if err != nil {
 		return token, err
+	}
+	isOurs := func(aud string) bool {
+		return slices.Contains(e.audiences, strings.TrimRight(aud, "/"))
+	}
+	if !slices.ContainsFunc(token.Audience, isOurs) {
+		return token, jwt.ErrTokenInvalidAudience
 	}
 	i := slices.IndexFunc(e.issuers, func(i Issuer) bool { return i.URL == token.Issuer })
 	if !strings.EqualFold(e.issuers[i].TenantID, token.TenantID) {

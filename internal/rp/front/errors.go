@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -56,6 +57,8 @@ func (a *API) told(r *request, err error) *arm.Error {
 		return e.ARM()
 	}
 	switch {
+	case errors.Is(err, fair.ErrBusy):
+		return a.told(r, throttle(arm.RetryLater))
 	case errors.Is(err, store.ErrConflict):
 		return arm.Errorf(409, "Conflict", "The resource is changed by other requests too often. Try "+
 			"again.")

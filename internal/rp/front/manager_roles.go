@@ -392,7 +392,7 @@ func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]
 				for _, one := range a.Properties.Permissions {
 					denied = append(denied, permission{
 						scope:   deref(a.Properties.Scope),
-						exact:   *cmp.Or(a.Properties.DoNotApplyToChildScopes, new(false)),
+						exact:   deref(a.Properties.DoNotApplyToChildScopes),
 						actions: values(one.Actions), notActions: values(one.NotActions),
 					})
 				}
@@ -418,9 +418,9 @@ func values(list []*string) []string {
 	return out
 }
 
-func deref(s *string) string {
-	if s == nil {
-		return ""
+func deref[T any](p *T) (value T) {
+	if p != nil {
+		value = *p
 	}
-	return *s
+	return value
 }

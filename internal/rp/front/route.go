@@ -1,7 +1,7 @@
 package front
 
 import (
-	"strings"
+	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
@@ -68,8 +68,6 @@ type route struct {
 	// open needs no caller: the answer is public.
 	open     bool
 	segments []string
-	// polling is the name of a poll in metrics and audit.
-	polling string
 }
 
 const (
@@ -83,11 +81,9 @@ const (
 )
 
 func (a *API) routes() []route {
-	table := append(a.nodeRoutes(), a.clusterRoutes()...)
-	table = append(table, a.providerRoutes()...)
+	table := slices.Concat(a.nodeRoutes(), a.clusterRoutes(), a.providerRoutes())
 	for i := range table {
 		table[i].segments = split(table[i].pattern)
-		table[i].polling = strings.TrimSuffix(table[i].permission, "read") + "poll"
 	}
 	return table
 }

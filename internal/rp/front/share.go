@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -178,7 +177,7 @@ func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Sec
 
 func (a *API) enter(r *request) (err error) {
 	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
-	return orBusy(err)
+	return err
 }
 
 // askStore waits for a place among the requests of nodes that use the store, if this is one.
@@ -189,14 +188,7 @@ func (r *request) askStore() error {
 	if err := r.listener.api.throttleStored(r); err != nil {
 		return err
 	}
-	return orBusy(r.place.Move(r.Context(), fair.ForNodeStore))
-}
-
-func orBusy(err error) error {
-	if errors.Is(err, fair.ErrBusy) {
-		return throttle(arm.RetryLater)
-	}
-	return err
+	return r.place.Move(r.Context(), fair.ForNodeStore)
 }
 
 // unread limits the time of a refused caller for the rest of its body, which is not read.
