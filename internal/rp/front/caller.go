@@ -122,11 +122,8 @@ type Assignments []Assignment
 
 // Allowed implements Authorizer.
 func (a Assignments) Allowed(_ context.Context, c Caller, action, scope string) (bool, error) {
-	for _, one := range a {
-		if c.ObjectID != "" && strings.EqualFold(one.PrincipalID, c.ObjectID) &&
-			arm.Within(scope, one.Scope) && arm.Allows(one.Actions, action) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return c.ObjectID != "" && slices.ContainsFunc(a, func(one Assignment) bool {
+		return strings.EqualFold(one.PrincipalID, c.ObjectID) && arm.Within(scope, one.Scope) &&
+			arm.Allows(one.Actions, action)
+	}), nil
 }

@@ -59,15 +59,9 @@ func isNoName(s string) bool {
 }
 
 func fits(pattern, segments []string) bool {
-	if len(pattern) != len(segments) {
-		return false
-	}
-	for i, p := range pattern {
-		if p[0] != '{' && !arm.EqualFold(p, segments[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(pattern, segments, func(p, segment string) bool {
+		return p[0] == '{' || arm.EqualFold(p, segment)
+	})
 }
 
 // namesIn returns the variable segments of a path by their names in the route.
@@ -129,16 +123,15 @@ func (a *API) checkNames(r *request) error {
 	return nil
 }
 
-func isAlphanumeric(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
+func isAlphanumeric(c rune) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // isGroup follows ARM's rules for names of resource groups.
 func isGroup(s string) bool {
-	for _, c := range s {
-		if !unicode.IsLetter(c) && !unicode.IsNumber(c) && !strings.ContainsRune("_().-", c) {
-			return false
-		}
+	isOther := func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsNumber(c) && !strings.ContainsRune("_().-", c)
 	}
-	return s != "" && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".")
+	return s != "" && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".") &&
+		!strings.ContainsFunc(s, isOther)
 }
 
 func isCluster(s string) bool { return isWord(s, "-_") }
@@ -155,13 +148,7 @@ func isNode(s string) bool {
 
 // isWord reports whether a text is 1 to 63 letters and digits, with characters of between inside.
 func isWord(s, between string) bool {
-	if len(s) == 0 || len(s) > 63 || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
-		return false
-	}
-	for i := range len(s) {
-		if !isAlphanumeric(s[i]) && strings.IndexByte(between, s[i]) < 0 {
-			return false
-		}
-	}
-	return true
+	isOther := func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune(between, c) }
+	return s != "" && len(s) <= 63 && isAlphanumeric(rune(s[0])) &&
+		isAlphanumeric(rune(s[len(s)-1])) && !strings.ContainsFunc(s, isOther)
 }

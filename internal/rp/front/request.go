@@ -141,13 +141,10 @@ func (r *request) preconditions(etag string) error {
 
 // listed reports whether a list of ETags has one; * matches all (RFC 9110, section 13.1).
 func listed(list, etag string) bool {
-	for one := range strings.SplitSeq(list, ",") {
+	return slices.ContainsFunc(strings.Split(list, ","), func(one string) bool {
 		one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
-		if one == "*" || one == etag {
-			return true
-		}
-	}
-	return false
+		return one == "*" || one == etag
+	})
 }
 
 // listedDesired reports whether a list of ETags has one of the same desired state: a caller that
