@@ -18,7 +18,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -31,8 +30,6 @@ type API struct {
 	Seen Liveness
 	// Credentials makes and revokes the credentials that machines join with.
 	Credentials *credential.Service
-	// Keys sign page tokens.
-	Keys seal.Ring
 	// Authorizer authorizes callers that come directly.
 	Authorizer Authorizer
 	// Throttle and Gate limit the requests of callers.
@@ -69,12 +66,9 @@ type API struct {
 	// Tracer makes spans; nil makes none.
 	Tracer trace.Tracer
 
-	once      sync.Once
-	defaults  *flexnode.Layer // made at the first use
-	claims    fair.Claims
-	caches    sync.Once
-	heardOf   *lru.Cache[string, time.Time] // by node key: the last time heard reported it
-	strangers limiters                      // of rejections, by tenant and object id
+	once     sync.Once
+	defaults *flexnode.Layer // made at the first use
+	claims   fair.Claims
 }
 
 // Liveness records when the agents of nodes were last heard of, by node key.
@@ -90,7 +84,7 @@ const CallerTimeout = 8 * time.Second
 
 // Direct returns the API for callers with tokens, and for machines with their keys.
 func (a *API) Direct(who Authenticator) http.Handler {
-	return a.listener(newMachines(who, a.Endpoints, a.Keys, a.Now), false)
+	return a.listener(newMachines(who, a.Endpoints, a.Credentials.Keys, a.Now), false)
 }
 
 // BehindARM returns the API for Resource Manager, which authenticates by client certificate.
@@ -101,15 +95,17 @@ type listener struct {
 	api          *API
 	authenticate Authenticator
 	// trusted reports that Resource Manager is in front: it has authorized, and its headers are valid.
-	trusted bool
-	routes  []route
+	trusted   bool
+	routes    []route
+	heardOf   *lru.Cache[string, time.Time] // by node key: the last time heard reported it
+	strangers limiters                      // of rejections
 }
 
 func (a *API) listener(who Authenticator, trusted bool) *listener {
-	a.caches.Do(func() {
-		a.heardOf, a.strangers = fair.NewCache[string, time.Time](10_000), newLimiters()
-	})
-	l := &listener{api: a, authenticate: who, trusted: trusted}
+	l := &listener{
+		api: a, authenticate: who, trusted: trusted,
+		heardOf: fair.NewCache[string, time.Time](10_000), strangers: newLimiters(),
+	}
 	for _, r := range a.routes() {
 		if trusted && !r.registers || !trusted && !r.managerOnly {
 			l.routes = append(l.routes, r)

@@ -273,7 +273,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 		poll.Former == "" && !node.Value.Desired.KubernetesAuth.UseAzureAuth { // its token tells
 		return
 	}
-	last, _ := a.heardOf.Get(key)
+	last, _ := r.listener.heardOf.Get(key)
 	if a.Now().Before(last.Add(heardAgain)) || r.askStore() != nil { // a later poll notes it
 		return
 	}
@@ -281,7 +281,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 		a.Log.Warn("cannot note that a node has joined", "node", key, "error", err)
 		return
 	}
-	a.heardOf.Add(key, a.Now())
+	r.listener.heardOf.Add(key, a.Now())
 }
 
 // notePrincipal records the object id of an identity that polls before it joins.

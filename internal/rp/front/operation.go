@@ -48,7 +48,7 @@ func (a *API) accept(r *request, target flexnode.Operation, location bool) error
 	if err != nil {
 		return err
 	}
-	id, err := signed(a.Keys, operationIDs, r.subscriptionKey(), text)
+	id, err := signed(a.Credentials.Keys, operationIDs, r.subscriptionKey(), text)
 	if err == nil {
 		a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), location)
 	}
@@ -123,7 +123,7 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 	}
 	var o flexnode.Operation
 	data, err := inLowerCase.DecodeString(id)
-	text, ok := checked(a.Keys, operationIDs, r.subscriptionKey(), data)
+	text, ok := checked(a.Credentials.Keys, operationIDs, r.subscriptionKey(), data)
 	there := err == nil && ok && json.Unmarshal(text, &o) == nil
 	return o, there && a.Now().Before(o.Started.Add(operationAge)), nil
 }

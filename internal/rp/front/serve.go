@@ -151,7 +151,7 @@ func (a *API) authorize(r *request) error {
 // ownOr returns refused unless the caller is the node by the store. Anyone can get a token of the
 // tenant, or make a key: a stranger that is refused often costs the store nothing.
 func (a *API) ownOr(refused error, r *request, stranger string) error {
-	limiter := a.strangers.of(stranger, refusalAgain, refusals)
+	limiter := r.listener.strangers.of(stranger, refusalAgain, refusals)
 	if limiter.Tokens() < 1 {
 		return refused
 	}

@@ -113,7 +113,7 @@ func (w *world) start() {
 		Store: s, Keys: w.keys, Delivery: w.handout, Now: w.clock.Now, Audit: audit, Log: log,
 	}
 	w.api = &API{
-		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials, Keys: w.keys,
+		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials,
 		Authorizer:  Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}}},
 		Kubeconfigs: bound{}, PublicURL: publicURL, Endpoints: []string{publicURL, otherURL},
 		Audience: nodeAudience, Renderer: "test", Patience: 20 * time.Second,

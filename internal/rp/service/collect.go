@@ -21,7 +21,7 @@ const (
 // more.
 func (s *service) collect(ctx context.Context) {
 	for {
-		_, err := credential.SignAgain(ctx, s.store, s.api.Keys, time.Now(), false)
+		_, err := credential.SignAgain(ctx, s.store, s.api.Credentials.Keys, time.Now(), false)
 		if err != nil && ctx.Err() == nil {
 			s.say("what is stored is not signed again")(err)
 		}

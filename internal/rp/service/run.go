@@ -166,7 +166,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		return err
 	}
 	s.api = &front.API{
-		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials, Keys: keys,
+		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials,
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
 		Installation: s.settings.Installation,
 		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(),
