@@ -49,31 +49,27 @@ func (r *reread[T]) get() (T, error) {
 
 // tlsConfig returns a listener's configuration; with a CA, clients must show a certificate of it.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
-	pair := &reread[*tls.Certificate]{read: func() (*tls.Certificate, error) {
+	present := &reread[*tls.Config]{read: func() (*tls.Config, error) {
 		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
-		return &pair, err
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the certificate: %w", err)
+		}
+		config := &tls.Config{
+			Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: protocols,
+		}
+		if clientCA != "" {
+			config.ClientAuth = tls.RequireAndVerifyClientCert
+			config.ClientCAs, err = readPool(clientCA)
+		}
+		return config, err
 	}}
-	if _, err := pair.get(); err != nil {
-		return nil, fmt.Errorf("cannot read the certificate: %w", err)
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.get() }
-	if clientCA == "" {
-		return config, nil
-	}
-	pool := &reread[*x509.CertPool]{
-		read: func() (*x509.CertPool, error) { return readPool(clientCA) },
-	}
-	config.ClientAuth = tls.RequireAndVerifyClientCert
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		pool, err := pool.get()
-		now := config.Clone()
-		now.ClientCAs = pool
-		return now, err
-	}
-	_, err := pool.get()
-	return config, err
+	_, err := present.get()
+	return &tls.Config{
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return present.get() },
+	}, err
 }
+
+var protocols = []string{"h2", "http/1.1"}
 
 func readPool(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
@@ -121,7 +117,7 @@ func listen(
 	if config == nil {
 		return l, nil
 	}
-	config.NextProtos = []string{"h2", "http/1.1"}
+	config.NextProtos = protocols
 	connections.TakeTurns(config, 2*runtime.GOMAXPROCS(0), p.request)
 	return tls.NewListener(l, config), nil
 }
