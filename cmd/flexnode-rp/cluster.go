@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strings"
 	"text/tabwriter"
 
@@ -185,11 +186,7 @@ func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
 func printChanges(out io.Writer, r prepare.Report) {
 	fmt.Fprintf(out, "%s, Kubernetes %s\n\n", r.Server, r.Version)
 	for _, c := range r.Changes {
-		name := c.Name
-		if c.Namespace != "" {
-			name = c.Namespace + "/" + name
-		}
-		fmt.Fprintf(out, "%-9s  %s %s", c.Action, c.Kind, name)
+		fmt.Fprintf(out, "%-9s  %s %s", c.Action, c.Kind, path.Join(c.Namespace, c.Name))
 		if c.Manager != "" {
 			fmt.Fprintf(out, "  (%s manages it)", c.Manager)
 		}

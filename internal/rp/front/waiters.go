@@ -71,8 +71,8 @@ func (w *Waiters) Count() int {
 	return w.count
 }
 
-// begin starts the wait of a poll for its node, if it prefers one and there are not too many: nil if
-// not. It misses no change from now on.
+// begin starts the wait of a poll for its node; nil if it prefers none, or too many wait. It misses
+// no change from now on.
 func (w *Waiters) begin(r *request) *waiter {
 	granted := min(preferredWait(r.Header), w.longest)
 	if granted <= 0 || !r.isPoll() {
