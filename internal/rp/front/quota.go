@@ -67,7 +67,7 @@ func (q *quota) change(what string, ahead []string, do func(*store.View) error) 
 	return err
 }
 
-func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
+func (a *API) countOf(of fair.Resource, subscription string) func() (int, int64) {
 	return func() (int, int64) {
 		used, revision := a.Index.Used(subscription)
 		return fair.Quota(used).Of(of), revision

@@ -66,15 +66,10 @@ func (a *API) putSubscription(r *request) (any, error) {
 		r.before, r.after = row.Value.State, body.State
 		return a.Store.Subscriptions.Put(v, key, body)
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && body.State == deleted {
+		err = a.deleteClusters(r, key)
 	}
-	if body.State == deleted {
-		if err := a.deleteClusters(r, key); err != nil {
-			return nil, err
-		}
-	}
-	return body, nil
+	return body, err
 }
 
 // deleteClusters marks all registrations of a deleted subscription. No other is made meanwhile,
