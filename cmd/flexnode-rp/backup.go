@@ -15,10 +15,8 @@ import (
 // that lacks something.
 const found = 2
 
-// errUnusable is the error for a backup that cannot be restored.
 var errUnusable = errors.New("the backup cannot be used; see \"problems\"")
 
-// exitCode returns the exit code of the program for an error.
 func exitCode(err error) int {
 	switch {
 	case err == nil:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strings"
 	"text/tabwriter"
 
@@ -20,7 +21,6 @@ import (
 // errFound is the error for a cluster that lacks something, or would be changed; it is printed.
 var errFound = errors.New("the cluster is not prepared")
 
-// clusterFlags holds the flags that the commands for a cluster share.
 type clusterFlags struct {
 	kubeconfig, context, output string
 	dryRun, yes, force          bool
@@ -183,15 +183,10 @@ func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
 	return nil
 }
 
-// printChanges prints the change of each object, with the changed fields.
 func printChanges(out io.Writer, r prepare.Report) {
 	fmt.Fprintf(out, "%s, Kubernetes %s\n\n", r.Server, r.Version)
 	for _, c := range r.Changes {
-		name := c.Name
-		if c.Namespace != "" {
-			name = c.Namespace + "/" + name
-		}
-		fmt.Fprintf(out, "%-9s  %s %s", c.Action, c.Kind, name)
+		fmt.Fprintf(out, "%-9s  %s %s", c.Action, c.Kind, path.Join(c.Namespace, c.Name))
 		if c.Manager != "" {
 			fmt.Fprintf(out, "  (%s manages it)", c.Manager)
 		}
@@ -209,7 +204,6 @@ func printChanges(out io.Writer, r prepare.Report) {
 	}
 }
 
-// printChecks prints the state of everything that flex nodes need.
 func printChecks(out io.Writer, r prepare.Report, made int) {
 	if made > 0 {
 		fmt.Fprintf(out, "%d changes made\n", made)

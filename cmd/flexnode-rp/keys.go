@@ -57,7 +57,6 @@ again: URLs that the old key has signed become invalid when it is dropped.`,
 	return parent
 }
 
-// keysFile returns a command that changes the file with the keys, with the root key.
 func keysFile(
 	use, short, done string, change func(path, root string, now time.Time) (seal.Ring, error),
 ) *cobra.Command {

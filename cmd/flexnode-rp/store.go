@@ -66,7 +66,6 @@ Alarms about damaged data are not cleared: replace that member, or restore a bac
 	return parent
 }
 
-// deleteCluster returns the command that removes a registration if the API cannot.
 func deleteCluster(settings *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete-cluster KEY --release", Short: "Delete a cluster's rows when the API cannot",
@@ -143,7 +142,6 @@ func storeStatus(ctx context.Context, out io.Writer, e *store.Etcd) error {
 	return nil
 }
 
-// stateOf returns the problem of a member, or ok.
 func stateOf(m store.EtcdMember) string {
 	switch {
 	case m.Err != nil:

@@ -18,6 +18,8 @@ type Connections struct {
 	// Max limits the connections, PerAddress those of one address.
 	Max, PerAddress int
 
+	turns chan struct{} // one for each turn that is taken (TakeTurns)
+
 	mu    sync.Mutex
 	open  map[*connection]bool
 	from  map[netip.Addr]int
@@ -29,13 +31,14 @@ type connection struct {
 	net.Conn
 	of   *Connections
 	addr netip.Addr
-	at   *list.Element              // in quiet; nil if it is not
-	turn atomic.Pointer[Handshakes] // the one in which it has a turn; nil for none
+	at   *list.Element // in quiet; nil if it is not
+	turn atomic.Bool   // it has a turn
 }
 
-// Close implements net.Conn.
 func (c *connection) Close() error {
-	c.of.forget(c)
+	c.of.mu.Lock()
+	c.of.remove(c)
+	c.of.mu.Unlock()
 	err := c.Conn.Close()
 	c.endTurn() // no turn begins after that
 	return err
@@ -49,7 +52,6 @@ type bounded struct {
 	of *Connections
 }
 
-// Accept implements net.Listener.
 func (b *bounded) Accept() (net.Conn, error) {
 	for {
 		accepted, err := b.Listener.Accept()
@@ -68,22 +70,27 @@ func (c *Connections) admit(accepted net.Conn) net.Conn {
 	next := &connection{Conn: accepted, of: c, addr: addressOf(accepted)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var victim *connection
+	var may func(*connection) bool // be replaced
 	switch {
 	case c.PerAddress > 0 && c.from[next.addr] >= c.PerAddress:
-		victim = c.quietest(func(q *connection) bool { return q.addr == next.addr })
+		may = func(q *connection) bool { return q.addr == next.addr }
 	case c.Max > 0 && len(c.open) >= c.Max:
-		victim = c.quietest(func(*connection) bool { return true })
-	default:
-		c.add(next)
-		return next
+		may = func(*connection) bool { return true }
 	}
-	if victim == nil {
-		return nil
+	if may != nil {
+		victim := c.quietest(may)
+		if victim == nil {
+			return nil
+		}
+		c.remove(victim)
+		_ = victim.Conn.Close() // its server sees that, and ends it
 	}
-	c.remove(victim)
-	_ = victim.Conn.Close() // its server sees that, and ends it
-	c.add(next)
+	if c.open == nil {
+		c.open, c.from = map[*connection]bool{}, map[netip.Addr]int{}
+	}
+	c.open[next] = true
+	c.from[next.addr]++
+	next.at = c.quiet.PushBack(next)
 	return next
 }
 
@@ -102,15 +109,6 @@ func (c *Connections) quietest(may func(*connection) bool) *connection {
 	return nil
 }
 
-func (c *Connections) add(next *connection) {
-	if c.open == nil {
-		c.open, c.from = map[*connection]bool{}, map[netip.Addr]int{}
-	}
-	c.open[next] = true
-	c.from[next.addr]++
-	next.at = c.quiet.PushBack(next)
-}
-
 func (c *Connections) remove(gone *connection) {
 	if !c.open[gone] {
 		return
@@ -127,12 +125,6 @@ func (c *Connections) wake(one *connection) {
 		c.quiet.Remove(one.at)
 		one.at = nil
 	}
-}
-
-func (c *Connections) forget(gone *connection) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.remove(gone)
 }
 
 // State is http.Server's ConnState.
@@ -161,51 +153,34 @@ func (c *Connections) Open() int {
 	return len(c.open)
 }
 
-// Handshakes limits concurrent TLS handshakes of a listener's connections (Connections.Listen). The
-// others wait for their turn in order of arrival, and that wait does not count against them.
-// Otherwise ten thousand agents that come back at once would share the processors: none would
-// finish within a client's timeout, and present connections would wait for all of them.
-type Handshakes struct {
-	// patience limits the time of a client for the rest of its handshake from its turn on; 0 is no
-	// limit. It has no turn while the server waits for it, neither before nor after.
-	patience time.Duration
-	turns    chan struct{} // one for each turn that is taken
-}
-
-// NewHandshakes limits the concurrent handshakes to atOnce.
-func NewHandshakes(atOnce int, patience time.Duration) *Handshakes {
-	return &Handshakes{patience: patience, turns: make(chan struct{}, atOnce)}
-}
-
-// Configure makes the connections that use a configuration take turns.
-func (h *Handshakes) Configure(config *tls.Config) {
+// TakeTurns limits the concurrent TLS handshakes of the connections, which use a configuration, to
+// atOnce. The others wait for their turn in order of arrival, and that wait does not count against
+// them. Otherwise ten thousand agents that come back at once would share the processors: none would
+// finish within a client's timeout, and present connections would wait for all of them. patience
+// limits the time of a client for the rest of its handshake from its turn on. It has no turn while
+// the server waits for it, neither before nor after.
+func (c *Connections) TakeTurns(config *tls.Config, atOnce int, patience time.Duration) {
+	c.turns = make(chan struct{}, atOnce)
 	chosen := config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if err := h.begin(hello); err != nil || chosen == nil {
+		if err := c.beginTurn(hello, patience); err != nil || chosen == nil {
 			return nil, err
 		}
 		return chosen(hello)
 	}
 }
 
-// begin waits for the turn of a client whose first message has arrived.
-func (h *Handshakes) begin(hello *tls.ClientHelloInfo) error {
-	one, ok := hello.Conn.(*connection)
-	if !ok {
-		return nil
-	}
-	one.of.State(one, http.StateActive) // until the server waits for it again
+// beginTurn waits for the turn of a client whose first message has arrived.
+func (c *Connections) beginTurn(hello *tls.ClientHelloInfo, patience time.Duration) error {
+	one := hello.Conn.(*connection)
+	c.State(one, http.StateActive) // until the server waits for it again
 	select {
-	case h.turns <- struct{}{}:
-		one.turn.Store(h)
+	case c.turns <- struct{}{}:
+		one.turn.Store(true)
 	case <-hello.Context().Done():
 		return hello.Context().Err()
 	}
-	var until time.Time
-	if h.patience > 0 {
-		until = time.Now().Add(h.patience)
-	}
-	err := one.SetDeadline(until)
+	err := one.SetDeadline(time.Now().Add(patience))
 	if err != nil { // it was closed meanwhile
 		one.endTurn()
 	}
@@ -214,16 +189,14 @@ func (h *Handshakes) begin(hello *tls.ClientHelloInfo) error {
 
 // endTurn passes on a connection's turn, if it has one.
 func (c *connection) endTurn() {
-	if h := c.turn.Swap(nil); h != nil {
-		<-h.turns
+	if c.turn.Swap(false) {
+		<-c.of.turns
 		c.of.State(c, http.StateIdle) // if it was not closed
 	}
 }
 
 // Read implements net.Conn. A connection that waits for its client has no turn.
 func (c *connection) Read(b []byte) (int, error) {
-	if c.turn.Load() != nil {
-		c.endTurn()
-	}
+	c.endTurn()
 	return c.Conn.Read(b)
 }

@@ -72,18 +72,23 @@ type line struct {
 	turns  []string
 }
 
-// waiter is a waiting request. Its channel receives nil for a place, or an error.
-type waiter struct{ turn chan error }
+// waiter is a waiting request. It receives nil for a place, or an error.
+type waiter chan error
 
-func (l *line) push(subscription string) (waiter, *list.Element) {
+// push returns a new last waiter of a subscription, and a function that removes it.
+func (l *line) push(subscription string) (w waiter, giveUp func()) {
 	queue := l.queues[subscription]
 	if queue == nil {
 		queue = list.New()
 		l.queues[subscription], l.turns = queue, append(l.turns, subscription)
 	}
 	l.waiting++
-	w := waiter{make(chan error, 1)}
-	return w, queue.PushBack(w)
+	w = make(waiter, 1)
+	at := queue.PushBack(w)
+	return w, func() {
+		queue.Remove(at)
+		l.waiting--
+	}
 }
 
 // pop takes the first waiter of the subscription whose turn it is.
@@ -118,7 +123,7 @@ func (l *line) yield(to string) bool {
 		return false
 	}
 	l.waiting--
-	longest.Remove(longest.Back()).(waiter).turn <- ErrBusy
+	longest.Remove(longest.Back()).(waiter) <- ErrBusy
 	return true
 }
 
@@ -141,9 +146,6 @@ type Place struct {
 // Enter waits for a place, in turns with other subscriptions. It returns ErrBusy if too many wait
 // already or the wait takes too long.
 func (g *Gate) Enter(ctx context.Context, c Class, subscription string) (*Place, error) {
-	if g == nil {
-		return nil, nil
-	}
 	if err := g.enter(ctx, c, subscription); err != nil {
 		return nil, err
 	}
@@ -162,12 +164,11 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 		g.mu.Unlock()
 		return ErrBusy
 	}
-	own, waiting := l.push(subscription)
-	queue := l.queues[subscription]
+	turn, giveUp := l.push(subscription)
 	g.mu.Unlock()
 	err := ErrBusy
 	select {
-	case err := <-own.turn:
+	case err := <-turn:
 		return err
 	case <-time.After(l.places.Wait):
 	case <-ctx.Done():
@@ -176,17 +177,15 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case err := <-own.turn: // at the last moment
+	case err := <-turn: // at the last moment
 		return err
 	default:
 	}
-	queue.Remove(waiting)
-	l.waiting--
+	giveUp()
 	g.letIn() // others may have waited for this one
 	return err
 }
 
-// admits reports whether there is a place in a class.
 func (g *Gate) admits(c Class) bool {
 	l := &g.lines[c]
 	if l.places.InFlight == 0 {
@@ -202,14 +201,14 @@ func (g *Gate) letIn() {
 		l := &g.lines[c]
 		for l.waiting > 0 && g.admits(c) {
 			l.taken++
-			l.pop().turn <- nil
+			l.pop() <- nil
 		}
 	}
 }
 
 // Leave gives the place back.
 func (p *Place) Leave() {
-	if p == nil || p.class == classes {
+	if p.class == classes {
 		return
 	}
 	p.gate.mu.Lock()
@@ -221,7 +220,7 @@ func (p *Place) Leave() {
 // Move exchanges the place for one of another class, for which it waits. After an error the request
 // has no place.
 func (p *Place) Move(ctx context.Context, to Class) error {
-	if p == nil || p.class == to {
+	if p.class == to {
 		return nil
 	}
 	p.Leave()
@@ -236,7 +235,7 @@ func (p *Place) Move(ctx context.Context, to Class) error {
 // Rest frees the place while a request waits for something. Afterwards the request continues at
 // once, even beyond the limit, since a request that has begun must finish.
 func (p *Place) Rest(wait func()) {
-	if p == nil || p.class == classes {
+	if p.class == classes {
 		wait()
 		return
 	}
@@ -251,9 +250,6 @@ func (p *Place) Rest(wait func()) {
 
 // Load returns the number of concurrent and of waiting requests of a class.
 func (g *Gate) Load(c Class) (inFlight, waiting int) {
-	if g == nil {
-		return 0, 0
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.lines[c].taken, g.lines[c].waiting

@@ -71,7 +71,7 @@ func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
 		}
 		return &pair, nil
 	}}
-	NewHandshakes(atOnce, headers).Configure(config)
+	of.TakeTurns(config, atOnce, headers)
 	s := &secured{newPipes(), of, x509.NewCertPool()}
 	s.trusted.AddCert(root)
 	server := &http.Server{

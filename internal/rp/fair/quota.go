@@ -74,13 +74,11 @@ type claim struct {
 	subscription string
 }
 
-// Count returns the number of a resource, up to a revision.
-type Count func() (used int, revision int64)
-
-// Take claims one of a resource for a key, unless the subscription has reached the limit. It
-// returns the number without this one. A successful caller must call Done.
+// Take claims one of a resource for a key, unless the subscription has reached the limit. count
+// returns the number of the resource, up to a revision. Take returns the number without this one. A
+// successful caller must call Done.
 func (c *Claims) Take(
-	r Resource, subscription, key string, limit int, count Count,
+	r Resource, subscription, key string, limit int, count func() (used int, revision int64),
 ) (used int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@
 package fair
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -57,7 +58,6 @@ type Rate struct {
 	PerSecond float64
 }
 
-// times returns a rate multiplied by n.
 func (r Rate) times(n float64) Rate {
 	return Rate{max(1, int(n*float64(r.Burst))), n * r.PerSecond}
 }
@@ -102,20 +102,24 @@ type Throttle struct {
 // NewThrottle returns a throttle with full buckets. exceptions holds factors for the rates of
 // principals and subscriptions, and for Stored of the nodes that share one, by id.
 func NewThrottle(rates Rates, exceptions map[string]float64, now func() time.Time) *Throttle {
-	t := &Throttle{rates: rates, exceptions: map[string]float64{}, now: now}
+	t := &Throttle{
+		rates: rates, exceptions: map[string]float64{}, now: now,
+		people: NewCache[Bucket, *bucket](remembered),
+		nodes:  NewCache[Bucket, *bucket](remembered),
+	}
 	for id, times := range exceptions {
 		t.exceptions[strings.ToLower(id)] = times
 	}
-	t.people, t.nodes = newBuckets(), newBuckets()
 	return t
 }
 
-func newBuckets() *lru.Cache[Bucket, *bucket] {
-	buckets, err := lru.New[Bucket, *bucket](remembered)
-	if err != nil { // only of a size below one
-		panic("internal error: " + err.Error())
+// NewCache returns a cache of the most recently used values, at most size.
+func NewCache[K comparable, V any](size int) *lru.Cache[K, V] {
+	cache, err := lru.New[K, V](size)
+	if err != nil {
+		panic("internal error: " + err.Error()) // of a size below 1
 	}
-	return buckets
+	return cache
 }
 
 // Verdict is the decision on a request.
@@ -134,9 +138,6 @@ type Verdict struct {
 // Take takes a token from a bucket that so many nodes share, or returns the time to wait for one. A
 // refused request is not counted.
 func (t *Throttle) Take(b Bucket, nodes int) Verdict {
-	if t == nil {
-		return Verdict{}
-	}
 	r, of := t.rates[b.Of][b.Kind], t.people
 	if r.Burst == 0 {
 		return Verdict{}
@@ -150,17 +151,12 @@ func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	if times := t.exceptions[b.ID]; times > 0 {
 		r = r.times(times)
 	}
-	found, known := of.Get(b)
-	if !known {
-		found = newBucket(r)
-		if other, there, _ := of.PeekOrAdd(b, found); there { // made meanwhile
-			found = other
-		}
-	}
-	return found.take(r, t.now())
+	fresh := newBucket(r)
+	of.ContainsOrAdd(b, fresh)
+	known, _ := of.Get(b)
+	return cmp.Or(known, fresh).take(r, t.now()) // it may have been dropped meanwhile
 }
 
-// bucket is a token bucket.
 type bucket struct {
 	tokens *rate.Limiter
 	tells  *rate.Limiter // of reports that there are too many requests

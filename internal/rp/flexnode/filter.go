@@ -94,9 +94,6 @@ func isComponent(name string, among []api.VersionCount) bool {
 	return slices.ContainsFunc(among, func(v api.VersionCount) bool { return v.Component == name })
 }
 
-// All reports whether the filter chooses all nodes.
-func (f Filter) All() bool { return len(f.terms) == 0 }
-
 // Chooses reports whether the filter may choose nodes of a class; it ignores labels.
 func (f Filter) Chooses(c *Class) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool {

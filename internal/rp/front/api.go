@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -19,7 +18,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -32,11 +30,9 @@ type API struct {
 	Seen Liveness
 	// Credentials makes and revokes the credentials that machines join with.
 	Credentials *credential.Service
-	// Keys sign page tokens.
-	Keys seal.Ring
 	// Authorizer authorizes callers that come directly.
 	Authorizer Authorizer
-	// Throttle and Gate limit the requests of callers; nil is no limit.
+	// Throttle and Gate limit the requests of callers.
 	Throttle *fair.Throttle
 	Gate     *fair.Gate
 	// Quotas holds the quotas of subscriptions.
@@ -70,13 +66,9 @@ type API struct {
 	// Tracer makes spans; nil makes none.
 	Tracer trace.Tracer
 
-	once         sync.Once
-	defaults     *flexnode.Layer // made at the first use
-	defaultsKept atomic.Bool     // the store has them
-	claims       fair.Claims
-	caches       sync.Once
-	heardOf      *lru.Cache[string, time.Time] // by node key: the last time heard reported it
-	strangers    limiters                      // of rejections, by tenant and object id
+	once     sync.Once
+	defaults *flexnode.Layer // made at the first use
+	claims   fair.Claims
 }
 
 // Liveness records when the agents of nodes were last heard of, by node key.
@@ -92,7 +84,7 @@ const CallerTimeout = 8 * time.Second
 
 // Direct returns the API for callers with tokens, and for machines with their keys.
 func (a *API) Direct(who Authenticator) http.Handler {
-	return a.listener(newMachines(who, a.Endpoints, a.Keys, a.Now), false)
+	return a.listener(newMachines(who, a.Endpoints, a.Credentials.Keys, a.Now), false)
 }
 
 // BehindARM returns the API for Resource Manager, which authenticates by client certificate.
@@ -103,15 +95,17 @@ type listener struct {
 	api          *API
 	authenticate Authenticator
 	// trusted reports that Resource Manager is in front: it has authorized, and its headers are valid.
-	trusted bool
-	routes  []route
+	trusted   bool
+	routes    []route
+	heardOf   *lru.Cache[string, time.Time] // by node key: the last time heard reported it
+	strangers limiters                      // of rejections
 }
 
 func (a *API) listener(who Authenticator, trusted bool) *listener {
-	a.caches.Do(func() {
-		a.heardOf, a.strangers = newCache[string, time.Time](10_000), newLimiters()
-	})
-	l := &listener{api: a, authenticate: who, trusted: trusted}
+	l := &listener{
+		api: a, authenticate: who, trusted: trusted,
+		heardOf: fair.NewCache[string, time.Time](10_000), strangers: newLimiters(),
+	}
 	for _, r := range a.routes() {
 		if trusted && !r.registers || !trusted && !r.managerOnly {
 			l.routes = append(l.routes, r)
@@ -126,16 +120,7 @@ func (a *API) change(r *request, what string, do func(*store.View) error) error 
 	return err
 }
 
-// storedNode reads the node of a request; an error if it does not exist.
-func (a *API) storedNode(r *request) (store.Row[flexnode.Node], error) {
-	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
-	if err == nil && (!row.Exists() || !named(r.uid, row.Value.UID)) {
-		err = a.notFound(r)
-	}
-	return row, err
-}
-
-// nodeIn is storedNode within a change.
+// nodeIn reads the node of a request within a change; an error if it does not exist.
 func (a *API) nodeIn(v *store.View, r *request) (flexnode.Node, error) {
 	row := a.Store.Nodes.Row(v, r.nodeKey())
 	if !row.Exists() || !named(r.uid, row.Value.UID) {
@@ -156,23 +141,19 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 // DefaultsLayer returns the operator's settings for every node, with this provider to poll.
 func (a *API) DefaultsLayer() *flexnode.Layer {
 	a.once.Do(func() {
-		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints), a.Audience))
+		endpoint := ""
+		if len(a.Endpoints) > 0 {
+			endpoint = a.Endpoints[0]
+		}
+		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, endpoint, a.Audience))
 	})
 	return a.defaults
 }
 
-// keepDefaults stores the layer of defaults in a change, unless it is known to be stored.
-func (a *API) keepDefaults(v *store.View) error {
-	layer := a.DefaultsLayer()
-	if a.defaultsKept.Load() || a.Store.Layers.Row(v, layer.ID).Exists() {
-		a.defaultsKept.Store(true)
-		return nil
-	}
-	return a.Store.KeepLayer(v, layer)
-}
-
 // StoreDefaults stores the layer of defaults, so that PUTs need not.
 func (a *API) StoreDefaults(ctx context.Context) error {
-	_, err := a.Store.Update(ctx, "defaults written", nil, a.keepDefaults)
+	_, err := a.Store.Update(ctx, "defaults written", nil, func(v *store.View) error {
+		return a.Store.KeepLayer(v, a.DefaultsLayer())
+	})
 	return err
 }

@@ -89,7 +89,6 @@ func (m ManagerCertificate) Authenticate(r *http.Request) (Caller, error) {
 	return managerCaller(r.Header), nil
 }
 
-// managerCaller returns the caller in Resource Manager's headers.
 func managerCaller(h http.Header) Caller {
 	c := Caller{
 		Trusted: true, TenantID: h.Get("x-ms-client-tenant-id"),
@@ -123,11 +122,8 @@ type Assignments []Assignment
 
 // Allowed implements Authorizer.
 func (a Assignments) Allowed(_ context.Context, c Caller, action, scope string) (bool, error) {
-	for _, one := range a {
-		if c.ObjectID != "" && strings.EqualFold(one.PrincipalID, c.ObjectID) &&
-			arm.Within(scope, one.Scope) && arm.Allows(one.Actions, action) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return c.ObjectID != "" && slices.ContainsFunc(a, func(one Assignment) bool {
+		return strings.EqualFold(one.PrincipalID, c.ObjectID) && arm.Within(scope, one.Scope) &&
+			arm.Allows(one.Actions, action)
+	}), nil
 }

@@ -53,7 +53,6 @@ func (a *API) putCluster(r *request, body api.ManagedCluster) (any, error) {
 	return a.answerCluster(r, created)
 }
 
-// writeCluster writes the settings of a registration from its owner.
 func (a *API) writeCluster(
 	v *store.View, r *request, body api.ManagedCluster, old store.Row[flexnode.Cluster], uid string,
 ) error {
@@ -132,7 +131,6 @@ func (a *API) answerCluster(r *request, created bool) (any, error) {
 	return resource{created, shown.ETag, shown}, nil
 }
 
-// storedCluster reads the cluster of a request; an error if it does not exist.
 func (a *API) storedCluster(r *request) (flexnode.Cluster, error) {
 	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
 	if err == nil && !row.Exists() {
@@ -145,7 +143,6 @@ func isCreating(c flexnode.Cluster) bool {
 	return flexnode.ShownCluster(c).Properties.ProvisioningState == api.Creating
 }
 
-// getCluster answers GET of a target cluster.
 func (a *API) getCluster(r *request) (any, error) {
 	c, err := a.storedCluster(r)
 	shown := flexnode.ShownCluster(c)
@@ -155,7 +152,7 @@ func (a *API) getCluster(r *request) (any, error) {
 // listClusters answers with the clusters of a subscription or resource group.
 func (a *API) listClusters(r *request) (any, error) {
 	prefix := r.subscriptionKey() + "/"
-	if group := r.names.of("group"); group != "" {
+	if group := r.names["group"]; group != "" {
 		prefix += arm.Fold(group) + "/"
 	}
 	after, size, err := a.page(r, prefix)

@@ -75,7 +75,6 @@ func (a *API) abort(r *request) (any, error) {
 	})
 }
 
-// dryRun counts what would be deleted with a registration.
 func (a *API) dryRun(r *request, wipe bool) (any, error) {
 	credentials, _, err := a.Store.Credentials.List(r.Context(), r.clusterKey()+"/")
 	found := a.count(r)
@@ -124,7 +123,6 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 	return operation, err
 }
 
-// beginDeletion writes that the deletion of a registration begins now.
 func (a *API) beginDeletion(
 	v *store.View, row store.Row[flexnode.Cluster], operation string, wipe bool, by string,
 ) error {
@@ -136,7 +134,6 @@ func (a *API) beginDeletion(
 	return a.Store.Clusters.Put(v, row.Key, row.Value)
 }
 
-// count counts the nodes of a request's cluster in the index.
 func (a *API) count(r *request) (found api.DeletionCounts) {
 	a.Index.EachNode(r.clusterKey()+"/", func(key string, hasStatus bool) {
 		found.Nodes++

@@ -7,7 +7,6 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 const clusterURL = cluster + versionQuery
@@ -238,22 +237,6 @@ func TestRegistrationInOtherCasing(t *testing.T) {
 		after.Tags["a"] != "b" {
 		t.Errorf("%+v", after)
 	}
-}
-
-// A cluster is taken from the index only if the index has the stored row.
-func TestClusterWithinAChange(t *testing.T) {
-	w := newEdge(t)
-	w.caughtUp()
-	stored := w.storedCluster()
-	must(w.api.Store.Update(t.Context(), "test", nil, func(v *store.View) error {
-		equal(t, "as it is read, and as it is stored", w.api.cluster(v, clusterKey).Value, stored)
-		newer := stored
-		newer.Facts = "newer"
-		must(0, w.api.Store.Clusters.Put(v, clusterKey, newer))
-		row := w.api.cluster(v, clusterKey) // the index has the former one
-		equal(t, "the facts after a write", row.Value.Facts, "newer")
-		return nil
-	}))
 }
 
 // The result of regenerateToken is given to callers that may read URLs now, also if another one

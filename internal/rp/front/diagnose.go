@@ -25,16 +25,11 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 		if err != nil {
 			return err
 		}
-		return a.putDiagnosis(v, r, n, asked)
+		v.Fail(a.Store.Diagnoses.Put(v, r.nodeKey(), asked))
+		return a.Store.Nodes.Put(v, r.nodeKey(), n)
 	})
 	r.after = asked.Kind
 	return asked, err
-}
-
-// putDiagnosis writes a diagnosis and its node.
-func (a *API) putDiagnosis(v *store.View, r *request, n flexnode.Node, d api.Diagnosis) error {
-	v.Fail(a.Store.Diagnoses.Put(v, r.nodeKey(), d))
-	return a.Store.Nodes.Put(v, r.nodeKey(), n)
 }
 
 // roomForDiagnosis returns an error if the max number of diagnoses of the cluster is kept.
@@ -55,7 +50,7 @@ func (a *API) roomForDiagnosis(r *request) error {
 
 // listDiagnosis answers with the last diagnosis of a node: the request and its answer.
 func (a *API) listDiagnosis(r *request) (any, error) {
-	if _, err := a.storedNode(r); err != nil {
+	if _, err := a.keptNode(r); err != nil {
 		return nil, err
 	}
 	row, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
@@ -66,7 +61,6 @@ func (a *API) listDiagnosis(r *request) (any, error) {
 	return row.Value, err
 }
 
-// reportDiagnosis stores the diagnosis that a node's agent reports.
 func (a *API) reportDiagnosis(r *request) (any, error) {
 	answer, err := flexnode.ReadDiagnosed(r.body)
 	if err != nil {
@@ -78,7 +72,8 @@ func (a *API) reportDiagnosis(r *request) (any, error) {
 		if err != nil {
 			return err
 		}
-		return a.putDiagnosis(v, r, next, d)
+		v.Fail(a.Store.Diagnoses.Put(v, r.nodeKey(), d))
+		return a.Store.Nodes.Put(v, r.nodeKey(), next)
 	}
 	node, err := a.byAgent(r, "diagnosis taken", nil, decide)
 	if err == nil {
@@ -89,10 +84,8 @@ func (a *API) reportDiagnosis(r *request) (any, error) {
 
 // askDiagnosis adds the pending request for a diagnosis to the answer of an agent's poll.
 func (a *API) askDiagnosis(r *request) {
-	if r.known == nil {
-		a.lookUp(r)
-	}
-	if !r.node && !r.caller.Trusted || r.known == nil || !r.known.Diagnose {
+	poll := a.lookUp(r)
+	if !r.node && !r.caller.Trusted || poll == nil || !poll.Diagnose {
 		return
 	}
 	row, err := a.Index.Node(r.nodeKey())

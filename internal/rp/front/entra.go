@@ -70,7 +70,6 @@ func NewEntra(
 	return e, nil
 }
 
-// accessToken holds the claims of an access token of version 1.0 or 2.0.
 type accessToken struct {
 	jwt.RegisteredClaims
 	TenantID  string `json:"tid"`
@@ -86,7 +85,7 @@ type accessToken struct {
 
 // Authenticate implements Authenticator.
 func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
-	header := first(r.Header["Authorization"])
+	header := r.Header.Get("Authorization")
 	scheme, text, _ := strings.Cut(header, " ")
 	if header == "" || !strings.EqualFold(scheme, "Bearer") || text == "" {
 		return Caller{}, e.challenge("AuthenticationFailed",
@@ -107,7 +106,6 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 	return caller, nil
 }
 
-// errTenant is the error for a token of a tenant that is not the issuer's.
 var errTenant = errors.New("the token is from another tenant")
 
 func (e *Entra) verify(text string) (accessToken, error) {
@@ -115,7 +113,7 @@ func (e *Entra) verify(text string) (accessToken, error) {
 	find := func(t *jwt.Token) (any, error) {
 		keys, ok := e.keys[token.Issuer]
 		if !ok {
-			return nil, fmt.Errorf("%w: %s", jwt.ErrTokenInvalidIssuer, shorten(token.Issuer))
+			return nil, jwt.ErrTokenInvalidIssuer
 		}
 		return keys.Keyfunc(t)
 	}
@@ -128,8 +126,7 @@ func (e *Entra) verify(text string) (accessToken, error) {
 		return slices.Contains(e.audiences, strings.TrimRight(aud, "/"))
 	}
 	if !slices.ContainsFunc(token.Audience, isOurs) {
-		return token, fmt.Errorf("%w: %s", jwt.ErrTokenInvalidAudience,
-			shorten(strings.Join(token.Audience, ", ")))
+		return token, jwt.ErrTokenInvalidAudience
 	}
 	i := slices.IndexFunc(e.issuers, func(i Issuer) bool { return i.URL == token.Issuer })
 	if !strings.EqualFold(e.issuers[i].TenantID, token.TenantID) {
@@ -178,7 +175,6 @@ func (e *Entra) refuse(err error) error {
 	return e.challenge(code, "The access token "+message)
 }
 
-// challenge returns a 401 with a challenge.
 func (e *Entra) challenge(code, message string) error {
 	authority := strings.TrimSuffix(e.issuers[0].URL, "/")
 	return &refusal{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -21,10 +22,8 @@ type refusal struct {
 	header, value string
 }
 
-// Error implements error.
 func (r *refusal) Error() string { return r.answer.Error() }
 
-// Unwrap returns the answer.
 func (r *refusal) Unwrap() error { return r.answer }
 
 // fail writes an error in ARM's form. Details that are not for the caller go to the log.
@@ -47,7 +46,6 @@ func (a *API) fail(w *response, r *request, err error) {
 	e.Write(w)
 }
 
-// told returns the error that the caller sees.
 func (a *API) told(r *request, err error) *arm.Error {
 	if e, ok := errors.AsType[*arm.Error](err); ok {
 		return e
@@ -59,6 +57,8 @@ func (a *API) told(r *request, err error) *arm.Error {
 		return e.ARM()
 	}
 	switch {
+	case errors.Is(err, fair.ErrBusy):
+		return a.told(r, throttle(arm.RetryLater))
 	case errors.Is(err, store.ErrConflict):
 		return arm.Errorf(409, "Conflict", "The resource is changed by other requests too often. Try "+
 			"again.")
@@ -82,20 +82,17 @@ func (a *API) told(r *request, err error) *arm.Error {
 	return arm.Errorf(503, "ServiceUnavailable", "The service cannot answer now. "+again, r.id)
 }
 
-// noParent returns the error for a node of a cluster that is not registered.
 func noParent(r *request) error {
 	return arm.Errorf(404, "ParentResourceNotFound", "Can not perform requested operation on nested "+
-		"resource. Parent resource '%s' not found.", r.names.of("cluster"))
+		"resource. Parent resource '%s' not found.", r.names["cluster"])
 }
 
-// noCluster returns the error for a cluster that is not registered.
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
-		flexnode.ClusterType, r.names.of("cluster"), r.names.of("group"))
+		flexnode.ClusterType, r.names["cluster"], r.names["group"])
 }
 
-// registered reads the cluster of a request; an error unless it is registered.
 func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Cluster], err error) {
 	if row = a.Store.Clusters.Row(v, r.clusterKey()); !row.Exists() {
 		err = noCluster(r)
@@ -107,10 +104,9 @@ func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Clus
 func leaving(r *request) error {
 	return arm.Errorf(409, "ClusterIsBeingDeleted",
 		"The registration of the cluster '%s' is being deleted. Wait until it is deleted, and "+
-			"register the cluster again.", r.names.of("cluster"))
+			"register the cluster again.", r.names["cluster"])
 }
 
-// invalid returns the error for an invalid parameter.
 func invalid(format string, args ...any) error {
 	return arm.Errorf(400, "InvalidParameter", format, args...)
 }

@@ -37,10 +37,8 @@ func (a *API) summarizeNodes(r *request) (any, error) {
 	return summary, err
 }
 
-// maxLeft limits the Arc machines in a summary.
 const maxLeft = 200
 
-// arcMachinesLeft returns the Arc machines that deleted nodes of a cluster have left behind.
 func (a *API) arcMachinesLeft(r *request) (all []api.ArcMachineLeft, err error) {
 	rows, _, err := a.Store.ArcLeft.List(r.Context(), r.clusterKey()+"/")
 	for _, row := range rows[:min(len(rows), maxLeft)] {
@@ -71,17 +69,22 @@ func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 	return api.AllowedVersions{Changes: next.Shown()}, err
 }
 
-// hasCluster returns an error unless the cluster of a request is registered.
 func (a *API) hasCluster(r *request, missing func(*request) error) error {
-	key := r.clusterKey()
-	if cluster, err := a.Index.Cluster(key); err == nil && cluster.Exists() {
-		return nil
-	}
-	stored, err := a.Store.Clusters.Get(r.Context(), key) // the index may be behind
-	if err == nil && !stored.Exists() {
+	row, err := a.findCluster(r)
+	if err == nil && !row.Exists() {
 		err = missing(r)
 	}
 	return err
+}
+
+// findCluster finds the cluster of a request in the index, else in the store: the index may be
+// behind.
+func (a *API) findCluster(r *request) (store.Row[flexnode.Cluster], error) {
+	row, err := a.Index.Cluster(r.clusterKey())
+	if err != nil || row.Exists() {
+		return row, err
+	}
+	return a.Store.Clusters.Get(r.Context(), r.clusterKey())
 }
 
 // Limits of the nodes that are looked at, and of those unpacked to look at their labels, for a page
@@ -97,13 +100,6 @@ func (a *API) chosen(
 	r *request, after string, size int, f flexnode.Filter,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
 	key := r.clusterKey()
-	if f.All() {
-		rows, more, err := a.Index.Nodes(key+"/", after, size)
-		if more && len(rows) > 0 {
-			next = rows[len(rows)-1].Key
-		}
-		return rows, next, err
-	}
 	classes, now := flexnode.NewClasses(a.reachable(key), a.Renderer), a.Now()
 	looked, unpacked, last := 0, 0, after
 	a.Index.Outlines(key+"/", after, func(node string, o flexnode.Outline) bool {

@@ -47,7 +47,6 @@ func (k kept) offered(desired bool) (*flexnode.Revision, error) {
 	return k.history.Find(version)
 }
 
-// listHistory answers with the kept revisions of a node.
 func (a *API) listHistory(r *request) (any, error) {
 	k, err := a.keptNode(r)
 	if err != nil {
@@ -74,7 +73,6 @@ func (a *API) listHistory(r *request) (any, error) {
 	return answer, nil
 }
 
-// diffRevisions answers with the differences between two revisions of a node.
 func (a *API) diffRevisions(r *request, ask api.DiffRequest) (any, error) {
 	from, to, problems := flexnode.ReadDiff(ask)
 	if len(problems) > 0 {
@@ -98,7 +96,6 @@ func (a *API) diffRevisions(r *request, ask api.DiffRequest) (any, error) {
 	return diff, err
 }
 
-// keptConfig returns the configuration of a revision that a caller has named.
 func (a *API) keptConfig(r *request, k kept, version int64) (map[string]any, error) {
 	config, err := a.Store.Kept(r.Context(), k.history, version)
 	if err == nil && config == nil {
@@ -107,7 +104,6 @@ func (a *API) keptConfig(r *request, k kept, version int64) (map[string]any, err
 	return config, err
 }
 
-// notKept returns the error for a revision that is not kept.
 func notKept(n flexnode.Node, version int64) error {
 	if n.Revision == 0 {
 		return arm.Errorf(409, "RevisionNotKept",
@@ -123,10 +119,7 @@ func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	p := &put{api: a, r: r, to: to, ask: flexnode.Put{
-		ID: r.resourceID(), By: r.caller.Name, ByType: r.caller.Type, At: a.Now(),
-		Renderer: a.Renderer,
-	}}
+	p := &put{api: a, r: r, to: to}
 	_, err := a.Store.Update(r.Context(), "node rolled back", p.ahead(),
 		func(v *store.View) error { return p.decide(v, p.back) })
 	if err != nil {
@@ -136,13 +129,12 @@ func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
 	return p.answer(nil)
 }
 
-// back returns the decision of a rollback.
 func (p *put) back(
 	v *store.View, c flexnode.Cluster, row store.Row[flexnode.Node], kept flexnode.History,
 ) (d flexnode.Decision, err error) {
 	a, old := p.api, row.Value
 	ask := flexnode.Rollback{
-		By: p.ask.By, ByType: p.ask.ByType, At: p.ask.At, Renderer: p.ask.Renderer,
+		By: p.r.caller.Name, ByType: p.r.caller.Type, At: a.Now(), Renderer: a.Renderer,
 		To: store.RevisionIn(v, kept, p.to), Desired: store.RevisionIn(v, kept, old.Revision),
 		Joins: p.joins(v, &old), Running: p.running(v, &old, kept), Parent: a.parent(v, c),
 		Secret: a.Credentials.Compare(v, p.r.nodeKey(), ""),

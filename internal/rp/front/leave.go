@@ -1,8 +1,6 @@
 package front
 
 import (
-	"context"
-
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -29,12 +27,7 @@ func (a *API) leave(r *request, ask api.Leave) (any, error) {
 		return nil, err
 	}
 	left := func(row store.Row[flexnode.Certificates]) bool { return row.Value.Leaving != uid }
-	gone := false
-	err = a.await(r, func(ctx context.Context) error {
-		row, err := a.Store.Certificates.Wait(ctx, r.nodeKey(), left)
-		gone = err == nil && left(row)
-		return err
-	})
+	gone, err := awaitRow(a, r, a.Store.Certificates, r.nodeKey(), left)
 	if err == nil && !gone {
 		err = arm.Errorf(503, "NodeNotDeleted", "The Node is deleted when the cluster answers.")
 	}

@@ -24,7 +24,8 @@ import (
 type machines struct {
 	others   Authenticator
 	verifier verifier.Verifier
-	nonces   nonces
+	ring     seal.Ring
+	now      func() time.Time
 	tokens   tokens
 }
 
@@ -35,15 +36,14 @@ const machineTokens = 200_000
 func newMachines(
 	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
-	m := &machines{others: others, nonces: nonces{ring, now},
-		tokens: newTokens(machineTokens, now)}
-	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.nonces.until}
+	m := &machines{others: others, ring: ring, now: now, tokens: newTokens(machineTokens, now)}
+	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.validUntil}
 	return m
 }
 
 // Authenticate implements Authenticator.
 func (m *machines) Authenticate(r *http.Request) (Caller, error) {
-	scheme, text, _ := strings.Cut(first(r.Header["Authorization"]), " ")
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, machinekey.Scheme) {
 		return m.others.Authenticate(r)
 	}
@@ -51,7 +51,7 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 	if caller, ok := m.tokens.caller(text); ok && poll {
 		return caller, nil
 	}
-	token, err := m.verify(text)
+	token, caller, err := m.verify(text)
 	if err != nil {
 		return Caller{}, err
 	}
@@ -59,80 +59,64 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 		if bound.Method != r.Method || bound.Path != r.URL.Path || bound.Digest == "" {
 			return Caller{}, badToken("It is for another request.")
 		}
-		c := token.caller
-		c.BodyDigest, c.Signed = bound.Digest, token.signed
-		return c, nil
+		caller.BodyDigest, caller.Signed = bound.Digest, token.Signed
+		return caller, nil
 	}
-	m.tokens.remember(text, token.caller, token.ends)
-	return token.caller, nil
-}
-
-// machineToken is a verified token.
-type machineToken struct {
-	machinekey.Request
-	caller       Caller
-	ends, signed time.Time
+	m.tokens.remember(text, caller, token.Ends)
+	return caller, nil
 }
 
 // verify verifies a token. If only its times are wrong, the refusal has a nonce.
-func (m *machines) verify(text string) (machineToken, error) {
+func (m *machines) verify(text string) (verifier.Verified, Caller, error) {
 	token, err := m.verifier.Verify(text)
 	if errors.Is(err, verifier.ErrTime) {
-		return machineToken{}, &refusal{
+		return token, Caller{}, &refusal{
 			answer: arm.Errorf(401, "MachineTokenTime", "The machine's token has expired or is not valid "+
 				"yet. Send the request again with a token that contains the nonce of the header %s.",
 				strings.ToLower(machinekey.NonceHeader)),
-			header: machinekey.NonceHeader, value: m.nonces.make(),
+			header: machinekey.NonceHeader, value: m.nonce(),
 		}
 	}
 	if err != nil {
-		return machineToken{}, badToken("")
+		return token, Caller{}, badToken("")
 	}
 	uid, err := uuid.Parse(token.UID)
 	if err != nil {
-		return machineToken{}, badToken("It does not name a node.")
+		return token, Caller{}, badToken("It does not name a node.")
 	}
-	return machineToken{token.Request, Caller{
+	return token, Caller{
 		MachineKey: token.Thumbprint, UID: uid.String(), Name: "machine " + token.Thumbprint,
 		Type: "Machine", Boot: flexnode.Boot{ID: token.Boot, Issued: token.Issued.Truncate(time.Second)},
-	}, token.Ends, token.Signed}, nil
+	}, nil
 }
 
-// badToken returns the error for an invalid token, with a reason that may help an agent.
 func badToken(why string) error {
 	return arm.Errorf(401, "InvalidMachineToken", "%s",
 		strings.TrimSpace("The machine's token is invalid. "+why))
 }
 
-// nonces make tokens of machines with wrong clocks valid, at all replicas: each is a signed time of
-// the provider.
-type nonces struct {
-	ring seal.Ring
-	now  func() time.Time
-}
-
-// make returns the nonce of the present time; "" without a key.
-func (n nonces) make() string {
-	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) // after 1970
-	nonce, _ := signed(n.ring, nonceTimes, "", at)                   // empty without a key
+// nonce returns the nonce of the present time; "" without a key. It makes tokens of machines with
+// wrong clocks valid, at all replicas: it is a signed time of the provider.
+func (m *machines) nonce() string {
+	at := binary.BigEndian.AppendUint64(nil, uint64(m.now().Unix())) // after 1970
+	nonce, _ := signed(m.ring, nonceTimes, "", at)                   // empty without a key
 	return base64.RawURLEncoding.EncodeToString(nonce)
 }
 
-// until returns the time until which a nonce is valid, if it is. Another replica's clock may be
-// ahead.
-func (n nonces) until(nonce string) (until time.Time, ok bool) {
+// validUntil returns the time until which a nonce is valid, if it is. Another replica's clock may
+// be ahead.
+func (m *machines) validUntil(nonce string) (until time.Time, ok bool) {
 	data, err := base64.RawURLEncoding.DecodeString(nonce)
-	text, genuine := checked(n.ring, nonceTimes, "", data)
+	text, genuine := checked(m.ring, nonceTimes, "", data)
 	if err != nil || !genuine {
 		return until, false
 	}
 	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) // made by a replica
 	until = at.Add(machinekey.Lifetime)
-	now := n.now()
+	now := m.now()
 	return until, now.Before(until) && now.After(at.Add(-leeway))
 }
 
-// isMachine reports whether the caller is a machine with a key.
 func (c Caller) isMachine() bool { return c.MachineKey != "" }
 
 // authorizeMachine allows a machine what its node may do, and nothing else.
@@ -145,20 +129,10 @@ func (a *API) authorizeMachine(r *request) error {
 	case r.own:
 		return a.checkBoot(r)
 	}
-	// Anyone can make a key: an address that is refused often costs the store nothing.
-	stranger := a.stranger("machines at " + r.address())
-	if stranger.Tokens() < 1 {
-		return notRegistered()
-	}
-	own, err := a.ownStoredNode(r)
-	if err != nil {
+	if err := a.ownOr(notRegistered(), r, "machines at "+r.address()); err != nil {
 		return err
 	}
-	if own {
-		return a.checkBoot(r)
-	}
-	stranger.Allow()
-	return notRegistered()
+	return a.checkBoot(r)
 }
 
 // checkBoot returns an error for another machine with the node's key. It writes once for each boot.
@@ -196,13 +170,11 @@ func secondMachine() error {
 		"machine should be the node, POST regenerateToken and join with the new URL.")
 }
 
-// notRegistered returns the error for a machine with another key than that of the node.
 func notRegistered() error {
 	return arm.Errorf(401, "MachineKeyNotRegistered",
 		"The machine's key is not registered for this node. POST registerKey to register it.")
 }
 
-// address returns the IP address of the caller.
 func (r *request) address() string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

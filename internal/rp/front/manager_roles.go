@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -58,7 +59,6 @@ type ManagerRoles struct {
 	failed  *lru.Cache[string, failure] // by subscription; "" pauses all requests
 }
 
-// failure pauses requests about a subscription, for a reason.
 type failure struct {
 	until time.Time
 	why   error
@@ -71,8 +71,9 @@ func NewManagerRoles(
 ) *ManagerRoles {
 	return &ManagerRoles{
 		factory: factory, index: index, stored: stored, now: now, asking: newLimiters(),
-		known: newCache[string, answer](principals), defined: newCache[string, definition](roles),
-		failed: newCache[string, failure](failures),
+		known:   fair.NewCache[string, answer](principals),
+		defined: fair.NewCache[string, definition](roles),
+		failed:  fair.NewCache[string, failure](failures),
 	}
 }
 
@@ -141,7 +142,6 @@ func isRefusal(err error) bool {
 	return ok && failed.StatusCode >= 400 && failed.StatusCode < 500 && failed.StatusCode != 408
 }
 
-// ask asks Resource Manager and caches the answer or failure.
 func (m *ManagerRoles) ask(
 	ctx context.Context, key, principal, subscription string,
 ) (answer, error) {
@@ -171,7 +171,6 @@ func (m *ManagerRoles) ask(
 	return answer{}, err
 }
 
-// waitOf returns the time to wait that a response asks for.
 func waitOf(r *http.Response) time.Duration {
 	seconds := 0
 	if r != nil {
@@ -180,7 +179,6 @@ func waitOf(r *http.Response) time.Duration {
 	return cmp.Or(time.Duration(min(max(0, seconds), 3600))*time.Second, arm.RetryLater)
 }
 
-// throttle returns a 429 with a time to retry.
 func throttle(after time.Duration) error {
 	return &refusal{after: after, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests", "Too many requests at a time. Try again later.")}
@@ -394,7 +392,7 @@ func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]
 				for _, one := range a.Properties.Permissions {
 					denied = append(denied, permission{
 						scope:   deref(a.Properties.Scope),
-						exact:   *cmp.Or(a.Properties.DoNotApplyToChildScopes, new(false)),
+						exact:   deref(a.Properties.DoNotApplyToChildScopes),
 						actions: values(one.Actions), notActions: values(one.NotActions),
 					})
 				}
@@ -420,9 +418,9 @@ func values(list []*string) []string {
 	return out
 }
 
-func deref(s *string) string {
-	if s == nil {
-		return ""
+func deref[T any](p *T) (value T) {
+	if p != nil {
+		value = *p
 	}
-	return *s
+	return value
 }

@@ -58,41 +58,21 @@ func isNoName(s string) bool {
 	return s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\\")
 }
 
-// fits reports whether the segments of a path match those of a route.
 func fits(pattern, segments []string) bool {
-	if len(pattern) != len(segments) {
-		return false
-	}
-	for i, p := range pattern {
-		if p[0] != '{' && !arm.EqualFold(p, segments[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(pattern, segments, func(p, segment string) bool {
+		return p[0] == '{' || arm.EqualFold(p, segment)
+	})
 }
 
-// names holds the variable segments of a path. They are few, so a linear search is enough.
-type names []struct{ name, value string }
-
-// of returns the segment with a name in the route; it is never empty, "" is none.
-func (n names) of(name string) string {
-	for i := range n {
-		if n[i].name == name {
-			return n[i].value
-		}
-	}
-	return ""
-}
-
-// namesIn returns the variable segments of a path.
-func namesIn(pattern, segments []string) names {
-	found := make(names, 0, 4)
+// namesIn returns the variable segments of a path by their names in the route.
+func namesIn(pattern, segments []string) map[string]string {
+	names := map[string]string{}
 	for i, p := range pattern {
 		if p[0] == '{' {
-			found = append(found, struct{ name, value string }{p[1 : len(p)-1], segments[i]})
+			names[p[1:len(p)-1]] = segments[i]
 		}
 	}
-	return found
+	return names
 }
 
 // unknownPath returns an error that names the unknown part of a path.
@@ -116,15 +96,11 @@ func unknownPath(segments []string, version string) error {
 		shorten(strings.Join(types, "/")), namespace, shorten(version), api.APIVersion)
 }
 
-// nameRule describes the valid values of a variable segment of a path.
-type nameRule struct {
-	name    string
-	good    func(string) bool
-	code    string
-	message string // with the name in place of %s
-}
-
-var nameRules = []nameRule{
+var nameRules = []struct {
+	name          string
+	good          func(string) bool
+	code, message string
+}{
 	{"subscription", flexnode.IsGUID, "InvalidSubscriptionId",
 		"The provided subscription identifier '%s' is malformed or invalid."},
 	{"group", isGroup, "InvalidResourceGroupName", "The resource group name '%s' is invalid."},
@@ -140,23 +116,22 @@ var nameRules = []nameRule{
 // checkNames checks the variable segments, without regular expressions: every poll runs it.
 func (a *API) checkNames(r *request) error {
 	for _, rule := range nameRules {
-		if value := r.names.of(rule.name); value != "" && !rule.good(value) {
+		if value := r.names[rule.name]; value != "" && !rule.good(value) {
 			return arm.Errorf(400, rule.code, rule.message, shorten(value))
 		}
 	}
 	return nil
 }
 
-func isAlphanumeric(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
+func isAlphanumeric(c rune) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // isGroup follows ARM's rules for names of resource groups.
 func isGroup(s string) bool {
-	for _, c := range s {
-		if !unicode.IsLetter(c) && !unicode.IsNumber(c) && !strings.ContainsRune("_().-", c) {
-			return false
-		}
+	isOther := func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsNumber(c) && !strings.ContainsRune("_().-", c)
 	}
-	return s != "" && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".")
+	return s != "" && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".") &&
+		!strings.ContainsFunc(s, isOther)
 }
 
 func isCluster(s string) bool { return isWord(s, "-_") }
@@ -173,13 +148,7 @@ func isNode(s string) bool {
 
 // isWord reports whether a text is 1 to 63 letters and digits, with characters of between inside.
 func isWord(s, between string) bool {
-	if len(s) == 0 || len(s) > 63 || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
-		return false
-	}
-	for i := range len(s) {
-		if !isAlphanumeric(s[i]) && strings.IndexByte(between, s[i]) < 0 {
-			return false
-		}
-	}
-	return true
+	isOther := func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune(between, c) }
+	return s != "" && len(s) <= 63 && isAlphanumeric(rune(s[0])) &&
+		isAlphanumeric(rune(s[len(s)-1])) && !strings.ContainsFunc(s, isOther)
 }

@@ -74,15 +74,15 @@ func FuzzScope(f *testing.F) {
 			return
 		}
 		prefix := ""
-		if s := r.names.of("subscription"); s != "" {
+		if s := r.names["subscription"]; s != "" {
 			prefix = "/subscriptions/" + s
 		}
-		group := r.names.of("group")
+		group := r.names["group"]
 		if group != "" {
 			prefix += "/resourceGroups/" + group
 		}
 		id, err := arm.Parse(r.scope())
-		if err != nil || id.Subscription != r.names.of("subscription") ||
+		if err != nil || id.Subscription != r.names["subscription"] ||
 			id.ResourceGroup != group || !arm.Within(r.scope(), prefix) {
 			t.Errorf("%s %s: %s is %+v, %v", method, path, r.scope(), id, err)
 		}

@@ -56,7 +56,7 @@ func (m *Metrics) BundleRead() { m.reads.Inc() }
 // isPoll reports whether a request is a conditional GET of a node.
 func (r *request) isPoll() bool {
 	return r.route != nil && r.route.pattern == inNode && r.Method == http.MethodGet &&
-		first(r.Header["If-None-Match"]) != ""
+		r.Header.Get("If-None-Match") != ""
 }
 
 // operationName returns the name of the requested operation in metrics and audit: the permission
@@ -66,7 +66,7 @@ func (r *request) operationName() string {
 	case r.route == nil:
 		return "unknown"
 	case r.isPoll():
-		return r.route.polling
+		return strings.TrimSuffix(r.route.permission, "read") + "poll"
 	case r.route.permission == "":
 		return r.route.method + " " + r.route.pattern
 	case r.Method == http.MethodGet && !strings.HasSuffix(r.route.pattern, "}"):
@@ -127,31 +127,25 @@ func (a *API) trace(r *request) (context.Context, trace.Span) {
 		trace.WithAttributes(attribute.String("azure.request_id", r.id)))
 }
 
-// gauges collects its values when it is read, without a walk over all nodes.
-type gauges struct{ *API }
+// Gauges returns a collector of nodes by condition and state, and of the state of the store. It
+// collects its values when it is read, without a walk over all nodes.
+func (a *API) Gauges() prometheus.Collector { return prometheus.CollectorFunc(a.collect) }
 
-// Gauges returns a collector of nodes by condition and state, and of the state of the store.
-func (a *API) Gauges() prometheus.Collector { return gauges{a} }
-
-// Describe implements prometheus.Collector.
-func (g gauges) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, ch) }
-
-// Collect implements prometheus.Collector.
-func (g gauges) Collect(ch chan<- prometheus.Metric) {
+func (a *API) collect(ch chan<- prometheus.Metric) {
 	gauge := func(name, help string, value float64, labels prometheus.Labels) {
 		desc := prometheus.NewDesc("flexnode_rp_"+name, help, nil, labels)
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
 	gauge("index_age_seconds", "How long ago the index has heard of the store.",
-		g.Index.Age().Seconds(), nil)
+		a.Index.Age().Seconds(), nil)
 	gauge("index_revision", "The store's revision that the index has reached.",
-		float64(g.Index.Revision()), nil)
-	waiting := g.Waiters.Count()
+		float64(a.Index.Revision()), nil)
+	waiting := a.Waiters.Count()
 	gauge("waiting_polls", "Polls that wait for their nodes to change.", float64(waiting), nil)
 	gauge("agents", "Agents that this replica expects to poll again, with those that wait.",
-		float64(g.Pace.Agents(g.Now())+waiting), nil)
+		float64(a.Pace.Agents(a.Now())+waiting), nil)
 	count := map[[2]string]int{}
-	for key, n := range g.Index.Counts() {
+	for key, n := range a.Index.Counts() {
 		count[[2]string{cmp.Or(key[0], api.Succeeded), cmp.Or(key[1], "Unknown")}] += n
 	}
 	for key, n := range count {
@@ -159,14 +153,14 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 			prometheus.Labels{"state": key[0], "ready": key[1]})
 	}
 	for _, class := range fair.Classes() {
-		atOnce, waiting := g.Gate.Load(class)
+		atOnce, waiting := a.Gate.Load(class)
 		of := prometheus.Labels{"class": class.String()}
 		gauge("requests_at_once", "Requests that are being answered, by class.", float64(atOnce), of)
 		gauge("requests_waiting", "Requests that wait for others, by class.", float64(waiting), of)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	health, err := g.Store.Health(ctx)
+	health, err := a.Store.Health(ctx)
 	writable := 0.0
 	if err == nil {
 		gauge("store_bytes", "The size of the store's file.", float64(health.Size), nil)

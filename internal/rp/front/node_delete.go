@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -44,11 +43,7 @@ func (a *API) deleteNode(r *request) (any, error) {
 	revoked := true // the credential is gone
 	if gone.Credential != "" {
 		is := func(c store.Row[store.Credential]) bool { return !c.Exists() || c.Value.TokenID == "" }
-		err = a.await(r, func(ctx context.Context) error {
-			row, err := a.Store.Credentials.Wait(ctx, gone.Credential, is)
-			revoked = err == nil && is(row)
-			return err
-		})
+		revoked, err = awaitRow(a, r, a.Store.Credentials, gone.Credential, is)
 		if err != nil {
 			return nil, err
 		}

@@ -19,12 +19,12 @@ import (
 // store as long as nothing has changed; it waits for a change if its caller prefers to.
 func (a *API) getNode(r *request) (any, error) {
 	wait := a.Waiters.begin(r)
-	if wait.entry != nil {
+	if wait != nil {
 		r.known = nil // a change before it began does not wake it
 	}
-	found, err := a.awaitNode(r, &wait)
+	found, err := a.awaitNode(r, wait)
 	if r.caller.isMachine() && r.known != nil && r.known.Second {
-		r.answer.Header()[machinekey.SecondHeader] = []string{"true"}
+		r.answer.Header().Set(machinekey.SecondHeader, "true")
 	}
 	applied := wait.applied()
 	a.askDiagnosis(r)
@@ -38,9 +38,8 @@ func (a *API) getNode(r *request) (any, error) {
 	case err != nil:
 		return nil, err
 	case found.same != "":
-		h := r.answer.Header()
-		h["Etag"] = []string{found.same}    // in its canonical form: each poll sets it
-		delete(h, "X-Content-Type-Options") // of a body, and this answer has no body
+		r.answer.Header().Set("ETag", found.same)
+		r.answer.Header().Del("X-Content-Type-Options") // this answer has no body
 		r.answer.WriteHeader(http.StatusNotModified)
 		return nil, nil
 	}
@@ -57,10 +56,10 @@ type found struct {
 
 // awaitNode finds a node. If the request waits, it returns once the node differs from the caller's,
 // its agent may begin, or a diagnosis is requested. It authorizes the caller again each time.
-func (a *API) awaitNode(r *request, wait *wait) (found, error) {
+func (a *API) awaitNode(r *request, wait *waiter) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
-		if err != nil || f.same == "" || wait.entry == nil || woken && a.wakes(r) {
+		if err != nil || f.same == "" || wait == nil || woken && a.wakes(r) {
 			return f, err
 		}
 		more := false
@@ -104,11 +103,8 @@ func (a *API) authorizeAgain(r *request) error {
 
 // findNode finds a node in the index if the caller's copy is current, else in the store.
 func (a *API) findNode(r *request) (found, error) {
-	condition := first(r.Header["If-None-Match"])
-	poll := r.known
-	if poll == nil {
-		poll = a.lookUp(r)
-	}
+	condition := r.Header.Get("If-None-Match")
+	poll := a.lookUp(r)
 	if condition != "" && poll != nil && named(r.uid, poll.UID) {
 		a.heard(r, *poll)
 		if etag := r.same(condition, poll.ETag); etag != "" {
@@ -137,11 +133,12 @@ func (a *API) findNode(r *request) (found, error) {
 	return found{node: n, revision: revision}, err
 }
 
-// lookUp reads the index's data of the node; nil for none.
+// lookUp returns the index's data of the node; nil for none.
 func (a *API) lookUp(r *request) *store.Poll {
-	r.known = nil
-	if poll, ok := a.Index.Poll(r.nodeKey()); ok {
-		r.known = &poll
+	if r.known == nil {
+		if poll, ok := a.Index.Poll(r.nodeKey()); ok {
+			r.known = &poll
+		}
 	}
 	return r.known
 }
@@ -197,7 +194,6 @@ func (a *API) status(
 	}), err
 }
 
-// reachable reports whether a cluster answers.
 func (a *API) reachable(clusterKey string) bool {
 	row, err := a.Index.Cluster(clusterKey)
 	return err == nil && row.Value.Properties.Reachable
@@ -248,7 +244,6 @@ func (a *API) mayHave(r *request, n flexnode.Node) error {
 	return a.askRole(r)
 }
 
-// pollOf returns the index's data of a node.
 func pollOf(n flexnode.Node) store.Poll {
 	return store.Poll{
 		UID: n.UID, Identity: n.Identity, Former: n.Former, MachineKey: n.MachineKey,
@@ -278,7 +273,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 		poll.Former == "" && !node.Value.Desired.KubernetesAuth.UseAzureAuth { // its token tells
 		return
 	}
-	last, _ := a.heardOf.Get(key)
+	last, _ := r.listener.heardOf.Get(key)
 	if a.Now().Before(last.Add(heardAgain)) || r.askStore() != nil { // a later poll notes it
 		return
 	}
@@ -286,7 +281,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 		a.Log.Warn("cannot note that a node has joined", "node", key, "error", err)
 		return
 	}
-	a.heardOf.Add(key, a.Now())
+	r.listener.heardOf.Add(key, a.Now())
 }
 
 // notePrincipal records the object id of an identity that polls before it joins.
@@ -356,7 +351,7 @@ func (a *API) notFound(r *request) error {
 	}
 	e := arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
-		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
+		api.ResourceType, r.names["cluster"], r.names["node"], r.names["group"])
 	if ok && stone.Wipe {
 		epoch, signature := a.Credentials.Signature(stone.Signed)
 		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: api.Tombstone{

@@ -71,7 +71,6 @@ func (a *API) checkEndpoint(endpoint string) error {
 		strings.Join(append([]string{api.ResourceManager}, a.Endpoints...), " or "))}}
 }
 
-// commit makes the decision and writes it.
 func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
@@ -94,24 +93,11 @@ func (p *put) commit() error {
 // ahead returns the keys of the rows that a PUT mostly needs, to read them together.
 func (p *put) ahead() []string {
 	s, key := p.api.Store, p.r.nodeKey()
-	keys := []string{
+	return []string{
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
-		s.Subscriptions.Key(p.r.subscriptionKey()), s.EpochKey(),
+		s.Tombstones.Key(key), s.Certificates.Key(key), s.EpochKey(),
+		s.Subscriptions.Key(p.r.subscriptionKey()), s.Layers.Key(p.api.DefaultsLayer().ID),
 	}
-	if !p.api.defaultsKept.Load() {
-		keys = append(keys, s.Layers.Key(p.api.DefaultsLayer().ID))
-	}
-	poll, known := p.api.Index.Poll(key)
-	if !known {
-		return append(keys, s.Tombstones.Key(key), s.Certificates.Key(key))
-	}
-	if !poll.Joining {
-		return keys
-	}
-	if node, err := p.api.Index.Node(key); err == nil && node.Value.Credential != "" {
-		keys = append(keys, s.Credentials.Key(node.Value.Credential))
-	}
-	return keys
 }
 
 // outcome decides about a node in a cluster. An error of the view takes precedence over its own.
@@ -156,9 +142,9 @@ func (a *API) openNode(
 	return c, node, r.preconditions(etag)
 }
 
-// openCluster reads the cluster of a request, which is shared; an error if nodes may not change.
+// openCluster reads the cluster of a request; an error if nodes may not change.
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
-	row := a.cluster(v, r.clusterKey())
+	row := a.Store.Clusters.Row(v, r.clusterKey())
 	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey()) // the index may be behind
 	if err := r.allowedIn(subscription.Value.State); err != nil {
 		return row.Value, err
@@ -172,16 +158,6 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	return row.Value, nil
 }
 
-// cluster reads a cluster within a view: from the index, if that is current, since rows are large.
-func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
-	known, err := a.Index.Cluster(key)
-	if err == nil && a.Store.Clusters.IsAt(v, key, known.Revision) {
-		return known
-	}
-	return a.Store.Clusters.Row(v, key)
-}
-
-// replaced returns the decision of a PUT.
 func (p *put) replaced(
 	v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
 ) (flexnode.Decision, error) {
@@ -213,7 +189,7 @@ func (p *put) replaced(
 		return d, problems
 	}
 	if d.Revision != nil {
-		v.Fail(p.api.keepDefaults(v))
+		v.Fail(p.api.Store.KeepLayer(v, parent.Defaults))
 	}
 	return d, p.claim(old, d.Node)
 }
@@ -275,7 +251,7 @@ func (p *put) free(v *store.View) error {
 	return arm.Errorf(409, "NameNotFree", "The previous machine of '%s' has not left its cluster, "+
 		"and can read the same data as the pods of a new node of this name. Start that machine so "+
 		"that it leaves, or wait until its last certificate expires, at %s. If the machine was "+
-		"erased, send the request with acceptOldCertificate=true.", shorten(p.r.names.of("node")),
+		"erased, send the request with acceptOldCertificate=true.", shorten(p.r.names["node"]),
 		until.UTC().Format(time.RFC3339))
 }
 
@@ -289,7 +265,6 @@ func (p *put) former(v *store.View) *flexnode.Tombstone {
 	return &stone
 }
 
-// write writes the decision, unless it changes nothing.
 func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision) error {
 	s, c, key := p.api.Store, p.api.Credentials, p.r.nodeKey()
 	if d.StoreSecret {

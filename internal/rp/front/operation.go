@@ -48,7 +48,7 @@ func (a *API) accept(r *request, target flexnode.Operation, location bool) error
 	if err != nil {
 		return err
 	}
-	id, err := signed(a.Keys, operationIDs, r.subscriptionKey(), text)
+	id, err := signed(a.Credentials.Keys, operationIDs, r.subscriptionKey(), text)
 	if err == nil {
 		a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), location)
 	}
@@ -61,7 +61,7 @@ func (a *API) pointTo(r *request, key string, location bool) {
 	_, id, _ := strings.Cut(key, "/")
 	at := func(what string) string {
 		u := r.publicURL()
-		u.Path = "/subscriptions/" + r.names.of("subscription") + "/providers/" + namespace +
+		u.Path = "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace +
 			"/locations/" + a.location(r) + "/" + what + "/" + id
 		u.RawPath, u.Fragment = "", ""
 		u.RawQuery = url.Values{"api-version": {api.APIVersion}}.Encode()
@@ -80,10 +80,7 @@ const operationAgain = "10"
 
 // location returns the location of a request's cluster; global if it is unknown.
 func (a *API) location(r *request) string {
-	row, err := a.Index.Cluster(r.clusterKey())
-	if err == nil && !row.Exists() { // the index may be behind
-		row, err = a.Store.Clusters.Get(r.Context(), r.clusterKey())
-	}
+	row, err := a.findCluster(r)
 	if err != nil || row.Value.Location == "" {
 		return "global"
 	}
@@ -93,7 +90,7 @@ func (a *API) location(r *request) string {
 // operation reads an operation, for callers that have begun it or may read its target.
 func (a *API) operation(r *request) (flexnode.Operation, error) {
 	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
-		shorten(r.names.of("operation")))
+		shorten(r.names["operation"]))
 	o, there, err := a.findOperation(r)
 	switch {
 	case err != nil:
@@ -119,14 +116,14 @@ func (a *API) allowed(r *request, action, scope string, refused error) error {
 
 // findOperation returns the operation with an id: the one in the id, or the row of a deletion.
 func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
-	id := arm.Fold(r.names.of("operation"))
+	id := arm.Fold(r.names["operation"])
 	if flexnode.IsGUID(id) {
 		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
 		return row.Value, row.Exists(), err
 	}
 	var o flexnode.Operation
 	data, err := inLowerCase.DecodeString(id)
-	text, ok := checked(a.Keys, operationIDs, r.subscriptionKey(), data)
+	text, ok := checked(a.Credentials.Keys, operationIDs, r.subscriptionKey(), data)
 	there := err == nil && ok && json.Unmarshal(text, &o) == nil
 	return o, there && a.Now().Before(o.Started.Add(operationAge)), nil
 }
@@ -134,7 +131,6 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 // operationAge limits the time for which an operation can be asked about.
 const operationAge = 7 * 24 * time.Hour
 
-// readOf returns the permission to read a resource.
 func readOf(id string) string {
 	if parsed, err := arm.Parse(id); err == nil && len(parsed.Types) > 1 {
 		return api.ResourceType + "/read"
@@ -142,7 +138,6 @@ func readOf(id string) string {
 	return flexnode.ClusterType + "/read"
 }
 
-// progress returns an operation with the state of its target.
 func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Operation, error) {
 	state, reason, err := a.stateOf(ctx, o)
 	if err != nil || state == api.Creating || state == api.Updating {
@@ -186,7 +181,6 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 	return shown.Properties.ProvisioningState, row.Value.Reason, nil
 }
 
-// keyOf returns the key under which a cluster or node with an id is stored.
 func keyOf(id string) (string, bool) {
 	parsed, err := arm.Parse(id)
 	if err != nil || parsed.ResourceGroup == "" || len(parsed.Names) == 0 {
@@ -196,14 +190,13 @@ func keyOf(id string) (string, bool) {
 	return arm.Fold(strings.Join(parts, "/")), true
 }
 
-// getOperationStatus answers with the status of an asynchronous operation.
 func (a *API) getOperationStatus(r *request) (any, error) {
 	o, err := a.operation(r)
 	if err != nil {
 		return nil, err
 	}
 	shown := operationStatus{
-		ID: r.resourceID(), Name: arm.Fold(r.names.of("operation")), ResourceID: o.Target,
+		ID: r.resourceID(), Name: arm.Fold(r.names["operation"]), ResourceID: o.Target,
 		Status: o.State, StartTime: o.Started,
 	}
 	if o.State == inProgress {
@@ -295,14 +288,23 @@ func (a *API) await(r *request, until func(context.Context) error) (err error) {
 
 // awaitCluster waits until the cluster of a request is as wanted, or gone.
 func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error {
-	return a.await(r, func(ctx context.Context) error {
-		_, err := a.Store.Clusters.Wait(ctx, r.clusterKey(),
-			func(row store.Row[flexnode.Cluster]) bool { return !row.Exists() || wanted(row.Value) })
-		return err
-	})
+	_, err := awaitRow(a, r, a.Store.Clusters, r.clusterKey(),
+		func(row store.Row[flexnode.Cluster]) bool { return !row.Exists() || wanted(row.Value) })
+	return err
 }
 
-// awaitCredential waits until the credential of a node can be used.
+// awaitRow waits until a row is as wanted, and reports whether it is.
+func awaitRow[T any](
+	a *API, r *request, table store.Table[T], key string, wanted func(store.Row[T]) bool,
+) (is bool, err error) {
+	err = a.await(r, func(ctx context.Context) error {
+		row, err := table.Wait(ctx, key, wanted)
+		is = err == nil && wanted(row)
+		return err
+	})
+	return is, err
+}
+
 func (a *API) awaitCredential(r *request, n flexnode.Node) error {
 	return a.await(r, func(ctx context.Context) error {
 		_, err := a.Credentials.Await(ctx, n.Credential)

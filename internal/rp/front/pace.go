@@ -98,5 +98,5 @@ func (a *API) tellPace(r *request, applied bool, waited time.Duration) {
 	if r.isPoll() {
 		pause = a.Pace.tell(a.Now(), applied, waited, a.Waiters.Count())
 	}
-	r.answer.Header()["X-Ms-Flexnode-Poll-Interval"] = []string{strconv.Itoa(int(pause / time.Second))}
+	r.answer.Header().Set("X-Ms-Flexnode-Poll-Interval", strconv.Itoa(int(pause/time.Second)))
 }

@@ -35,7 +35,7 @@ func (a *API) page(r *request, collection string) (after string, size int, err e
 		return "", size, nil
 	}
 	data, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	last, ok := checked(a.Keys, paging, collection, data)
+	last, ok := checked(a.Credentials.Keys, paging, collection, data)
 	if err != nil || !ok {
 		return "", 0, arm.Errorf(400, "InvalidSkipToken",
 			"The value of $skipToken does not come from this collection's nextLink. Start again without "+
@@ -46,7 +46,7 @@ func (a *API) page(r *request, collection string) (after string, size int, err e
 
 // nextLink returns the URL of the next page, as the caller reaches the provider.
 func (a *API) nextLink(r *request, collection, last string) (string, error) {
-	token, err := signed(a.Keys, paging, collection, []byte(last))
+	token, err := signed(a.Credentials.Keys, paging, collection, []byte(last))
 	if err != nil {
 		return "", err
 	}
@@ -68,7 +68,6 @@ const (
 	nonceTimes   = "nonces"
 )
 
-// macSize is the number of bytes to which the MAC in a signed text is shortened.
 const macSize = 16
 
 // signed returns a text with a signature: callers bring it back, and cannot make one of their own.

@@ -36,7 +36,7 @@ func (q *quota) need(of fair.Resource) error {
 			"Additional details - Subscription: %s, Current Limit: %d, Current Usage: %d, "+
 			"Additional Required: 1, (Minimum) New Limit Required: %d. Ask %s for a larger quota, "+
 			"or delete what is not needed.",
-		of, q.r.names.of("subscription"), limit, used, used+1, contact)
+		of, q.r.names["subscription"], limit, used, used+1, contact)
 }
 
 // needBytes claims bytes for a node that is new, or whose settings have grown.
@@ -67,15 +67,13 @@ func (q *quota) change(what string, ahead []string, do func(*store.View) error) 
 	return err
 }
 
-// countOf counts a resource of a subscription.
-func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
+func (a *API) countOf(of fair.Resource, subscription string) func() (int, int64) {
 	return func() (int, int64) {
 		used, revision := a.Index.Used(subscription)
 		return fair.Quota(used).Of(of), revision
 	}
 }
 
-// usage is the use of a quota (RPC, usages).
 type usage struct {
 	Unit         string    `json:"unit"`
 	Name         usageName `json:"name"`

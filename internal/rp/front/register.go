@@ -112,11 +112,10 @@ func (r *request) keyToRegister(ask api.RegisterKey) (key, boot string, err erro
 	if !ok {
 		return "", "", r.forbidden(r.scope())
 	}
-	token, err := machines.verify(ask.MachineToken)
+	token, c, err := machines.verify(ask.MachineToken)
 	if err != nil {
 		return "", "", err
 	}
-	c := token.caller
 	bound := machinekey.RequestOf(r.Method, r.URL.Path, nil) // the body has the token itself
 	if token.Request != bound || r.uid != "" && r.uid != c.UID {
 		return "", "", badToken("It is for another request.")

@@ -33,7 +33,7 @@ type request struct {
 	listener *listener
 	route    *route
 	// names holds the variable segments of the path, in the caller's casing.
-	names names
+	names map[string]string
 	query url.Values // keys in lower case
 	body  []byte
 	// caller is the request's caller, once it is known.
@@ -42,7 +42,6 @@ type request struct {
 	// authorized as that node, or as a deleted one, without a role.
 	node, own bool
 	id        string // x-ms-request-id
-	key       string // nodeKey, once it was used
 	// uid is the uid of the node that the caller claims to be, in lower case; "" for people.
 	uid string
 	// known holds the index's data of the node; nil until it is read.
@@ -57,23 +56,14 @@ type request struct {
 	before, after string
 }
 
-// subscriptionKey returns the key under which the request's subscription is stored.
-func (r *request) subscriptionKey() string { return arm.Fold(r.names.of("subscription")) }
+func (r *request) subscriptionKey() string { return arm.Fold(r.names["subscription"]) }
 
-// clusterKey returns the key under which the request's cluster is stored.
 func (r *request) clusterKey() string {
-	return arm.Fold(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
-		r.names.of("cluster"))
+	return arm.Fold(r.names["subscription"] + "/" + r.names["group"] + "/" + r.names["cluster"])
 }
 
 // nodeKey returns the key under which the request's node is stored.
-func (r *request) nodeKey() string {
-	if r.key == "" {
-		r.key = arm.Fold(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
-			r.names.of("cluster") + "/" + r.names.of("node"))
-	}
-	return r.key
-}
+func (r *request) nodeKey() string { return r.clusterKey() + "/" + arm.Fold(r.names["node"]) }
 
 // resourceID returns the id of the request's resource as the caller wrote it, without an action.
 func (r *request) resourceID() string {
@@ -87,17 +77,14 @@ func (r *request) resourceID() string {
 // scope returns the scope that needs the permission: the route with its names, so that it always
 // has the form that roles and denials are compared with.
 func (r *request) scope() string {
-	segments, at := slices.Clone(r.route.segments), 0
-	for i, s := range segments {
+	scope := ""
+	for _, s := range r.route.segments {
 		if s[0] == '{' {
-			segments[i] = r.names[at].value
-			at++
+			s = r.names[s[1:len(s)-1]]
 		}
+		scope += "/" + s
 	}
-	if r.route.action != "" {
-		segments = segments[:len(segments)-1]
-	}
-	return "/" + strings.Join(segments, "/")
+	return strings.TrimSuffix(scope, "/"+r.route.action)
 }
 
 // originalPath returns the path that the caller used, which ARM sends in Referer, in its casing.
@@ -152,24 +139,12 @@ func (r *request) preconditions(etag string) error {
 	return nil
 }
 
-// first returns the first value of a header, "" without a value. Headers of polls are read by their
-// canonical names, since Header.Get canonicalizes each time.
-func first(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
-}
-
 // listed reports whether a list of ETags has one; * matches all (RFC 9110, section 13.1).
 func listed(list, etag string) bool {
-	for one := range strings.SplitSeq(list, ",") {
+	return slices.ContainsFunc(strings.Split(list, ","), func(one string) bool {
 		one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
-		if one == "*" || one == etag {
-			return true
-		}
-	}
-	return false
+		return one == "*" || one == etag
+	})
 }
 
 // listedDesired reports whether a list of ETags has one of the same desired state: a caller that
@@ -189,7 +164,6 @@ func listedDesired(list, etag string) bool {
 
 var versionForm = regexp.MustCompile(`(?i)\A\d{4}-\d{2}-\d{2}(-[a-z]+)?\z`)
 
-// checkVersion checks the api-version.
 func (r *request) checkVersion() error {
 	given := r.query["api-version"]
 	if len(given) == 0 || given[0] == "" {
@@ -217,7 +191,6 @@ func (r *request) checkVersion() error {
 			"api-versions are '%s'.", given[0], kind, supported)
 }
 
-// flag reports whether a query parameter is true.
 func (r *request) flag(name string) bool {
 	return strings.EqualFold(r.query.Get(strings.ToLower(name)), "true")
 }
@@ -228,7 +201,6 @@ func shorten(s string) string { return flexnode.Cut(s, 100) }
 // maxBody limits a request body unless its route does. ARM's limit is 4 MB.
 const maxBody = 256 << 10
 
-// readBody reads the body of methods that have one.
 func (a *API) readBody(r *request) error {
 	if r.Method != http.MethodPut && r.Method != http.MethodPost {
 		return nil

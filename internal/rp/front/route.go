@@ -1,7 +1,7 @@
 package front
 
 import (
-	"strings"
+	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
@@ -39,7 +39,6 @@ func asked[T any](
 	}
 }
 
-// route is one operation.
 type route struct {
 	method, pattern string
 	// what describes the operation in the list of operations.
@@ -69,11 +68,8 @@ type route struct {
 	// open needs no caller: the answer is public.
 	open     bool
 	segments []string
-	// polling is the name of a poll in metrics and audit.
-	polling string
 }
 
-// The patterns of paths.
 const (
 	inSubscription = "/subscriptions/{subscription}"
 	inProvider     = inSubscription + "/providers/" + namespace
@@ -84,13 +80,10 @@ const (
 	inOperations   = inProvider + "/locations/{location}"
 )
 
-// routes returns all operations of the API.
 func (a *API) routes() []route {
-	table := append(a.nodeRoutes(), a.clusterRoutes()...)
-	table = append(table, a.providerRoutes()...)
+	table := slices.Concat(a.nodeRoutes(), a.clusterRoutes(), a.providerRoutes())
 	for i := range table {
 		table[i].segments = split(table[i].pattern)
-		table[i].polling = strings.TrimSuffix(table[i].permission, "read") + "poll"
 	}
 	return table
 }

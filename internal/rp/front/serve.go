@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/time/rate"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
@@ -101,25 +99,15 @@ func (l *listener) serve(r *request) error {
 	return err
 }
 
-// steps lists the steps before the handler of a request, in this order.
 var steps = [...]func(*API, *request) error{
 	(*API).checkNames, (*API).recognize, (*API).throttle, (*API).authorize,
 	(*API).throttleAllowed, (*API).checkSubscription, (*API).readBody, (*API).enter,
 }
 
-// agentsQuery is the query of each agent's requests. It is never changed.
-var agentsQuery = url.Values{"api-version": {api.APIVersion}}
-
 // lowerKeys parses a query; the names of parameters are compared without regard to case.
 func lowerKeys(raw string) url.Values {
-	if raw == "api-version="+api.APIVersion {
-		return agentsQuery
-	}
 	parsed, _ := url.ParseQuery(raw) // parameters that do not parse are left out
-	if strings.IndexByte(raw, '%') < 0 && strings.ToLower(raw) == raw {
-		return parsed
-	}
-	lower := make(url.Values, len(parsed))
+	lower := url.Values{}
 	for key, values := range parsed {
 		key = strings.ToLower(key)
 		lower[key] = append(lower[key], values...)
@@ -129,15 +117,17 @@ func lowerKeys(raw string) url.Values {
 
 // correlate sets the headers that identify a request in several logs.
 func correlate(w http.ResponseWriter, r *request) {
-	correlation := first(r.Header["X-Ms-Correlation-Request-Id"])
+	correlation := r.Header.Get("X-Ms-Correlation-Request-Id")
 	if correlation == "" || len(correlation) > 64 {
 		correlation = r.id
 	}
-	h, values := w.Header(), &[...]string{r.id, correlation, "nosniff", "no-store"}
-	h["X-Ms-Request-Id"], h["X-Ms-Correlation-Request-Id"] = values[0:1:1], values[1:2:2]
-	h["X-Content-Type-Options"], h["Cache-Control"] = values[2:3:3], values[3:4:4]
-	client := first(r.Header["X-Ms-Client-Request-Id"])
-	wanted := strings.EqualFold(first(r.Header["X-Ms-Return-Client-Request-Id"]), "true")
+	h := w.Header()
+	h.Set("X-Ms-Request-Id", r.id)
+	h.Set("X-Ms-Correlation-Request-Id", correlation)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	client := r.Header.Get("X-Ms-Client-Request-Id")
+	wanted := strings.EqualFold(r.Header.Get("X-Ms-Return-Client-Request-Id"), "true")
 	if wanted && client != "" && len(client) <= 64 {
 		h.Set("x-ms-client-request-id", client)
 	}
@@ -155,16 +145,21 @@ func (a *API) authorize(r *request) error {
 	if e, ok := errors.AsType[*arm.Error](refused); !ok || e.Status != 403 || !r.route.own {
 		return refused
 	}
-	// Any token of the tenant gets here: a caller that is refused often costs the store nothing.
-	stranger := a.stranger(r.caller.TenantID + "/" + r.caller.ObjectID)
-	if stranger.Tokens() < 1 {
+	return a.ownOr(refused, r, r.caller.TenantID+"/"+r.caller.ObjectID)
+}
+
+// ownOr returns refused unless the caller is the node by the store. Anyone can get a token of the
+// tenant, or make a key: a stranger that is refused often costs the store nothing.
+func (a *API) ownOr(refused error, r *request, stranger string) error {
+	limiter := r.listener.strangers.of(stranger, refusalAgain, refusals)
+	if limiter.Tokens() < 1 {
 		return refused
 	}
 	own, err := a.ownStoredNode(r)
 	if own || err != nil {
 		return err
 	}
-	stranger.Allow()
+	limiter.Allow()
 	return refused
 }
 
@@ -173,10 +168,6 @@ const (
 	refusals     = 10
 	refusalAgain = time.Second
 )
-
-func (a *API) stranger(key string) *rate.Limiter {
-	return a.strangers.of(key, refusalAgain, refusals)
-}
 
 // askRole returns an error unless the caller has a role for the request.
 func (a *API) askRole(r *request) error {
@@ -195,7 +186,6 @@ func (a *API) askRole(r *request) error {
 	return nil
 }
 
-// forbidden returns the error for a caller that has no role for the request.
 func (r *request) forbidden(scope string) error {
 	return arm.Errorf(403, "AuthorizationFailed",
 		"The client '%s' with object id '%s' does not have authorization to perform action '%s' "+
@@ -204,14 +194,12 @@ func (r *request) forbidden(scope string) error {
 		r.caller.Name, r.caller.ObjectID, r.route.permission, scope)
 }
 
-// response records the status of the answer.
 type response struct {
 	http.ResponseWriter
 	status int
 	wrote  bool
 }
 
-// send writes the answer of a handler.
 func (w *response) send(answer any) {
 	status := http.StatusOK
 	if x, ok := answer.(resource); ok {
@@ -228,7 +216,6 @@ func (w *response) send(answer any) {
 	arm.WriteJSON(w, status, answer)
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *response) WriteHeader(status int) {
 	if !w.wrote {
 		w.status, w.wrote = status, true
@@ -236,7 +223,6 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter.
 func (w *response) Write(b []byte) (int, error) {
 	w.wrote = true
 	return w.ResponseWriter.Write(b)

@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -19,7 +18,7 @@ func (a *API) recognize(r *request) error {
 	if !r.route.own {
 		return nil
 	}
-	uid := first(r.Header[uidHeader])
+	uid := r.Header.Get(uidHeader)
 	if uid != "" && !flexnode.IsGUID(uid) {
 		return arm.Errorf(400, "InvalidHeaderValue", "The value '%s' of the header %s is not a uid.",
 			shorten(uid), strings.ToLower(uidHeader))
@@ -38,7 +37,6 @@ func (a *API) recognize(r *request) error {
 	return nil
 }
 
-// kind returns the kind that a request of a person counts as.
 func (r *request) kind() fair.Kind {
 	switch {
 	case r.route.many:
@@ -51,7 +49,6 @@ func (r *request) kind() fair.Kind {
 	return fair.Reads
 }
 
-// class returns the class of the places that a request needs.
 func (r *request) class() fair.Class {
 	switch {
 	case r.byNode && r.route.bucket != "":
@@ -140,7 +137,6 @@ func (a *API) AdmitDelivery(
 	return place.Leave, 0
 }
 
-// principal returns the id that the request is counted for.
 func (r *request) principal() string {
 	switch {
 	case r.route.open:
@@ -172,17 +168,16 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
 			"after '%d' seconds, when additional tokens are available. The limit is %d requests "+
 			"at once, and %g in a second after that.",
-		of.Kind, r.names.of("subscription"), r.caller.ObjectID, seconds(v.After), v.Of.Burst,
+		of.Kind, r.names["subscription"], r.caller.ObjectID, seconds(v.After), v.Of.Burst,
 		v.Of.PerSecond)}
 }
 
 // seconds returns a time in whole seconds, at least one.
 func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
 
-// enter waits for a place among the concurrent requests.
 func (a *API) enter(r *request) (err error) {
 	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
-	return orBusy(err)
+	return err
 }
 
 // askStore waits for a place among the requests of nodes that use the store, if this is one.
@@ -193,14 +188,7 @@ func (r *request) askStore() error {
 	if err := r.listener.api.throttleStored(r); err != nil {
 		return err
 	}
-	return orBusy(r.place.Move(r.Context(), fair.ForNodeStore))
-}
-
-func orBusy(err error) error {
-	if errors.Is(err, fair.ErrBusy) {
-		return throttle(arm.RetryLater)
-	}
-	return err
+	return r.place.Move(r.Context(), fair.ForNodeStore)
 }
 
 // unread limits the time of a refused caller for the rest of its body, which is not read.

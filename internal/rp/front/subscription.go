@@ -40,10 +40,9 @@ func (a *API) register(r *request) (any, error) {
 	return r.provider(registered), err
 }
 
-// provider returns the provider's registration in the subscription of a request.
 func (r *request) provider(state string) object {
 	return object{
-		"id":        "/subscriptions/" + r.names.of("subscription") + "/providers/" + namespace,
+		"id":        "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace,
 		"namespace": namespace, "registrationState": state,
 	}
 }
@@ -67,15 +66,10 @@ func (a *API) putSubscription(r *request) (any, error) {
 		r.before, r.after = row.Value.State, body.State
 		return a.Store.Subscriptions.Put(v, key, body)
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && body.State == deleted {
+		err = a.deleteClusters(r, key)
 	}
-	if body.State == deleted {
-		if err := a.deleteClusters(r, key); err != nil {
-			return nil, err
-		}
-	}
-	return body, nil
+	return body, err
 }
 
 // deleteClusters marks all registrations of a deleted subscription. No other is made meanwhile,
@@ -103,7 +97,7 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 
 // checkSubscription refuses changes in subscriptions that are not in order (RPC, states).
 func (a *API) checkSubscription(r *request) error {
-	if r.names.of("subscription") == "" || r.route.kind == "" {
+	if r.names["subscription"] == "" || r.route.kind == "" {
 		return nil
 	}
 	if r.allowedIn(a.Index.Subscription(r.subscriptionKey())) == nil {
@@ -118,7 +112,7 @@ func (a *API) checkSubscription(r *request) error {
 
 // allowedIn returns an error if the request may not be made in a subscription in a state.
 func (r *request) allowedIn(state string) error {
-	id := r.names.of("subscription")
+	id := r.names["subscription"]
 	switch {
 	case state == "" && r.route.change, state == unregistered && r.Method != http.MethodGet:
 		return arm.Errorf(409, "MissingSubscriptionRegistration",
@@ -134,7 +128,6 @@ func (r *request) allowedIn(state string) error {
 	return nil
 }
 
-// object is a JSON object.
 type object = map[string]any
 
 // listOperations answers with the provider's operations, made from the routes.

@@ -33,25 +33,8 @@ func (a *API) regenerateToken(r *request) (any, error) {
 	})
 }
 
-// awaitURL waits for a node's credential, and answers with its URL, or the operation that makes it.
-func (a *API) awaitURL(r *request, node flexnode.Node) (any, error) {
-	if err := a.awaitCredential(r, node); err != nil {
-		return nil, err
-	}
-	if url, err := a.liveURL(r, node); err != nil || url != nil {
-		return url, err
-	}
-	target := flexnode.Operation{
-		Kind: regenerateKind, Target: node.ID, UID: node.UID, Credential: node.Credential,
-	}
-	if err := a.accept(r, target, true); err != nil {
-		return nil, err
-	}
-	r.answer.WriteHeader(http.StatusAccepted)
-	return nil, nil
-}
-
-// issue issues a node's credential, unless its present one will do, and answers with the URL.
+// issue issues a node's credential, unless its present one will do, waits for it, and answers with
+// its URL, or the operation that makes it.
 func (a *API) issue(
 	r *request, will func(*store.View, *flexnode.Node) (bool, error),
 ) (any, error) {
@@ -79,7 +62,20 @@ func (a *API) issue(
 	if err != nil {
 		return nil, err
 	}
-	return a.awaitURL(r, next)
+	if err := a.awaitCredential(r, next); err != nil {
+		return nil, err
+	}
+	if url, err := a.liveURL(r, next); err != nil || url != nil {
+		return url, err
+	}
+	target := flexnode.Operation{
+		Kind: regenerateKind, Target: next.ID, UID: next.UID, Credential: next.Credential,
+	}
+	if err := a.accept(r, target, true); err != nil {
+		return nil, err
+	}
+	r.answer.WriteHeader(http.StatusAccepted)
+	return nil, nil
 }
 
 // listConfigURL answers with the URL in force. It makes one for a node whose URLs no machine has
@@ -108,11 +104,11 @@ func (a *API) liveURL(r *request, n flexnode.Node) (*api.ConfigURL, error) {
 // and a bootstrap token, sealed to the key in the request. Only the node gets them, by its present
 // or a former identity; an Arc machine, which Resource Manager does not name, gets no secret.
 func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
-	node, err := a.storedNode(r)
+	k, err := a.keptNode(r)
 	if err != nil {
 		return nil, err
 	}
-	n := node.Value
+	n := k.node.Value
 	is := r.caller.is
 	switch isNode := r.caller.isNode(n.Identity, n.Former, n.MachineKey); {
 	case !isNode && (ask.RevokePrevious || !r.caller.isMachineBehindManager(pollOf(n), r.uid)):
@@ -140,7 +136,7 @@ func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
 	defer cancel()
 	var fresh credential.Refreshed
-	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, is) })
+	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, k.node, ask, is) })
 	switch {
 	case errors.Is(err, credential.ErrSecret):
 		return nil, r.forbidden(r.scope())

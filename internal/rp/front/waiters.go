@@ -1,12 +1,12 @@
 package front
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -17,16 +17,25 @@ type Waiters struct {
 	longest time.Duration
 	most    int
 
-	ended atomic.Bool
+	// End ends all waits: their polls are answered at once.
+	End   context.CancelFunc
+	ended context.Context
+
 	mu    sync.Mutex
 	of    map[string][]*waiter // of each node, by its key
 	count int
 }
 
-// waiter is one poll that waits.
+// waiter is one poll that waits; a nil waiter does not wait.
 type waiter struct {
+	of    *Waiters
+	key   string
 	own   bool          // of the node's agent
 	woken chan struct{} // full when it must look at its node
+	// granted limits the wait.
+	granted time.Duration
+	began   time.Time
+	timer   *time.Timer
 }
 
 // maxPerNode limits the waiting polls of a node's agent, including abandoned ones, and those of
@@ -35,7 +44,9 @@ const maxPerNode = 4
 
 // NewWaiters lets up to most polls wait at once, each for at most longest.
 func NewWaiters(longest time.Duration, most int) *Waiters {
-	return &Waiters{longest: longest, most: most, of: map[string][]*waiter{}}
+	w := &Waiters{longest: longest, most: most, of: map[string][]*waiter{}}
+	w.ended, w.End = context.WithCancel(context.Background())
+	return w
 }
 
 // Wake wakes the polls that wait for a changed row; the index calls it (Index.Subscribe).
@@ -46,18 +57,9 @@ func (w *Waiters) Wake(table, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, x := range w.of[key] {
-		x.wake()
-	}
-}
-
-// End ends all waits: their polls are answered at once.
-func (w *Waiters) End() {
-	w.ended.Store(true)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, all := range w.of {
-		for _, x := range all {
-			x.wake()
+		select {
+		case x.woken <- struct{}{}:
+		default: // it will look anyway
 		}
 	}
 }
@@ -69,96 +71,69 @@ func (w *Waiters) Count() int {
 	return w.count
 }
 
-// enter adds a poll that waits for a node, its agent's or another; nil if there are too many.
-func (w *Waiters) enter(key string, own bool) *waiter {
+// begin starts the wait of a poll for its node; nil if it prefers none, or too many wait. It misses
+// no change from now on.
+func (w *Waiters) begin(r *request) *waiter {
+	granted := min(preferredWait(r.Header), w.longest)
+	if granted <= 0 || !r.isPoll() {
+		return nil
+	}
+	x := &waiter{
+		of: w, key: r.nodeKey(), own: r.node, woken: make(chan struct{}, 1), granted: granted,
+		began: time.Now(),
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	alike := 0
-	for _, x := range w.of[key] {
-		if x.own == own {
+	for _, other := range w.of[x.key] {
+		if other.own == x.own {
 			alike++
 		}
 	}
-	if w.ended.Load() || w.count >= w.most || alike >= maxPerNode {
+	if w.ended.Err() != nil || w.count >= w.most || alike >= maxPerNode {
 		return nil
 	}
-	x := &waiter{own: own, woken: make(chan struct{}, 1)}
-	w.of[key] = append(w.of[key], x)
+	w.of[x.key] = append(w.of[x.key], x)
 	w.count++
 	return x
 }
 
-func (w *Waiters) leave(key string, gone *waiter) {
+// end ends the wait when a poll is answered, and returns its duration.
+func (x *waiter) end() time.Duration {
+	if x == nil {
+		return 0
+	}
+	w := x.of
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count--
-	left := slices.DeleteFunc(w.of[key], func(x *waiter) bool { return x == gone })
-	if w.of[key] = left; len(left) == 0 {
-		delete(w.of, key)
+	left := slices.DeleteFunc(w.of[x.key], func(other *waiter) bool { return other == x })
+	if w.of[x.key] = left; len(left) == 0 {
+		delete(w.of, x.key)
 	}
-}
-
-func (x *waiter) wake() {
-	select {
-	case x.woken <- struct{}{}:
-	default: // it will look anyway
-	}
-}
-
-// wait is the wait of one poll; the zero value does not wait.
-type wait struct {
-	of    *Waiters
-	key   string
-	entry *waiter
-	// granted limits the wait.
-	granted time.Duration
-	began   time.Time
-	timer   *time.Timer
-}
-
-// begin starts the wait of a poll, if it prefers one and may. It misses no change from now on.
-func (w *Waiters) begin(r *request) wait {
-	granted := min(preferredWait(r.Header), w.longest)
-	if granted <= 0 || !r.isPoll() {
-		return wait{}
-	}
-	entry := w.enter(r.nodeKey(), r.node)
-	if entry == nil {
-		return wait{}
-	}
-	return wait{of: w, key: r.nodeKey(), entry: entry, granted: granted, began: time.Now()}
-}
-
-// end ends the wait when a poll is answered, and returns its duration.
-func (w *wait) end() time.Duration {
-	if w.entry == nil {
+	if x.timer == nil {
 		return 0
 	}
-	w.of.leave(w.key, w.entry)
-	if w.timer == nil {
-		return 0
-	}
-	w.timer.Stop()
-	return time.Since(w.began)
+	x.timer.Stop()
+	return time.Since(x.began)
 }
 
 // applied reports whether the poll was allowed to wait as long as was granted.
-func (w *wait) applied() bool { return w.entry != nil && !w.of.ended.Load() }
+func (x *waiter) applied() bool { return x != nil && x.of.ended.Err() == nil }
 
-// next waits for the next change of the node; the poll must be allowed to wait. It returns false
-// without a change within the granted time, and at once when the replica stops.
-func (w *wait) next(r *request) (bool, error) {
-	if w.of.ended.Load() {
-		return false, nil
-	}
-	if w.timer == nil {
-		w.timer = time.NewTimer(w.granted)
-		w.extend(r.answer)
+// next waits for the next change of the node. It returns false without a change within the granted
+// time, and at once when the replica stops.
+func (x *waiter) next(r *request) (bool, error) {
+	if x.timer == nil {
+		x.timer = time.NewTimer(x.granted)
+		x.extend(r.answer)
 	}
 	select {
-	case <-w.entry.woken:
-		return !w.of.ended.Load(), nil
-	case <-w.timer.C:
+	case <-x.of.ended.Done():
+		return false, nil
+	case <-x.woken:
+		return x.of.ended.Err() == nil, nil
+	case <-x.timer.C:
 		return false, nil
 	case <-r.Context().Done():
 		return false, r.Context().Err()
@@ -169,8 +144,8 @@ func (w *wait) next(r *request) (bool, error) {
 const answerMargin = 30 * time.Second
 
 // extend extends the connection's deadlines over the wait; the next request sets its own.
-func (w *wait) extend(answer http.ResponseWriter) {
-	c, until := http.NewResponseController(answer), w.began.Add(w.granted+answerMargin)
+func (x *waiter) extend(answer http.ResponseWriter) {
+	c, until := http.NewResponseController(answer), x.began.Add(x.granted+answerMargin)
 	_ = c.SetReadDeadline(until) // a connection without deadlines needs none
 	_ = c.SetWriteDeadline(until)
 }

@@ -25,6 +25,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
@@ -112,12 +113,13 @@ func (w *world) start() {
 		Store: s, Keys: w.keys, Delivery: w.handout, Now: w.clock.Now, Audit: audit, Log: log,
 	}
 	w.api = &API{
-		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials, Keys: w.keys,
+		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials,
 		Authorizer:  Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}}},
 		Kubeconfigs: bound{}, PublicURL: publicURL, Endpoints: []string{publicURL, otherURL},
 		Audience: nodeAudience, Renderer: "test", Patience: 20 * time.Second,
 		Now: w.clock.Now, Log: log, Audit: audit, Metrics: NewMetrics(prometheus.NewRegistry()),
 		Waiters: NewWaiters(25*time.Second, 10_000), Pace: NewPace(0),
+		Throttle: fair.NewThrottle(nil, nil, w.clock.Now), Gate: fair.NewGate(fair.AtOnce{}),
 	}
 	w.index.Subscribe(w.api.Waiters.Wake)
 	w.front = w.api.Direct(w.callers())

@@ -27,7 +27,6 @@ type Verified struct {
 	Problems []string       `json:"problems,omitempty"`
 }
 
-// maxProblems limits the problems of a backup that are listed.
 const maxProblems = 20
 
 // VerifyBackup restores a backup into a temporary directory and reads all of it: checksum, rows,
@@ -98,9 +97,7 @@ func MarkRestored(dir string) error {
 
 // beginEpoch begins a new epoch for a restored store. Another one, after a kill, does no harm.
 func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
-	if outside, ok := st.Backend.(interface {
-		ClusterID(ctx context.Context) (string, error)
-	}); ok && dir == "" {
+	if outside, ok := st.Backend.(*store.Etcd); ok && dir == "" {
 		id, err := outside.ClusterID(ctx)
 		if err != nil {
 			return err

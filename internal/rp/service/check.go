@@ -16,7 +16,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// problems collects the problems of settings.
 type problems []error
 
 func (p *problems) need(ok bool, format string, args ...any) {
@@ -134,7 +133,6 @@ var resourceManagers = []string{
 	"797f4846-ba00-4fd7-ba43-dac1f8f63013",
 }
 
-// isResourceManager reports whether an audience is Resource Manager's.
 func (s Settings) isResourceManager(audience string) bool {
 	is := func(name string) bool {
 		return name != "" && strings.EqualFold(strings.TrimRight(name, "/"),
@@ -185,5 +183,4 @@ func installationOf(publicURL string) string {
 	return strings.ReplaceAll(strings.Trim(u.Hostname(), "[]"), ":", "-")
 }
 
-// labelValue matches a value of a label in Kubernetes.
 var labelValue = regexp.MustCompile(`\A[[:alnum:]]([[:alnum:]._-]{0,61}[[:alnum:]])?\z`)

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	// operationAge is the time for which an operation is kept.
 	operationAge = 7 * 24 * time.Hour
 	// collectInterval is the mean time between two collections of a replica.
 	collectInterval = 6 * time.Hour
@@ -22,7 +21,7 @@ const (
 // more.
 func (s *service) collect(ctx context.Context) {
 	for {
-		_, err := credential.SignAgain(ctx, s.store, s.api.Keys, time.Now(), false)
+		_, err := credential.SignAgain(ctx, s.store, s.api.Credentials.Keys, time.Now(), false)
 		if err != nil && ctx.Err() == nil {
 			s.say("what is stored is not signed again")(err)
 		}

@@ -14,8 +14,7 @@ import (
 
 const (
 	// stale limits the age of the index of a ready replica, while the store answers.
-	stale = 30 * time.Second
-	// healthInterval is the time between checks of the store's health.
+	stale          = 30 * time.Second
 	healthInterval = 5 * time.Second
 )
 
@@ -24,7 +23,7 @@ type health struct {
 	index    *store.Index
 	store    *store.Store
 	draining atomic.Bool
-	// alive is called after each check of the store; it may be nil.
+	// alive is called after each check of the store.
 	alive func()
 
 	mu    sync.Mutex
@@ -35,17 +34,10 @@ type health struct {
 
 // run checks the store regularly, until ctx ends.
 func (h *health) run(ctx context.Context) {
-	tick := time.NewTicker(healthInterval)
-	defer tick.Stop()
 	for ctx.Err() == nil {
 		h.ask(ctx)
-		if h.alive != nil {
-			h.alive()
-		}
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+		h.alive()
+		store.Pause(ctx, healthInterval)
 	}
 }
 
@@ -77,18 +69,17 @@ func (h *health) ask(ctx context.Context) {
 // gets no changes. A store that does not answer at all is no reason: it would take out all
 // replicas.
 func (h *health) reading() error {
-	var errs []error
+	var errs error
 	h.mu.Lock()
 	answers := !h.since.IsZero() && time.Since(h.since) > stale && time.Since(h.at) <= stale
 	h.mu.Unlock()
 	if age := h.index.Age(); answers && age > stale {
-		errs = append(errs, fmt.Errorf("the store has not been heard of for %s",
-			age.Round(time.Second)))
+		errs = fmt.Errorf("the store has not been heard of for %s", age.Round(time.Second))
 	}
 	if h.draining.Load() {
-		errs = append(errs, errors.New("draining"))
+		errs = errors.Join(errs, errors.New("draining"))
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // writing returns the reason that nothing can be changed; nil if it can.

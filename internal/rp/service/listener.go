@@ -20,73 +20,57 @@ import (
 
 // reread is a value read from files that may be replaced while the program runs.
 type reread[T any] struct {
-	path string // of the file that changes
 	read func() (T, error)
 
-	mu      sync.Mutex
-	value   T
-	there   bool
-	changed time.Time
-	checked time.Time
+	mu    sync.Mutex
+	value T
+	at    time.Time // of the last attempt; zero until one has succeeded
 }
 
-// recheck is the time between checks of the files.
-const recheck = 10 * time.Second
+const rereadInterval = 10 * time.Second
 
-// get returns the value, read again if its file has changed; the old one if that fails.
+// get returns the value, read again if it is old; the old one if that fails.
 func (r *reread[T]) get() (T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.there && time.Since(r.checked) < recheck {
+	if time.Since(r.at) < rereadInterval {
 		return r.value, nil
 	}
-	r.checked = time.Now()
-	info, err := os.Stat(r.path)
-	if err == nil && r.there && info.ModTime().Equal(r.changed) {
-		return r.value, nil
-	}
-	var value T
-	if err == nil {
-		value, err = r.read()
-	}
-	if err != nil && r.there {
-		return r.value, nil
+	value, err := r.read()
+	if err != nil && r.at.IsZero() {
+		return value, err
 	}
 	if err == nil {
-		r.value, r.there, r.changed = value, true, info.ModTime()
+		r.value = value
 	}
-	return value, err
+	r.at = time.Now()
+	return r.value, nil
 }
 
 // tlsConfig returns a listener's configuration; with a CA, clients must show a certificate of it.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
-	pair := &reread[*tls.Certificate]{path: l.CertFile, read: func() (*tls.Certificate, error) {
+	present := &reread[*tls.Config]{read: func() (*tls.Config, error) {
 		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
-		return &pair, err
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the certificate: %w", err)
+		}
+		config := &tls.Config{
+			Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: protocols,
+		}
+		if clientCA != "" {
+			config.ClientAuth = tls.RequireAndVerifyClientCert
+			config.ClientCAs, err = readPool(clientCA)
+		}
+		return config, err
 	}}
-	if _, err := pair.get(); err != nil {
-		return nil, fmt.Errorf("cannot read the certificate: %w", err)
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.get() }
-	if clientCA == "" {
-		return config, nil
-	}
-	pool := &reread[*x509.CertPool]{path: clientCA, read: func() (*x509.CertPool, error) {
-		return readPool(clientCA)
-	}}
-	config.ClientAuth = tls.RequireAndVerifyClientCert
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		pool, err := pool.get()
-		now := config.Clone()
-		now.ClientCAs = pool
-		return now, err
-	}
-	_, err := pool.get()
-	return config, err
+	_, err := present.get()
+	return &tls.Config{
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return present.get() },
+	}, err
 }
 
-// readPool reads CA certificates.
+var protocols = []string{"h2", "http/1.1"}
+
 func readPool(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -101,7 +85,7 @@ func readPool(path string) (*x509.CertPool, error) {
 
 // patience limits the time of a client before it is identified: header for the first message of a
 // handshake, and for a header of at most headerBytes; request for the rest of a handshake
-// (fair.Handshakes), and for all of a request.
+// (fair.Connections.TakeTurns), and for all of a request.
 type patience struct {
 	header, request time.Duration
 	headerBytes     int
@@ -133,8 +117,8 @@ func listen(
 	if config == nil {
 		return l, nil
 	}
-	config.NextProtos = []string{"h2", "http/1.1"}
-	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), p.request).Configure(config)
+	config.NextProtos = protocols
+	connections.TakeTurns(config, 2*runtime.GOMAXPROCS(0), p.request)
 	return tls.NewListener(l, config), nil
 }
 
@@ -181,13 +165,11 @@ type leaving struct {
 	draining *atomic.Bool
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (l *leaving) WriteHeader(status int) {
 	l.close()
 	l.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter.
 func (l *leaving) Write(b []byte) (int, error) {
 	l.close()
 	return l.ResponseWriter.Write(b)

@@ -107,7 +107,6 @@ func (e either) Allowed(ctx context.Context, c front.Caller, action, scope strin
 	return e[1].Allowed(ctx, c, action, scope)
 }
 
-// sources returns the sources of access to clusters.
 func (o outgoing) sources(s Settings) *cluster.Sources {
 	sources := &cluster.Sources{Bindings: s.Clusters}
 	if o.credential == nil {

@@ -28,7 +28,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// service is a running provider.
 type service struct {
 	settings   Settings
 	role       Role               // All when empty
@@ -129,7 +128,6 @@ func openAudit(path string, out io.Writer) (*slog.Logger, func(), error) {
 	return slog.New(slog.NewJSONHandler(f, nil)), func() { _ = f.Close() }, nil
 }
 
-// prepare prepares the store for this program; an error if it cannot be used.
 func (s *service) prepare(ctx context.Context) error {
 	if err := s.store.BeginSchema(ctx); err != nil {
 		return err
@@ -137,7 +135,6 @@ func (s *service) prepare(ctx context.Context) error {
 	return beginEpoch(ctx, s.store, s.settings.DataDir)
 }
 
-// assemble builds the provider.
 func (s *service) assemble(ctx context.Context, version string) error {
 	keys, err := seal.Load(s.settings.KeysFile)
 	if err != nil {
@@ -169,7 +166,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		return err
 	}
 	s.api = &front.API{
-		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials, Keys: keys,
+		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials,
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
 		Installation: s.settings.Installation,
 		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(),
@@ -179,7 +176,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
 		Pace:     front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
-			waiting(s.settings.Limits.Connections)),
+			s.settings.Limits.Connections.Max*3/4), // each waits on a connection of its own
 	}
 	s.index.Subscribe(s.api.Waiters.Wake)
 	if err := credentials.AfterRestore(ctx); err != nil {
@@ -207,7 +204,6 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	return nil
 }
 
-// countCredentials registers the number of credentials by state.
 func (s *service) countCredentials() {
 	for _, state := range []string{store.Pending, store.Live, store.Consumed, store.Revoking} {
 		s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -251,7 +247,6 @@ func replicaName() string {
 	return fmt.Sprintf("%s-%d-%.8s", strings.ToLower(name), os.Getpid(), uuid.NewString())
 }
 
-// delivery returns the Delivery in the settings.
 func (s *service) delivery(
 	keys seal.Ring, outgoing outgoing, metrics *front.Metrics,
 ) (credential.Delivery, error) {
@@ -315,7 +310,6 @@ func readSecret(path string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// clusterEvents registers counters of the events of the work in clusters.
 func clusterEvents(r prometheus.Registerer) (count func(event string)) {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "flexnode_rp_certificate_requests_total",

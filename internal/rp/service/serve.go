@@ -31,7 +31,6 @@ const (
 	watchdog = "WATCHDOG=1"
 )
 
-// tell reports the state of the program to the service manager.
 func (s *service) tell(state string) {
 	if s.notify != nil {
 		s.notify(state)
@@ -130,10 +129,8 @@ func (s *service) follow(ctx context.Context) {
 	running.Wait()
 }
 
-// agentsInterval is the time between counts of the agents.
 const agentsInterval = 5 * time.Second
 
-// expectAgents regularly updates the number of agents that this replica expects.
 func (s *service) expectAgents(ctx context.Context) {
 	for ctx.Err() == nil {
 		polled := s.presence.Live(string(All)) + s.presence.Live(string(Front))
@@ -143,45 +140,38 @@ func (s *service) expectAgents(ctx context.Context) {
 }
 
 // open starts the listeners: those for callers with tokens and for Resource Manager are separate.
-func (s *service) open(ctx context.Context) ([]*http.Server, error) {
-	var servers []*http.Server
-	start := func(h http.Handler, l Listen, clientCA string) error {
-		server, err := s.start(h, l, clientCA)
-		servers = append(servers, server)
-		return err
+func (s *service) open(ctx context.Context) (servers []*http.Server, err error) {
+	start := func(h http.Handler, l Listen, clientCA string) {
+		if err == nil {
+			var server *http.Server
+			server, err = s.start(h, l, clientCA)
+			servers = append(servers, server)
+		}
 	}
 	if l := s.settings.Listen; l != nil && s.role != Controller {
 		entra, err := newEntra(ctx, s.settings)
 		if err != nil {
 			return nil, err
 		}
-		if err := start(s.public(s.api.Direct(entra)), *l, ""); err != nil {
-			return nil, err
-		}
+		start(s.public(s.api.Direct(entra)), *l, "")
 	}
 	if l := s.settings.ARMListen; l != nil && s.role != Controller {
 		manager := s.api.BehindARM(front.ManagerCertificate{Names: l.ClientNames})
-		if err := start(manager, l.Listen, l.ClientCAFile); err != nil {
-			return nil, err
-		}
+		start(manager, l.Listen, l.ClientCAFile)
 	}
 	if address := s.settings.MetricsAddress; address != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 		s.health.routes(mux)
-		if err := start(mux, Listen{Address: address}, ""); err != nil {
-			return nil, err
-		}
+		start(mux, Listen{Address: address}, "")
 	}
 	if address := s.settings.DebugAddress; address != "" {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		if err := start(mux, Listen{Address: address}, ""); err != nil {
-			return nil, err
-		}
+		start(mux, Listen{Address: address}, "")
 	}
-	return servers, nil
+	return servers, err
 }
 
 // start serves at an address, with TLS if there is a certificate for it.
@@ -204,14 +194,12 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 	if err != nil {
 		return nil, err
 	}
-	go func() { s.ended(server.Serve(listener)) }()
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.fatal <- err
+		}
+	}()
 	return server, nil
-}
-
-func (s *service) ended(err error) {
-	if !errors.Is(err, http.ErrServerClosed) {
-		s.fatal <- err
-	}
 }
 
 // public returns the handler for callers and machines: the API, configurations, health, document.

@@ -127,23 +127,22 @@ func TestAudienceOfResourceManager(t *testing.T) {
 // A replaced file is used without a restart; a broken one is not.
 func TestFilesAreReadAgain(t *testing.T) {
 	path := write(t, t.TempDir(), "file", "first")
-	r := &reread[string]{path: path, read: func() (string, error) {
+	r := &reread[string]{read: func() (string, error) {
 		text, err := os.ReadFile(path)
 		if string(text) == "broken" {
 			err = errors.New("it is broken")
 		}
 		return string(text), err
 	}}
-	for i, tt := range []struct{ text, want string }{
+	for _, tt := range []struct{ text, want string }{
 		{"first", "first"}, {"second", "second"}, {"broken", "second"}, {"third", "third"},
 	} {
 		must(0, os.WriteFile(path, []byte(tt.text), 0o600))
-		at := time.Now().Add(time.Duration(i) * time.Second)
-		must(0, os.Chtimes(path, time.Time{}, at))
-		r.checked = time.Time{} // ten seconds later
+		r.at = r.at.Add(-rereadInterval)
 		equal(t, tt.text, must(r.get()), tt.want)
 	}
-	if _, err := (&reread[string]{path: path + "x", read: r.read}).get(); err == nil {
+	must(0, os.Remove(path))
+	if _, err := (&reread[string]{read: r.read}).get(); err == nil {
 		t.Error("a file that is not there is read")
 	}
 }

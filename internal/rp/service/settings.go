@@ -79,9 +79,6 @@ type Polls struct {
 	WaitSeconds int `json:"waitSeconds"`
 }
 
-// waiting returns the number of polls that may wait at once, each on a connection of its own.
-func waiting(n fair.Network) int { return n.Max * 3 / 4 }
-
 // defaultPolls has the polls that a replica of two cores can serve beside other work, and a wait
 // shorter than the timeouts between agents and provider (usually 60 seconds).
 var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25}
@@ -90,7 +87,6 @@ var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25}
 // (packaging/systemd/flexnode-rp.service).
 const maxDrain = 30
 
-// maxWait is the max value of WaitSeconds.
 const maxWait = 50
 
 // Listen is an address with TLS.

@@ -19,6 +19,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
@@ -145,7 +146,7 @@ func newService(settings Settings, role Role, memory *storetest.Memory) *service
 func (s *service) begin(ctx context.Context) {
 	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
-	s.api.Throttle, s.api.Gate = nil, nil
+	s.api.Throttle, s.api.Gate = fair.NewThrottle(nil, nil, time.Now), fair.NewGate(fair.AtOnce{})
 	must(0, s.load(ctx))
 }
 
