@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,17 +162,38 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 // Fold returns s with its ASCII letters in lower case. ARM ignores the case of these only;
 // Unicode's rules differ between programs on whether U+017F is an s and U+212A a k.
 func Fold(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] |= 0x20
+	for i := range len(s) {
+		if lower(s[i]) == s[i] {
+			continue
 		}
+		b := []byte(s)
+		for ; i < len(b); i++ {
+			b[i] = lower(b[i])
+		}
+		return string(b)
 	}
-	return string(b)
+	return s
 }
 
 // EqualFold reports whether two strings are equal when the case of ASCII letters is ignored.
-func EqualFold(a, b string) bool { return Fold(a) == Fold(b) }
+func EqualFold(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range len(a) {
+		if lower(a[i]) != lower(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c |= 0x20
+	}
+	return c
+}
 
 // RetryLater is the minimum Retry-After where no better time is known.
 const RetryLater = 10 * time.Second
@@ -191,10 +211,25 @@ func Within(id, scope string) bool {
 	return id == scope || scope == "/" || strings.HasPrefix(id, scope+"/")
 }
 
-// Allows reports whether a role's pattern matches an action. Case is ignored; * is any text.
+// Allows reports whether one of a role's patterns matches an action. Case is ignored; * matches any
+// text.
 func Allows(patterns []string, action string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		expression := strings.ReplaceAll(regexp.QuoteMeta(Fold(p)), `\*`, ".*")
-		return regexp.MustCompile("(?s)^" + expression + "$").MatchString(Fold(action))
-	})
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, action) })
+}
+
+func matches(pattern, action string) bool {
+	parts := strings.Split(Fold(pattern), "*")
+	rest, found := strings.CutPrefix(Fold(action), parts[0])
+	if len(parts) == 1 {
+		return found && rest == ""
+	}
+	last := len(parts) - 1
+	for _, part := range parts[1:last] {
+		at := strings.Index(rest, part)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(part):]
+	}
+	return found && strings.HasSuffix(rest, parts[last])
 }

@@ -142,14 +142,25 @@ func TestNodeStays(t *testing.T) {
 	w.same(before)
 }
 
-// Without its ledger a machine is not touched; forced, only what is unchanged since is removed.
+// Without its ledger a machine is not touched; forced, only what is unchanged since is removed. The
+// file for scripts shows that it is a node, even a damaged one.
 func TestLostLedger(t *testing.T) {
-	w := newWorld(t)
+	t.Run("lost", func(t *testing.T) { loseLedger(t, newWorld(t), "") })
+	t.Run("damaged", func(t *testing.T) {
+		loseLedger(t, newWorld(t), "{")
+	})
+}
+
+func loseLedger(t *testing.T, w *world, joinState string) {
+	t.Helper()
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(w.root, "/var/lib/aks-flex-node/ledger.json")); err != nil {
 		t.Fatal(err)
+	}
+	if joinState != "" {
+		w.write("/var/lib/aks-flex-node/"+saved.JoinFile, joinState)
 	}
 	w.write("/etc/kubernetes/aks-flex-node-registration.env", "changed by the owner")
 	joined := w.tree()

@@ -164,8 +164,8 @@ var ErrLedgerLost = errors.New("the ledger is missing, so the previous state of 
 
 // LedgerLost returns an error if the machine must have had a ledger, which is lost.
 func (s *State) LedgerLost() error {
-	var join JoinState
-	if ok, err := s.Load(JoinFile, &join); err != nil || !ok {
+	text, err := s.Records.Read(JoinFile) // even a damaged one
+	if err != nil || text == nil {
 		return err
 	}
 	return fmt.Errorf("cannot read %s: %w", path.Join(s.Dir, LedgerFile), ErrLedgerLost)

@@ -307,3 +307,6 @@ func (s *Systemd) Generate(name string) {
 	s.generated[name] = true
 	s.load(name).active = true
 }
+
+// Close implements host.Systemd.
+func (s *Systemd) Close() {}

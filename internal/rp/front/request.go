@@ -42,6 +42,7 @@ type request struct {
 	// authorized as that node, or as a deleted one, without a role.
 	node, own bool
 	id        string // x-ms-request-id
+	key       string // nodeKey, once it was used
 	// uid is the uid of the node that the caller claims to be, in lower case; "" for people.
 	uid string
 	// known holds the index's data of the node; nil until it is read.
@@ -63,7 +64,12 @@ func (r *request) clusterKey() string {
 }
 
 // nodeKey returns the key under which the request's node is stored.
-func (r *request) nodeKey() string { return r.clusterKey() + "/" + arm.Fold(r.names["node"]) }
+func (r *request) nodeKey() string {
+	if r.key == "" {
+		r.key = r.clusterKey() + "/" + arm.Fold(r.names["node"])
+	}
+	return r.key
+}
 
 // resourceID returns the id of the request's resource as the caller wrote it, without an action.
 func (r *request) resourceID() string {
