@@ -226,8 +226,8 @@ func (r *Rollout) candidate(
 			c.Ready = "Unknown"
 		}
 	}
-	if config := status.Value.Report.Config; failed != 0 {
-		c.ByHand = config.Failed.Reason == agentapi.RolledBack
+	if failed != 0 {
+		c.ByHand = status.Value.Report.Config.Failed.Reason == agentapi.RolledBack
 	}
 	if applied == 0 || applied == n.Revision || c.Offered() {
 		return c, nil
@@ -253,7 +253,7 @@ func (r *Rollout) candidate(
 		r.changes[row.Key] = k
 	}
 	c.Change, c.Same, c.Kept = k.change, k.same, k.kept
-	c.Open = k.window.open(now) && !n.Desired.UpgradePolicy.Paused
+	c.Open = (k.window == nil || !k.window.Opens(now).After(now)) && !n.Desired.UpgradePolicy.Paused
 	return c, nil
 }
 
@@ -385,14 +385,7 @@ type known struct {
 	// kept reports that the applied revision is kept, same that the assigned one is another and
 	// differs from the desired one in nothing that disturbs.
 	kept, same bool
-	window     window
-}
-
-// window is a maintenance window; nil is always open.
-type window struct{ *config.MaintenanceWindow }
-
-func (w window) open(now time.Time) bool {
-	return w.MaintenanceWindow == nil || !w.Opens(now).After(now)
+	window     *config.MaintenanceWindow // nil is always open
 }
 
 // compare compares both revisions. If the applied one is not kept any more, the change is all of
@@ -420,21 +413,17 @@ func (r *Rollout) compare(
 	return k, err
 }
 
-// windowIn returns the maintenance window of a configuration.
-func windowIn(whole map[string]any) window {
-	agent, _ := whole["agent"].(map[string]any)
-	policy, _ := agent["upgradePolicy"].(map[string]any)
-	given, ok := policy["maintenanceWindow"]
-	if !ok {
-		return window{}
+// windowIn returns the maintenance window of a configuration; nil is always open.
+func windowIn(whole map[string]any) *config.MaintenanceWindow {
+	var c struct {
+		Agent struct {
+			UpgradePolicy struct{ MaintenanceWindow config.MaintenanceWindow }
+		}
 	}
-	text, err := json.Marshal(given)
-	if err != nil {
-		return window{}
+	window := &c.Agent.UpgradePolicy.MaintenanceWindow
+	text, err := json.Marshal(whole)
+	if err != nil || json.Unmarshal(text, &c) != nil || window.Start == "" {
+		return nil
 	}
-	var w config.MaintenanceWindow
-	if json.Unmarshal(text, &w) != nil || w.Start == "" {
-		return window{}
-	}
-	return window{&w}
+	return window
 }
