@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -48,8 +49,8 @@ type Rollout struct {
 	changes map[string]known
 	// shared holds the changes in changes by id: many nodes have the same one.
 	shared map[string]flexnode.Change
-	// moving reports whether the stored states count nodes that wait or try.
-	moving, ran bool
+	// settled reports that the stored states count no nodes that wait or try.
+	settled bool
 	// need is the revision of the store that the index must have before the next round; 0 until begin
 	// has set it. written holds the revisions of rows before they were written in the last round.
 	need    int64
@@ -75,7 +76,7 @@ const (
 // Step does one round. It returns the latest time of the next one; zero if it can wait for a
 // change.
 func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
-	if r.ran && !r.moving && !r.Index.Unsettled(r.Cluster) {
+	if r.settled && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
 	}
 	began := r.Now().UTC().Truncate(time.Millisecond)
@@ -105,17 +106,17 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	r.ran, r.moving = true, false
+	r.settled = true
 	next := idlePause
 	for _, s := range states {
-		r.moving = r.moving || s.Waiting+s.Trying+s.Unknown > 0
+		r.settled = r.settled && s.Waiting+s.Trying+s.Unknown == 0
 		if s.Trying > 0 {
 			next = pause
 		}
 	}
 	if len(moves) > 0 {
 		next = pause
-	} else if !r.moving && !r.Index.Unsettled(r.Cluster) {
+	} else if r.settled && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
 	}
 	r.notBefore = r.Now().Add(5 * decided.Sub(began))
@@ -158,6 +159,9 @@ func (r *Rollout) begin(ctx context.Context) (revision int64, err error) {
 func (r *Rollout) candidates(
 	ctx context.Context, cluster flexnode.Cluster, now time.Time,
 ) ([]flexnode.Candidate, error) {
+	if r.changes == nil {
+		r.changes, r.shared = map[string]known{}, map[string]flexnode.Change{}
+	}
 	var all []flexnode.Candidate
 	used := map[string]bool{}
 	for after, more := "", true; more; {
@@ -181,13 +185,10 @@ func (r *Rollout) candidates(
 			used[row.Key], all = true, append(all, c)
 		}
 	}
+	maps.DeleteFunc(r.changes, func(key string, _ known) bool { return !used[key] })
 	r.shared = map[string]flexnode.Change{}
-	for key, k := range r.changes {
-		if used[key] {
-			r.shared[k.change.ID] = k.change
-		} else {
-			delete(r.changes, key)
-		}
+	for _, k := range r.changes {
+		r.shared[k.change.ID] = k.change
 	}
 	return all, nil
 }
@@ -242,9 +243,6 @@ func (r *Rollout) candidate(
 				slog.Any("error", err))
 			c.Change, c.Open = flexnode.Change{ID: "unreadable"}, false
 			return c, nil
-		}
-		if r.changes == nil {
-			r.changes, r.shared = map[string]known{}, map[string]flexnode.Change{}
 		}
 		if change, known := r.shared[k.change.ID]; known {
 			k.change = change
