@@ -181,7 +181,7 @@ func (b Binding) access() (Access, error) {
 	}
 	var config *rest.Config
 	if b.Trusted {
-		config, err = trustedConfig(b.Kubeconfig, text)
+		config, err = trustedConfig(b.Kubeconfig)
 	} else {
 		config, err = plainConfig(text)
 	}
