@@ -106,7 +106,7 @@ func (m *Manager) sweep(ctx context.Context) {
 // does not work on, or one that is Live. Credentials of an unregistered cluster belong to the
 // replica that would own it.
 func (m *Manager) keeps(key string) bool {
-	cluster := credential.ClusterOf(key)
+	cluster := flexnode.ClusterOf(key)
 	m.mu.RLock()
 	w := m.working[cluster]
 	m.mu.RUnlock()

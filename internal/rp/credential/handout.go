@@ -49,11 +49,11 @@ func (h *Handout) Put(v *store.View, key string, text []byte, _ int64, expires t
 // URL implements Delivery.
 func (h *Handout) URL(key string, expires time.Time) (string, error) {
 	path := HandoutPath + key + ".json"
-	query, err := signed{path: path, expires: expires}.query(h.Keys)
+	signed, err := queries(h.Keys, path, expires)
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimSuffix(h.PublicURL, "/") + path + "?" + query, nil
+	return strings.TrimSuffix(h.PublicURL, "/") + path + "?" + signed[0], nil
 }
 
 // Remove implements Delivery.
@@ -124,10 +124,7 @@ func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 	if expires, is := genuine(r.URL, h.Keys); !is || !h.Now().Before(expires) {
 		return found, dead()
 	}
-	key, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, HandoutPath), ".json")
-	if !ok {
-		return found, dead()
-	}
+	key := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, HandoutPath), ".json") // it was signed
 	if h.Admit != nil {
 		leave, again := h.Admit(r.Context(), key)
 		if leave == nil {
@@ -172,45 +169,30 @@ func (h *Handout) handOut(v *store.View, key string, sent bool) (found handedOut
 	return found, h.Store.Credentials.Put(v, key, c)
 }
 
-// signed is a URL in the form of a service SAS for one blob, read only: sv, se, sr=b, sp=r, sig
-// (Azure Storage, "Create a service SAS").
-type signed struct {
-	path    string
-	expires time.Time
-}
+const (
+	// signedVersion is the version of the storage service that defines the string-to-sign of queries.
+	signedVersion = "2020-12-06"
+	signedTime    = "2006-01-02T15:04:05Z"
+	// urlSigning is the purpose for which keys for URLs are derived.
+	urlSigning = "configuration URLs"
+)
 
-// signedVersion is the version of the storage service that defines this string-to-sign.
-const signedVersion = "2020-12-06"
-
-const signedTime = "2006-01-02T15:04:05Z"
-
-// text returns the text to sign: the 16 fields of a service SAS, with unused ones empty.
-func (u signed) text() string {
-	return strings.Join([]string{
-		"r", "", u.expires.UTC().Format(signedTime), "/blob" + u.path, "", "", "https",
-		signedVersion, "b", "", "", "", "", "", "", "",
-	}, "\n")
-}
-
-// urlSigning is the purpose for which keys for URLs are derived.
-const urlSigning = "configuration URLs"
-
-// values returns the parameters, with the MAC of the text.
-func (u signed) values(mac []byte) string {
-	return url.Values{
-		"sv": {signedVersion}, "se": {u.expires.UTC().Format(signedTime)},
-		"sr": {"b"}, "sp": {"r"}, "spr": {"https"},
-		"sig": {base64.StdEncoding.EncodeToString(mac)},
-	}.Encode()
-}
-
-// query signs with the first key of the ring.
-func (u signed) query(keys seal.Ring) (string, error) {
-	macs, err := keys.MACs(urlSigning, u.text())
-	if err != nil {
-		return "", err
+// queries returns the parameters of the URL of a path until a time, signed by each key of a ring.
+// They have the form of a service SAS for one blob, read only: sv, se, sr=b, sp=r, sig. The text to
+// sign has its 16 fields, with unused ones empty (Azure Storage, "Create a service SAS").
+func queries(keys seal.Ring, path string, expires time.Time) ([]string, error) {
+	end := expires.UTC().Format(signedTime)
+	macs, err := keys.MACs(urlSigning, strings.Join([]string{
+		"r", "", end, "/blob" + path, "", "", "https", signedVersion, "b", "", "", "", "", "", "", "",
+	}, "\n"))
+	all := make([]string, 0, len(macs))
+	for _, mac := range macs {
+		all = append(all, url.Values{
+			"sv": {signedVersion}, "se": {end}, "sr": {"b"}, "sp": {"r"}, "spr": {"https"},
+			"sig": {base64.StdEncoding.EncodeToString(mac)},
+		}.Encode())
 	}
-	return u.values(macs[0]), nil
+	return all, err
 }
 
 // genuine returns the expiry of a URL if a key of the ring has signed it and its parameters are
@@ -223,10 +205,10 @@ func genuine(from *url.URL, keys seal.Ring) (expires time.Time, is bool) {
 	if expires, err = time.Parse(signedTime, query.Get("se")); err != nil {
 		return expires, false
 	}
-	u := signed{from.Path, expires}
-	macs, err := keys.MACs(urlSigning, u.text())
-	return expires, err == nil && slices.ContainsFunc(macs, func(mac []byte) bool {
-		return hmac.Equal([]byte(u.values(mac)), []byte(query.Encode()))
+	given := []byte(query.Encode())
+	signed, err := queries(keys, from.Path, expires)
+	return expires, err == nil && slices.ContainsFunc(signed, func(q string) bool {
+		return hmac.Equal([]byte(q), given)
 	})
 }
 

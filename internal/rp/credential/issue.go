@@ -20,7 +20,7 @@ import (
 // its key with its enrolment secret, in place of the previous machine.
 func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	err := s.issue(v, nodeKey, n)
-	n.Enrolment = enrolmentOf(n.Credential)
+	n.Enrolment = flexnode.LastOf(n.Credential)
 	return err
 }
 
@@ -62,23 +62,18 @@ func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) string {
 	return key
 }
 
-// drawToken gives a credential a token with an id that is unique in the cluster.
+// drawToken gives a credential a token with an id that is unique in the cluster. Its characters are
+// those of a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens").
 func (s *Service) drawToken(v *store.View, key string, c *store.Credential) {
-	id, secret := newToken()
-	for s.Store.Tokens.Row(v, c.Cluster+"/"+id).Exists() {
-		id, secret = newToken()
+	id, secret := "", ""
+	for id == "" || s.Store.Tokens.Row(v, c.Cluster+"/"+id).Exists() {
+		text := strings.ToLower(rand.Text())
+		id, secret = text[:6], text[6:22]
 	}
 	box, err := s.Keys.Seal(tokenSeal+key, []byte(secret))
 	v.Fail(err)
 	c.TokenID, c.Secret = id, &box
 	v.Fail(s.Store.Tokens.Put(v, c.Cluster+"/"+id, key))
-}
-
-// newToken returns the id and the secret of a bootstrap token, in their allowed characters
-// (Kubernetes, "Authenticating with Bootstrap Tokens").
-func newToken() (id, secret string) {
-	text := strings.ToLower(rand.Text())
-	return text[:6], text[6:22]
 }
 
 // token returns the bootstrap token of a credential, id.secret; "" if it has none.

@@ -156,30 +156,22 @@ func (s *Service) refreshed(
 		if is == nil || r.Onboards(row.Value.ID, is) {
 			secret = ""
 		}
-		token, err := s.liveToken(v, key, &answer)
-		if err != nil {
-			return err
+		token := ""
+		if c := s.credential(v, key); c.State == store.Live {
+			answer.Expires = &c.Expires
+			token, err = s.token(key, c)
+			v.Fail(err)
 		}
-		needs := needsToken(row.Value)
-		if hasSecret = secret != ""; needs && token == "" && !joined {
+		if needsToken(row.Value) && token == "" && !joined {
 			return ErrNotReady // without a token the agent would take its identity for kubelet's
 		}
+		hasSecret = secret != ""
 		answer.ConfigVersion = strconv.FormatInt(r.Version, 10)
 		answer.Bundle, err = s.bundle(v, row.Value, r, "",
 			flexnode.Grants{ClientSecret: secret, Token: token})
 		return err
 	})
 	return answer, hasSecret, err
-}
-
-// liveToken returns the bootstrap token of a credential; "" if it is not in the cluster.
-func (s *Service) liveToken(v *store.View, key string, answer *Refreshed) (string, error) {
-	c := s.credential(v, key)
-	if c.State != store.Live {
-		return "", nil
-	}
-	answer.Expires = &c.Expires
-	return s.token(key, c)
 }
 
 // reusable reports whether the credential of a node can be given to the node again.

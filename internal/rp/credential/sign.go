@@ -181,7 +181,7 @@ func signRows[T any](
 	keys, err := table.Keys(ctx, "")
 	errs := []error{err}
 	for _, key := range keys {
-		changed, wrong := false, []error(nil)
+		var wrong []error
 		sign := func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed {
 			var signed *flexnode.Signed
 			if err == nil {
@@ -190,18 +190,19 @@ func signRows[T any](
 			wrong = append(wrong, err)
 			return signed
 		}
-		_, err := x.store.Update(ctx, "signed again", nil, func(v *store.View) error {
+		revision, err := x.store.Update(ctx, "signed again", nil, func(v *store.View) error {
+			wrong = nil
 			row := table.Row(v, key)
-			if changed, wrong = false, nil; !row.Exists() {
+			if !row.Exists() {
 				return nil
 			}
-			next, changes, err := decide(v, row, sign)
-			if wrong, changed = append(wrong, err), changes; changed {
+			next, changed, err := decide(v, row, sign)
+			if wrong = append(wrong, err); changed {
 				return table.Put(v, key, next)
 			}
 			return nil
 		})
-		if err == nil && changed {
+		if err == nil && revision != 0 {
 			rows++
 		}
 		errs = append(append(errs, err), wrong...)
