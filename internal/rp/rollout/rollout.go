@@ -288,9 +288,6 @@ func (r *Rollout) write(
 	ctx context.Context, keys []string, seen map[string]flexnode.Candidate,
 	decided map[string]flexnode.Move,
 ) (kept bool, err error) {
-	if len(keys) == 0 {
-		return false, nil
-	}
 	moved := 0
 	var mu sync.Mutex // of moved, kept and r.written
 	_, err = r.Store.UpdateEach(ctx, keys, store.Each{
@@ -305,10 +302,8 @@ func (r *Rollout) write(
 			c, n := seen[key], row.Value
 			mu.Lock()
 			defer mu.Unlock()
-			if !same { // another allowance was written: the next round has it
-				kept = true
-			}
 			if !same || !row.Exists() {
+				kept = kept || !same // another allowance was written: the next round has it
 				return nil
 			}
 			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
