@@ -119,9 +119,9 @@ type handedOut struct {
 	again            time.Duration
 }
 
-// open returns the configuration of a request.
+// open returns the configuration of a request, if its credential is live.
 func (h *Handout) open(r *http.Request) (found handedOut, err error) {
-	if expires, is := genuine(r.URL, h.Keys); !is || !h.Now().Before(expires) {
+	if !h.isGenuine(r.URL) {
 		return found, dead()
 	}
 	key := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, HandoutPath), ".json") // it was signed
@@ -137,8 +137,18 @@ func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 	ahead := []string{h.Store.Credentials.Key(key), h.Store.Bundles.Key(key)}
 	_, err = h.Store.Update(r.Context(), "configuration handed out", ahead,
 		func(v *store.View) (err error) {
-			found, err = h.handOut(v, key, r.Method == http.MethodGet)
-			return err
+			c, bundle := h.Store.Credentials.Row(v, key).Value, h.Store.Bundles.Row(v, key)
+			if c.State != store.Live || !h.Now().Before(c.Expires) || !bundle.Exists() ||
+				h.Store.Nodes.Row(v, c.Node).Value.Credential != key {
+				return dead()
+			}
+			found = handedOut{credential: key, node: c.Node, often: c.Delivered >= counted}
+			found.content, err = h.Keys.Open(bundleSeal+key, bundle.Value.Box)
+			if err != nil || r.Method != http.MethodGet || found.often {
+				return err
+			}
+			c.Delivered++ // before it is sent
+			return h.Store.Credentials.Put(v, key, c)
 		})
 	if errors.Is(err, store.ErrFull) { // only the count could not be written
 		err = nil
@@ -148,26 +158,6 @@ func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 
 // counted limits the count of deliveries of a configuration.
 const counted = 20
-
-// handOut reads a configuration within a view, if its credential is live, and counts the delivery
-// before it is sent.
-func (h *Handout) handOut(v *store.View, key string, sent bool) (found handedOut, err error) {
-	c := h.Store.Credentials.Row(v, key).Value
-	if c.State != store.Live || !h.Now().Before(c.Expires) {
-		return found, dead()
-	}
-	bundle := h.Store.Bundles.Row(v, key)
-	if h.Store.Nodes.Row(v, c.Node).Value.Credential != key || !bundle.Exists() {
-		return found, dead()
-	}
-	found = handedOut{credential: key, node: c.Node, often: c.Delivered >= counted}
-	found.content, err = h.Keys.Open(bundleSeal+key, bundle.Value.Box)
-	if err != nil || !sent || found.often {
-		return found, err
-	}
-	c.Delivered++
-	return found, h.Store.Credentials.Put(v, key, c)
-}
 
 const (
 	// signedVersion is the version of the storage service that defines the string-to-sign of queries.
@@ -195,19 +185,17 @@ func queries(keys seal.Ring, path string, expires time.Time) ([]string, error) {
 	return all, err
 }
 
-// genuine returns the expiry of a URL if a key of the ring has signed it and its parameters are
-// unchanged.
-func genuine(from *url.URL, keys seal.Ring) (expires time.Time, is bool) {
+// isGenuine reports whether a key of the ring has signed a URL, its parameters are unchanged, and
+// it has not expired.
+func (h *Handout) isGenuine(from *url.URL) bool {
 	query, err := url.ParseQuery(from.RawQuery)
-	if err != nil {
-		return expires, false
-	}
-	if expires, err = time.Parse(signedTime, query.Get("se")); err != nil {
-		return expires, false
+	expires, err2 := time.Parse(signedTime, query.Get("se"))
+	if err != nil || err2 != nil {
+		return false
 	}
 	given := []byte(query.Encode())
-	signed, err := queries(keys, from.Path, expires)
-	return expires, err == nil && slices.ContainsFunc(signed, func(q string) bool {
+	signed, err := queries(h.Keys, from.Path, expires)
+	return err == nil && h.Now().Before(expires) && slices.ContainsFunc(signed, func(q string) bool {
 		return hmac.Equal([]byte(q), given)
 	})
 }

@@ -25,7 +25,11 @@ func (w worker) provision(ctx context.Context, x subject) error {
 		case errors.Is(err, ErrTaken):
 			return w.redraw(ctx, x)
 		case err != nil:
-			return errors.Join(err, w.problem(ctx, x.key, told(err)), w.abandon(ctx, x))
+			told := "The bootstrap token cannot be created; see the provider's log for details."
+			if e, ok := errors.AsType[*TokenError](err); ok {
+				told = e.Told
+			}
+			return errors.Join(err, w.problem(ctx, x.key, told), w.abandon(ctx, x))
 		}
 		w.did("Secret made")
 	}

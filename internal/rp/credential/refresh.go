@@ -80,8 +80,7 @@ func (s *Service) Refresh(
 func (s *Service) fresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 ) (key string, revoked []string, err error) {
-	revoke := ask.RevokePrevious
-	if !revoke && (ask.Joined || !needsToken(node.Value)) {
+	if !ask.RevokePrevious && (ask.Joined || !needsToken(node.Value)) {
 		return "", nil, nil
 	}
 	ahead := []string{s.Store.Nodes.Key(node.Key)}
@@ -92,12 +91,14 @@ func (s *Service) fresh(
 		if !row.Exists() || n.UID != node.Value.UID || n.State == api.Deleting {
 			return ErrNoNode
 		}
-		if revoke {
+		if ask.RevokePrevious {
 			revoked = s.revokePrevious(v, &n)
 		}
 		if needsToken(n) && !ask.Joined {
-			if key = n.Credential; !revoke && s.reusable(v, n) {
-				return nil
+			key = n.Credential
+			if c := s.credential(v, key); !ask.RevokePrevious && c.State == store.Live &&
+				c.UID == n.UID && c.TokenID != "" && s.now().Before(c.Expires.Add(-reusable)) {
+				return nil // it can be given to the node again
 			}
 			v.Fail(s.issue(v, node.Key, &n))
 			key = n.Credential
@@ -172,11 +173,4 @@ func (s *Service) refreshed(
 		return err
 	})
 	return answer, hasSecret, err
-}
-
-// reusable reports whether the credential of a node can be given to the node again.
-func (s *Service) reusable(v *store.View, n flexnode.Node) bool {
-	c := s.credential(v, n.Credential)
-	return c.State == store.Live && c.UID == n.UID && c.TokenID != "" &&
-		s.now().Before(c.Expires.Add(-reusable))
 }

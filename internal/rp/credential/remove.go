@@ -192,29 +192,26 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	for _, credential := range append(slices.Clone(n.Joining), n.Credential) {
 		v.Fail(s.Revoke(v, credential, true))
 	}
-	s.freeSubnet(v, key, n)
+	if n.Chosen.PodCIDR != "" { // it is free, if it is still this node's
+		cluster := s.Store.Clusters.Row(v, flexnode.ClusterOf(key))
+		slot := flexnode.SlotOf(cluster.Key, cluster.Value.Properties.PodCIDR, n.Chosen.PodCIDR)
+		if slot != "" && s.Store.PodCIDRs.Row(v, slot).Value == key {
+			s.Store.PodCIDRs.Delete(v, slot)
+		}
+	}
 	s.Store.Nodes.Delete(v, key)
 	s.Store.Status.Delete(v, key)
 	s.Store.History.Delete(v, key)
 	s.Store.Diagnoses.Delete(v, key)
 	s.Store.Secrets.Delete(v, key)
-	return s.bury(v, key, flexnode.Tombstone{
+	stone := flexnode.Tombstone{
 		UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
 		Former: n.Former, MachineKey: n.MachineKey, Deleted: at.UTC().Truncate(time.Second), Wipe: wipe,
-	})
-}
-
-// freeSubnet frees a node's pod subnet, if it is still this node's.
-func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) {
-	if n.Chosen.PodCIDR == "" {
-		return
 	}
-	cluster := s.Store.Clusters.Row(v, flexnode.ClusterOf(key))
-	slot := flexnode.SlotOf(flexnode.ClusterOf(key), cluster.Value.Properties.PodCIDR,
-		n.Chosen.PodCIDR)
-	if slot != "" && s.Store.PodCIDRs.Row(v, slot).Value == key {
-		s.Store.PodCIDRs.Delete(v, slot)
-	}
+	signed, err := s.sign(tombstone(stone), s.Store.Epoch(v))
+	v.Fail(err)
+	stone.Signed = signed
+	return s.Store.AddTombstone(v, key, stone)
 }
 
 // AfterRestore revokes the credentials that are usable according to a restored backup: they may
@@ -231,9 +228,20 @@ func (s *Service) AfterRestore(ctx context.Context) error {
 	}
 	var errs []error
 	for _, row := range rows {
-		if uncertain(row.Value, epoch) {
-			errs = append(errs, s.revokeUncertain(ctx, row.Key, epoch))
+		if !uncertain(row.Value, epoch) {
+			continue
 		}
+		_, err := s.Store.Update(ctx, "credential revoked", nil, func(v *store.View) error {
+			if c := s.credential(v, row.Key); uncertain(c, epoch) {
+				return s.move(v, row.Key, c, store.Revoking)
+			}
+			return nil
+		})
+		if err == nil {
+			s.Audit.Warn("credential from before the restore revoked", "credential", row.Key,
+				"epoch", epoch)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -241,18 +249,4 @@ func (s *Service) AfterRestore(ctx context.Context) error {
 // uncertain reports whether a credential may have been used without a trace in the store.
 func uncertain(c store.Credential, epoch int64) bool {
 	return max(c.Epoch, 1) < epoch && (c.State == store.Pending || c.State == store.Live)
-}
-
-func (s *Service) revokeUncertain(ctx context.Context, key string, epoch int64) error {
-	_, err := s.Store.Update(ctx, "credential revoked", nil, func(v *store.View) error {
-		c := s.credential(v, key)
-		if !uncertain(c, epoch) {
-			return nil
-		}
-		return s.move(v, key, c, store.Revoking)
-	})
-	if err == nil {
-		s.Audit.Warn("credential from before the restore revoked", "credential", key, "epoch", epoch)
-	}
-	return err
 }

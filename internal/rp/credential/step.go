@@ -163,11 +163,3 @@ type TokenError struct {
 
 func (e *TokenError) Error() string { return e.Err.Error() }
 func (e *TokenError) Unwrap() error { return e.Err }
-
-// told returns the message of an error for callers.
-func told(err error) string {
-	if e, ok := errors.AsType[*TokenError](err); ok {
-		return e.Told
-	}
-	return "The bootstrap token cannot be created; see the provider's log for details."
-}

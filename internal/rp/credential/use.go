@@ -124,7 +124,12 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 			return nil
 		}
 		now := row.Value
-		consumed = s.consumeSeen(v, now)
+		c := s.credential(v, now.Credential)
+		// One that is known not to have been fetched is left for a machine that is still to come.
+		if c.State == store.Live && c.TokenID == "" && !needsToken(now) && s.MayBeFetched(c) {
+			consumed, c.Issued = now.Credential, new(s.now())
+			v.Fail(s.move(v, consumed, c, store.Consumed))
+		}
 		now.Former, now.Used = "", now.Used || consumed != ""
 		if now.Former == row.Value.Former && now.Used == row.Value.Used {
 			return nil
@@ -144,19 +149,4 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 func (s *Service) MayBeFetched(c store.Credential) bool {
 	_, counted := s.Delivery.(*Handout)
 	return !counted || c.Delivered > 0
-}
-
-// consumeSeen consumes the credential without a token of a node that was seen, and returns its key.
-// One that is known not to have been fetched is left for a machine that is still to come.
-func (s *Service) consumeSeen(v *store.View, n flexnode.Node) string {
-	if n.Credential == "" || needsToken(n) {
-		return ""
-	}
-	c := s.Store.Credentials.Row(v, n.Credential).Value
-	if c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
-		return ""
-	}
-	c.Issued = new(s.now())
-	v.Fail(s.move(v, n.Credential, c, store.Consumed))
-	return n.Credential
 }
