@@ -35,8 +35,7 @@ type ResourceManager struct {
 	Local bool
 	Now   func() time.Time
 
-	mu    sync.Mutex
-	known map[string]answer // by id of the cluster
+	known sync.Map // of answer, by id of the cluster
 }
 
 // answer holds the answer of Resource Manager about a cluster.
@@ -62,9 +61,8 @@ func (m *ResourceManager) Access(
 	ctx context.Context, c flexnode.Cluster, again bool,
 ) (Access, error) {
 	key := arm.Key(c.ID)
-	m.mu.Lock()
-	known, ok := m.known[key]
-	m.mu.Unlock()
+	last, _ := m.known.Load(key)
+	known, ok := last.(answer)
 	age := answerAge
 	if again || known.err != nil {
 		age = refusedAge
@@ -77,12 +75,7 @@ func (m *ResourceManager) Access(
 	if err != nil && ctx.Err() != nil { // it is not about the cluster
 		return Access{}, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.known == nil {
-		m.known = map[string]answer{}
-	}
-	m.known[key] = answer{access, err, m.Now()}
+	m.known.Store(key, answer{access, err, m.Now()})
 	return access, err
 }
 
@@ -137,7 +130,7 @@ func (m *ResourceManager) access(
 	}
 	kind := "admin"
 	if !admin {
-		if user.Exec == nil && user.AuthProvider == nil { // they have a certificate, like administrators
+		if user.Exec == nil && user.AuthProvider == nil { // they have a certificate, as administrators
 			return Access{}, errStatic
 		}
 		kind, user = "user", &clientcmdapi.AuthInfo{}

@@ -46,7 +46,14 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		return time.Now(), w.removeNodes(ctx, nodes[:min(more, len(nodes))])
 	}
 	if !row.Value.Deletion.Emptied {
-		return time.Now(), w.noteEmptied(ctx)
+		return time.Now(), w.editCluster(ctx, "cluster emptied", func(c *flexnode.Cluster) bool {
+			if !c.Deleting() {
+				return false
+			}
+			c.Deletion = new(*c.Deletion)
+			c.Deletion.Emptied = true
+			return true
+		})
 	}
 	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
 		return noTime, err
@@ -67,18 +74,6 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	return noTime, w.removeRow(ctx)
-}
-
-// noteEmptied records that no node is left.
-func (w *worker) noteEmptied(ctx context.Context) error {
-	return w.editCluster(ctx, "cluster emptied", func(c *flexnode.Cluster) bool {
-		if !c.Deleting() {
-			return false
-		}
-		next := *c.Deletion
-		next.Emptied, c.Deletion = true, &next
-		return true
-	})
 }
 
 // countNodes returns the operation of a deletion. It writes the number of nodes to delete, once.

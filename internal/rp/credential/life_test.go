@@ -17,13 +17,13 @@ import (
 func (w *world) review(a Application) bool {
 	ctx := w.t.Context()
 	row := must(w.service.ByToken(ctx, clusterKey, a.TokenID))
-	approved, why := Decide(a, row.Value, row.Exists())
-	if approved {
+	why := Decide(a, row)
+	if why == "" {
 		must(0, w.service.Consume(ctx, row.Key, a, store.Condition{}))
 	} else {
 		must(0, w.service.Denied(ctx, row.Key, a, why, store.Condition{}))
 	}
-	return approved
+	return why == ""
 }
 
 // A URL is dead for each reason alone, and does not reveal which.
