@@ -111,8 +111,8 @@ func (w *worker) access(ctx context.Context, present *Connection) (Access, strin
 // errGone is the error for a cluster that is not registered any more.
 var errGone = errors.New("the cluster is not registered")
 
-// replacedBy reports whether a new connection is needed: there is none, its registration or its
-// access has changed, or it is refused.
+// replacedBy reports whether a new connection is needed: c is nil, its registration or its access
+// has changed, or it is refused.
 func (c *Connection) replacedBy(a Access, registration string) bool {
 	return c == nil || registration != c.registration || a.Fingerprint != c.access.Fingerprint ||
 		c.doubtful() && time.Since(c.made) >= doubtInterval
