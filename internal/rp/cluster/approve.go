@@ -12,296 +12,276 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
+// review is the review of a certificate request in a session.
+type review struct {
+	*worker
+	answers
+	s          *session
+	csr        *certificates.CertificateSigningRequest
+	sender     string // the node that sent it with its certificate; "" if none did
+	a          credential.Application
+	credential string // key of the credential with whose token it was made; "" without
+}
+
+// denial is the reason that a request is denied.
+type denial string
+
+func (d denial) Error() string { return string(d) }
+
 // reviewNamed decides on the certificate request with a name, in its present state.
-func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error) {
-	s, err := w.use()
-	if err != nil {
-		return noTime, err
-	}
+func (w *worker) reviewNamed(ctx context.Context, s *session, name string) (time.Time, error) {
 	for _, requests := range s.requests {
-		known, there, err := requests.GetByKey(name)
-		if err != nil {
-			return noTime, err
+		known, _, _ := requests.GetByKey(name) // a store in memory has no errors
+		if csr, ok := known.(*certificates.CertificateSigningRequest); ok {
+			r := review{worker: w, answers: answersOf(csr), s: s, csr: csr, sender: nodeIn(csr)}
+			switch {
+			case !concerns(csr) || r.isAnswered():
+				return noTime, nil
+			case !w.reviews[r.approved].Allow():
+				return time.Now().Add(reviewPause), nil
+			}
+			return r.decide(ctx)
 		}
-		if !there {
-			continue
-		}
-		csr, ok := known.(*certificates.CertificateSigningRequest)
-		switch {
-		case !ok:
-			return noTime, fmt.Errorf("internal error: %T is no certificate request", known)
-		case !concerns(csr) || s.isAnswered(csr):
-			return noTime, nil
-		case !w.reviews[answersOf(csr).approved].AllowN(time.Now(), 1):
-			return time.Now().Add(reviewPause), nil
-		case csr.Spec.SignerName == certificates.KubeletServingSignerName:
-			return w.reviewServing(ctx, s, csr)
-		}
-		return noTime, w.review(ctx, s, csr)
 	}
 	return noTime, nil
 }
 
-// review decides on a certificate request, if that is the provider's to decide, and records its
-// effect on the credential that it was made with.
-func (w *worker) review(
-	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
-) error {
-	a, status := readCSR(csr), answersOf(csr)
-	_, byToken := tokenOf(csr)
-	_, byNode := nodeIn(csr)
-	switch {
-	case byNode:
-		return w.reviewRenewal(ctx, s, csr, a)
-	case !byToken && status.issued:
-		return w.noteIssued(ctx, csr, a)
-	case !byToken && status.approved:
-		return nil
-	case !byToken:
-		return w.reviewIdentity(ctx, s, csr, a)
-	case status.approved || status.issued:
-		return w.noteApproved(ctx, csr, a)
+// decide answers the request, if that is the provider's to decide. The time is that of the next
+// review.
+func (r *review) decide(ctx context.Context) (again time.Time, err error) {
+	serving := r.csr.Spec.SignerName == certificates.KubeletServingSignerName
+	message := ""
+	if serving {
+		message, again, err = r.serving(ctx)
+	} else {
+		r.a = readCSR(r.csr)
+		message, err = r.client(ctx)
 	}
-	return w.reviewToken(ctx, s, csr, a)
+	if why, denied := errors.AsType[denial](err); denied {
+		err = r.deny(ctx, string(why))
+	} else if err == nil && message != "" {
+		r.Count(Approved)
+		err = r.answer(ctx, certificates.CertificateApproved, approvedReason, message)
+	}
+	if serving && apierrors.IsForbidden(err) { // the cluster has the previous roles
+		r.log.Warn("cannot answer requests for serving certificates; apply rbac-provider.yaml",
+			"csr", r.csr.Name, "error", err)
+		return time.Now().Add(servingLast), nil
+	}
+	return again, err
+}
+
+// client decides on a request for a node's client certificate, or records the effect of another
+// approver's answer. It returns the message of an approval; "" leaves the request alone.
+func (r *review) client(ctx context.Context) (message string, err error) {
+	byToken := r.a.TokenID != ""
+	switch {
+	case r.sender != "":
+		return r.renewal(ctx)
+	case byToken && (r.approved || r.issued):
+		return "", r.noteApproved(ctx)
+	case byToken:
+		return r.token(ctx)
+	case r.issued:
+		return "", r.noteIssued(ctx)
+	case r.approved:
+		return "", nil
+	}
+	return r.identity(ctx)
 }
 
 // noteApproved records that some approver has approved a request: its token is used up.
-func (w *worker) noteApproved(
-	ctx context.Context, csr *certificates.CertificateSigningRequest, a credential.Application,
-) error {
-	row, err := w.Credentials.ByToken(ctx, w.key, a.TokenID)
+func (r *review) noteApproved(ctx context.Context) error {
+	row, err := r.Credentials.ByToken(ctx, r.key, r.a.TokenID)
 	if err != nil || !row.Exists() {
 		return err
 	}
-	switch {
-	case row.Value.State == store.Pending || row.Value.State == store.Live:
-		w.Audit.Warn("certificate request approved by another approver", "cluster", w.key,
-			"csr", a.Name, "node", a.Node, "credential", row.Key)
-		if err := w.Credentials.Consume(ctx, row.Key, a, w.owner.Fence()); err != nil {
+	switch c := row.Value; {
+	case c.State == store.Pending || c.State == store.Live:
+		r.Audit.Warn("certificate request approved by another approver", "cluster", r.key,
+			"csr", r.a.Name, "node", r.a.Node, "credential", row.Key)
+		if err := r.Credentials.Consume(ctx, row.Key, r.a, r.owner.Fence()); err != nil {
 			return err
 		}
-	case row.Value.State == store.Consumed && row.Value.KeyHash != a.KeyHash:
-		w.Audit.Warn("a used bootstrap token has been approved again by another approver",
-			"cluster", w.key, "csr", a.Name, "node", a.Node, "credential", row.Key)
+	case c.State == store.Consumed && c.KeyHash != r.a.KeyHash:
+		r.Audit.Warn("a used bootstrap token has been approved again by another approver",
+			"cluster", r.key, "csr", r.a.Name, "node", r.a.Node, "credential", row.Key)
 	}
-	if !answersOf(csr).issued {
+	if !r.issued {
 		return nil
 	}
 	to := flexnode.Certificate{}
-	if row.Value.KeyHash == a.KeyHash {
+	if row.Value.KeyHash == r.a.KeyHash {
 		to.UID, to.Enrolment = row.Value.UID, flexnode.LastOf(row.Key)
 	}
-	if err := w.noteCertificate(ctx, csr, a.Node, to); err != nil {
+	if err := r.noteCertificate(ctx, r.a.Node, to); err != nil {
 		return err
 	}
-	return w.Credentials.Issued(ctx, row.Key, a.Name, w.owner.Fence())
+	return r.Credentials.Issued(ctx, row.Key, r.a.Name, r.owner.Fence())
 }
 
-// reviewToken decides on a request with one of the provider's tokens. The first valid request
-// consumes the token, which is written before it is approved.
-func (w *worker) reviewToken(
-	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
-	a credential.Application,
-) error {
-	row, err := w.Credentials.ByToken(ctx, w.key, a.TokenID)
-	if err != nil {
-		return err
+// token decides on a request with one of the provider's tokens. The first valid request consumes
+// the token, which is written before it is approved.
+func (r *review) token(ctx context.Context) (message string, err error) {
+	row, err := r.Credentials.ByToken(ctx, r.key, r.a.TokenID)
+	if err != nil || !row.Exists() && !slices.Contains(r.csr.Spec.Groups,
+		tokenGroup(r.Installation, r.key)) {
+		return "", err // other approvers decide on other groups
 	}
-	if !row.Exists() && !slices.Contains(csr.Spec.Groups, w.tokenGroup()) {
-		return nil // for other approvers
-	}
-	approved, why := credential.Decide(a, row.Value, row.Exists())
-	if approved && row.Value.State == store.Live {
-		if why, err := s.taken(a.Node); err != nil || why != "" {
-			if err != nil {
-				return err
-			}
-			return w.deny(ctx, s, csr, a, row.Key, why)
+	r.credential = row.Key
+	why := credential.Decide(r.a, row)
+	if why == "" && row.Value.State == store.Live {
+		if err := r.s.taken(r.a.Node); err != nil {
+			return "", err
 		}
-		if err := w.Credentials.Consume(ctx, row.Key, a, w.owner.Fence()); err != nil {
-			return err
+		if err := r.Credentials.Consume(ctx, row.Key, r.a, r.owner.Fence()); err != nil {
+			return "", err
 		}
 		// Another request may have been faster, or the node was deleted.
-		if row, err = w.Credentials.ByToken(ctx, w.key, a.TokenID); err != nil {
-			return err
+		if row, err = r.Credentials.ByToken(ctx, r.key, r.a.TokenID); err != nil {
+			return "", err
 		}
-		if approved, why = credential.Decide(a, row.Value, row.Exists()); approved &&
-			row.Value.State != store.Consumed {
-			return fmt.Errorf("internal error: the credential %s was not consumed", row.Key)
+		why = credential.Decide(r.a, row)
+		if why == "" && row.Value.State != store.Consumed {
+			return "", fmt.Errorf("internal error: the credential %s was not consumed", row.Key)
 		}
 	}
-	if !approved {
-		return w.deny(ctx, s, csr, a, row.Key, why)
+	if why != "" {
+		return "", denial(why)
 	}
-	return w.approve(ctx, s, csr, "This is the first request with the bootstrap token of the node.")
+	return "This is the first request with the bootstrap token of the node.", nil
 }
 
-// taken returns the reason that a machine cannot have the name of a Node: the present Node of that
-// name is no flex node, or is another installation's, and the machine's certificate would be for
-// it.
-func (s *session) taken(name string) (why string, err error) {
+// taken returns a denial if a machine cannot have the name of a Node: the present Node of that name
+// is no flex node, or is another installation's, and the machine's certificate would be for it.
+func (s *session) taken(name string) error {
 	if !s.nodesKnown.Load() {
-		return "", errors.New("the Nodes of the cluster are not known yet")
+		return errors.New("the Nodes of the cluster are not known yet")
 	}
 	if node := s.node(name); node != nil && node.other() {
-		why = "the cluster has a Node of this name that is not a flex node of this provider"
+		return denial("the cluster has a Node of this name that is not a flex node of this provider")
 	}
-	return why, nil
+	return nil
 }
 
 // approvedReason is the reason of the provider's own approvals.
 const approvedReason = "FlexNodeApproved"
 
-func (w *worker) approve(
-	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest, message string,
-) error {
-	w.count(Approved)
-	return w.answer(ctx, s, csr, certificates.CertificateApproved, approvedReason, message)
-}
-
-// deny denies a request, and records the reason at the credential that it was made with. key is ""
-// without a credential.
-func (w *worker) deny(
-	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
-	a credential.Application, key, why string,
-) error {
-	if key == "" { // the audit line has no credential that names the cluster
-		a.Node = w.key + "/" + a.Node
+// deny denies the request, and records the reason at the credential that it was made with.
+func (r *review) deny(ctx context.Context, why string) error {
+	a := r.a
+	if r.credential == "" { // the audit line has no credential that names the cluster
+		a.Node = r.key + "/" + a.Node
 	}
-	if err := w.Credentials.Denied(ctx, key, a, why, w.owner.Fence()); err != nil {
+	if err := r.Credentials.Denied(ctx, r.credential, a, why, r.owner.Fence()); err != nil {
 		return err
 	}
-	w.count(Denied)
-	return w.answer(ctx, s, csr, certificates.CertificateDenied, "FlexNodeDenied",
-		"Denied: "+why+".")
+	r.Count(Denied)
+	return r.answer(ctx, certificates.CertificateDenied, "FlexNodeDenied", "Denied: "+why+".")
 }
 
-// answer adds a condition to a request.
-func (w *worker) answer(
-	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
-	kind certificates.RequestConditionType, reason, message string,
+// answer adds a condition to the request.
+func (r *review) answer(
+	ctx context.Context, kind certificates.RequestConditionType, reason, message string,
 ) error {
-	if !w.owner.Valid() {
+	if !r.owner.Valid() {
 		return errNotOwner
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	answered := csr.DeepCopy()
+	answered := r.csr.DeepCopy()
 	answered.Status.Conditions = append(answered.Status.Conditions,
 		certificates.CertificateSigningRequestCondition{
 			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
-			LastUpdateTime: metav1.NewTime(time.Now()),
+			LastUpdateTime: metav1.Now(),
 		})
-	_, err := s.connection.Client.CertificatesV1().CertificateSigningRequests().
-		UpdateApproval(ctx, csr.Name, answered, metav1.UpdateOptions{})
+	_, err := r.s.Client.CertificatesV1().CertificateSigningRequests().
+		UpdateApproval(ctx, r.csr.Name, answered, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // the watch sees the change, and the request is reviewed again
 	case err != nil:
-		return fmt.Errorf("cannot answer the certificate request %s: %w", csr.Name, err)
+		return fmt.Errorf("cannot answer the certificate request %s: %w", r.csr.Name, err)
 	}
-	s.noteAnswered(csr.UID)
-	w.did("certificate request answered")
+	if r.csr.UID != "" {
+		r.s.answered.Add(r.csr.UID, struct{}{})
+	}
+	r.did("certificate request answered")
 	return nil
 }
 
-// noteAnswered remembers an answered request. A hostile API server could show it without the answer
-// again and again.
-func (s *session) noteAnswered(uid types.UID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.answered == nil || len(s.answered) >= maxRequests {
-		s.answered = map[types.UID]bool{}
-	}
-	s.answered[uid] = uid != ""
-}
-
-// isAnswered reports whether a request needs no review: it is denied, has its serving certificate
+// isAnswered reports whether the request needs no review: it is denied, has its serving certificate
 // approved, or was answered in this session. The approval of a client certificate needs a record.
-func (s *session) isAnswered(csr *certificates.CertificateSigningRequest) bool {
-	status := answersOf(csr)
-	if status.approved || status.issued {
-		return csr.Spec.SignerName == certificates.KubeletServingSignerName || status.denied
+func (r *review) isAnswered() bool {
+	if r.approved || r.issued {
+		return r.denied || r.csr.Spec.SignerName == certificates.KubeletServingSignerName
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return status.denied || s.answered[csr.UID]
+	return r.denied || r.s.answered.Contains(r.csr.UID)
 }
 
-// reviewIdentity decides on a request of an Azure identity: a node's own may have the certificate
-// of that node and of no other. Other callers' requests are left alone.
-func (w *worker) reviewIdentity(
-	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
-	a credential.Application,
-) error {
-	node, err := w.Store.Nodes.Get(ctx, w.key+"/"+a.Node) // the index may have another of its name
+// identity decides on a request of an Azure identity: a node's own may have the certificate of that
+// node and of no other. Other callers' requests are left alone.
+func (r *review) identity(ctx context.Context) (message string, err error) {
+	user := r.csr.Spec.Username
+	node, err := r.Store.Nodes.Get(ctx, r.key+"/"+r.a.Node) // the index may have another of its name
 	if err != nil {
-		return err
+		return "", err
 	}
-	if node.Exists() && isNode(node.Value, csr.Spec.Username) {
-		if a.Flaw != "" {
-			return w.deny(ctx, s, csr, a, "", a.Flaw)
+	if isNode(node.Value, user) {
+		if r.a.Flaw != "" {
+			return "", denial(r.a.Flaw)
 		}
-		return w.approveIdentity(ctx, s, csr, a, node)
+		return "The node's own identity sent the request.", r.consumeURL(ctx, node.Value)
 	}
-	other, err := w.nodeOf(csr.Spec.Username)
-	if err != nil || other == "" {
-		return err
+	for _, key := range r.Index.Identified(r.key, user) {
+		known, err := r.Index.Node(key)
+		if err != nil {
+			return "", err
+		}
+		if !isNode(known.Value, user) {
+			continue
+		}
+		other, err := r.Store.Nodes.Get(ctx, key)
+		if err != nil || !isNode(other.Value, user) {
+			return "", err
+		}
+		return "", denial(fmt.Sprintf("its sender has the identity of the node %s, not of %s",
+			flexnode.LastOf(key), r.a.Node))
 	}
-	if node, err = w.Store.Nodes.Get(ctx, w.key+"/"+other); err != nil ||
-		!isNode(node.Value, csr.Spec.Username) {
-		return err
-	}
-	why := fmt.Sprintf("its sender has the identity of the node %s, not of %s", other, a.Node)
-	return w.deny(ctx, s, csr, a, "", why)
+	return "", nil
 }
 
-// approveIdentity approves a request of a node's own identity. If a machine may have fetched the
-// node's configuration, it was this one: then the URL is dead.
-func (w *worker) approveIdentity(
-	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
-	a credential.Application, node store.Row[flexnode.Node],
-) error {
-	if why, err := s.taken(a.Node); err != nil || why != "" {
-		if err != nil {
-			return err
-		}
-		return w.deny(ctx, s, csr, a, "", why)
+// consumeURL makes the URL of a node dead, before a request of the node's own identity is approved:
+// if a machine may have fetched its configuration, it was this one.
+func (r *review) consumeURL(ctx context.Context, node flexnode.Node) error {
+	if err := r.s.taken(r.a.Node); err != nil || node.Credential == "" {
+		return err
 	}
-	if key := node.Value.Credential; key != "" {
-		row, err := w.Store.Credentials.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		if row.Value.State == store.Live && w.Credentials.MayBeFetched(row.Value) {
-			if err := w.Credentials.Consume(ctx, key, a, w.owner.Fence()); err != nil {
-				return err
-			}
-		}
+	row, err := r.Store.Credentials.Get(ctx, node.Credential)
+	if err != nil || row.Value.State != store.Live || !r.Credentials.MayBeFetched(row.Value) {
+		return err
 	}
-	return w.approve(ctx, s, csr, "The node's own identity sent the request.")
+	return r.Credentials.Consume(ctx, row.Key, r.a, r.owner.Fence())
 }
 
 // noteIssued records that a node's identity has its certificate.
-func (w *worker) noteIssued(
-	ctx context.Context, csr *certificates.CertificateSigningRequest, a credential.Application,
-) error {
-	node, err := w.Index.Node(w.key + "/" + a.Node)
-	if err != nil || !isNode(node.Value, csr.Spec.Username) {
+func (r *review) noteIssued(ctx context.Context) error {
+	row, err := r.Index.Node(r.key + "/" + r.a.Node)
+	node := row.Value
+	if err != nil || !isNode(node, r.csr.Spec.Username) {
 		return err
 	}
-	to := flexnode.Certificate{UID: node.Value.UID}
-	if err := w.noteCertificate(ctx, csr, a.Node, to); err != nil || node.Value.Credential == "" {
+	err = r.noteCertificate(ctx, r.a.Node, flexnode.Certificate{UID: node.UID})
+	if err != nil || node.Credential == "" {
 		return err
 	}
-	return w.Credentials.Issued(ctx, node.Value.Credential, a.Name, w.owner.Fence())
+	return r.Credentials.Issued(ctx, node.Credential, r.a.Name, r.owner.Fence())
 }
 
 // isNode reports whether a user of the API server is the identity of a node that joins with it: AKS
@@ -313,29 +293,8 @@ func isNode(n flexnode.Node, user string) bool {
 	if strings.EqualFold(n.PrincipalID(), user) {
 		return true
 	}
-	for _, identity := range append(n.Former.All(), n.Identity) {
+	return slices.ContainsFunc(append(n.Former.All(), n.Identity), func(identity string) bool {
 		kind, rest, _ := strings.Cut(identity, ":")
-		id := rest[strings.LastIndex(rest, "/")+1:]
-		if (kind == "oid" || kind == "app") && strings.EqualFold(id, user) {
-			return true
-		}
-	}
-	return false
-}
-
-// nodeOf returns the name of the node with a user's identity; "" if no node has it.
-func (w *worker) nodeOf(user string) (string, error) {
-	if user == "" {
-		return "", nil
-	}
-	for _, key := range w.Index.Identified(w.key, user) {
-		row, err := w.Index.Node(key)
-		if err != nil {
-			return "", err
-		}
-		if isNode(row.Value, user) {
-			return flexnode.LastOf(key), nil
-		}
-	}
-	return "", nil
+		return (kind == "oid" || kind == "app") && strings.EqualFold(flexnode.LastOf(rest), user)
+	})
 }

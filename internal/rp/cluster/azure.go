@@ -35,8 +35,7 @@ type ResourceManager struct {
 	Local bool
 	Now   func() time.Time
 
-	mu    sync.Mutex
-	known map[string]answer // by id of the cluster
+	known sync.Map // of answer, by id of the cluster
 }
 
 // answer holds the answer of Resource Manager about a cluster.
@@ -62,9 +61,8 @@ func (m *ResourceManager) Access(
 	ctx context.Context, c flexnode.Cluster, again bool,
 ) (Access, error) {
 	key := arm.Key(c.ID)
-	m.mu.Lock()
-	known, ok := m.known[key]
-	m.mu.Unlock()
+	last, _ := m.known.Load(key)
+	known, ok := last.(answer)
 	age := answerAge
 	if again || known.err != nil {
 		age = refusedAge
@@ -77,12 +75,7 @@ func (m *ResourceManager) Access(
 	if err != nil && ctx.Err() != nil { // it is not about the cluster
 		return Access{}, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.known == nil {
-		m.known = map[string]answer{}
-	}
-	m.known[key] = answer{access, err, m.Now()}
+	m.known.Store(key, answer{access, err, m.Now()})
 	return access, err
 }
 
@@ -97,12 +90,12 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 	if err != nil {
 		return Access{}, fmt.Errorf("cannot ask Resource Manager for the cluster: %w", err)
 	}
-	got, err := client.ListClusterUserCredentials(ctx, id.ResourceGroup, id.Name(),
+	users, err := client.ListClusterUserCredentials(ctx, id.ResourceGroup, id.Name(),
 		&armcontainerservice.ManagedClustersClientListClusterUserCredentialsOptions{
 			Format: new(armcontainerservice.FormatExec)})
 	var access Access
 	if err == nil {
-		access, err = m.user(got.Kubeconfigs)
+		access, err = m.access(users.Kubeconfigs, false)
 	}
 	if err == nil {
 		return access, nil
@@ -113,7 +106,7 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 	}
 	admin, adminErr := client.ListClusterAdminCredentials(ctx, id.ResourceGroup, id.Name(), nil)
 	if adminErr == nil {
-		access, adminErr = static(admin.Kubeconfigs)
+		access, adminErr = m.access(admin.Kubeconfigs, true)
 	}
 	if adminErr == nil {
 		return access, nil
@@ -122,50 +115,36 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 		errors.Join(err, adminErr))
 }
 
-// user returns the access with the provider's own tokens.
-func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (Access, error) {
-	text, cluster, user, err := first(found)
+// access returns the access that the first kubeconfig gives, with the credentials in it or, unless
+// it is the administrator's, with the provider's own tokens.
+func (m *ResourceManager) access(
+	found []*armcontainerservice.CredentialResult, admin bool,
+) (Access, error) {
+	if len(found) == 0 || found[0] == nil {
+		return Access{}, errors.New("it has none")
+	}
+	text := found[0].Value
+	cluster, user, err := current(text)
 	if err != nil {
 		return Access{}, err
 	}
-	if user.Exec == nil && user.AuthProvider == nil { // users have a certificate, like administrators
-		return Access{}, errStatic
-	}
-	if m.Tokens == nil {
-		return Access{}, errors.New("the provider has no identity in Entra ID")
-	}
-	config, err := inlineConfig(cluster, &clientcmdapi.AuthInfo{})
-	if err != nil {
-		return Access{}, err
-	}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &withToken{next: next, tokens: m.Tokens}
-	})
-	return Access{Config: config, Fingerprint: fingerprint("user", text, config)}, nil
-}
-
-// static returns the access with the credentials in the kubeconfig.
-func static(found []*armcontainerservice.CredentialResult) (Access, error) {
-	text, cluster, user, err := first(found)
-	if err != nil {
-		return Access{}, err
+	kind := "admin"
+	if !admin {
+		if user.Exec == nil && user.AuthProvider == nil { // they have a certificate, as administrators
+			return Access{}, errStatic
+		}
+		kind, user = "user", &clientcmdapi.AuthInfo{}
 	}
 	config, err := inlineConfig(cluster, user)
 	if err != nil {
 		return Access{}, err
 	}
-	return Access{Config: config, Fingerprint: fingerprint("admin", text, config)}, nil
-}
-
-// first returns the parts of the first kubeconfig.
-func first(found []*armcontainerservice.CredentialResult) (
-	[]byte, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error,
-) {
-	if len(found) == 0 || found[0] == nil {
-		return nil, nil, nil, errors.New("it has none")
+	if !admin {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return &withToken{next: next, tokens: m.Tokens}
+		})
 	}
-	cluster, user, err := current(found[0].Value)
-	return found[0].Value, cluster, user, err
+	return Access{Config: config, Fingerprint: fingerprint(kind, text, config)}, nil
 }
 
 // withToken adds a token to each request, so that a renewed token needs no new connection.

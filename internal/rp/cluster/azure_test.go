@@ -77,7 +77,7 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	tokens.issued.Add(1)
 	token.Store(&second)
 	must(c.ask(t.Context()))
-	equal(t, "it is in doubt with the next token", c.Doubtful(), false)
+	equal(t, "it is in doubt with the next token", c.doubtful(), false)
 }
 
 // Static credentials are used only if the operator allows them.

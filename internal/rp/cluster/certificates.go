@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -16,23 +17,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // credentialKey is the extra of a user with the id of its certificate, since Kubernetes 1.32.
 const credentialKey = "authentication.kubernetes.io/credential-id"
-
-// credentialIn returns the extra of a certificate request with only its sender's certificate.
-func credentialIn(extra map[string]certificates.ExtraValue) map[string]certificates.ExtraValue {
-	if id, ok := extra[credentialKey]; ok {
-		return map[string]certificates.ExtraValue{credentialKey: id}
-	}
-	return nil
-}
 
 // credentialOf returns the id of the certificate with which a request was sent; "" if the API
 // server does not report it.
@@ -58,97 +51,92 @@ func reduceCertificate(chain []byte) []byte {
 	return []byte("issued")
 }
 
-// noteCertificate records that the certificate of a request was issued to the machine of a node: to
-// has the node's uid and its enrolment. If a machine of that name was revoked, it is listed.
-func (w *worker) noteCertificate(
-	ctx context.Context, csr *certificates.CertificateSigningRequest, name string,
-	to flexnode.Certificate,
-) error {
-	id, end, _ := strings.Cut(string(csr.Status.Certificate), " ")
+// noteCertificate records that the certificate of the request was issued to the machine of a node:
+// to has the node's uid and its enrolment. If a machine of that name was revoked, it is listed.
+func (r *review) noteCertificate(ctx context.Context, name string, to flexnode.Certificate) error {
+	id, end, _ := strings.Cut(string(r.csr.Status.Certificate), " ")
 	ends, err := time.Parse(time.RFC3339, end)
 	if err != nil || name == "" {
 		return nil // not a certificate
 	}
 	to.ID, to.Ends = id, ends
 	renewed := ""
-	if _, isNode := nodeIn(csr); isNode {
-		renewed = credentialOf(csr)
+	if r.sender != "" {
+		renewed = credentialOf(r.csr)
 	}
-	key := w.key + "/" + name
-	ahead := []string{w.Store.Nodes.Key(key), w.Store.Certificates.Key(key)}
-	return w.update(ctx, "certificate noted", ahead, func(v *store.View) error {
-		node, row := w.Store.Nodes.Row(v, key), w.Store.Certificates.Row(v, key)
+	key := r.key + "/" + name
+	ahead := []string{r.Store.Nodes.Key(key), r.Store.Certificates.Key(key)}
+	return r.update(ctx, "certificate noted", ahead, func(v *store.View) error {
+		node, row := r.Store.Nodes.Row(v, key), r.Store.Certificates.Row(v, key)
 		current := node.Exists() && node.Value.UID == to.UID
 		next := row.Value.Note(to, renewed, current, time.Now())
 		if reflect.DeepEqual(next, row.Value) {
 			return nil
 		}
-		return w.Store.Certificates.Put(v, key, next)
+		return r.Store.Certificates.Put(v, key, next)
 	})
 }
 
-// reviewRenewal records the renewed certificate of a node. Other approvers decide on the request,
-// unless a machine of the node's name was revoked: then it is approved if its sender's certificate
-// is listed.
-func (w *worker) reviewRenewal(
-	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
-	a credential.Application,
-) error {
-	name, _ := nodeIn(csr)
-	key := w.key + "/" + name
-	node, err := w.Index.Node(key)
-	if _, revoked := w.revocations.Load(key); err != nil || !node.Exists() && !revoked {
-		return err // not a flex node
+// renewal records the renewed certificate of a node. Other approvers decide on the request, unless
+// a machine of the node's name was revoked: then it is approved if its sender's certificate is
+// listed.
+func (r *review) renewal(ctx context.Context) (message string, err error) {
+	key := r.key + "/" + r.sender
+	node, err := r.Index.Node(key)
+	if _, revoked := r.revocations.Load(key); err != nil || !node.Exists() && !revoked {
+		return "", err // not a flex node
 	}
-	status := answersOf(csr)
-	if status.issued {
-		return w.noteCertificate(ctx, csr, name, flexnode.Certificate{})
+	if r.issued {
+		return "", r.noteCertificate(ctx, r.sender, flexnode.Certificate{})
 	}
-	row, err := w.Store.Certificates.Get(ctx, key)
-	if err != nil {
-		return err
-	}
+	row, err := r.Store.Certificates.Get(ctx, key)
 	may, alone := row.Value.May(time.Now())
 	switch {
-	case status.approved || !alone:
-		return nil
-	case a.Flaw != "":
-		return w.deny(ctx, s, csr, a, "", a.Flaw)
-	case a.Node != name:
-		return w.deny(ctx, s, csr, a, "", "its sender is not the node")
-	case !slices.Contains(may, credentialOf(csr)):
-		return w.deny(ctx, s, csr, a, "", "the certificate of its sender was revoked")
+	case err != nil || r.approved || !alone:
+		return "", err
+	case r.a.Flaw != "":
+		return "", denial(r.a.Flaw)
+	case r.a.Node != r.sender:
+		return "", denial("its sender is not the node")
+	case !slices.Contains(may, credentialOf(r.csr)):
+		return "", denial("the certificate of its sender was revoked")
 	}
-	return w.approve(ctx, s, csr, "The node renews its certificate.")
+	return "The node renews its certificate.", nil
 }
 
-// deleteNode deletes the Node of a machine that has left, unless it is another machine's.
-func (w *worker) deleteNode(ctx context.Context, key string) (time.Time, error) {
-	s, err := w.use()
-	if err != nil {
-		return noTime, err
-	}
+// deleteNode deletes the Node of a machine that has left, unless it is another machine's or gone
+// already.
+func (w *worker) deleteNode(ctx context.Context, s *session, key string) (time.Time, error) {
 	row, err := w.Store.Certificates.Get(ctx, key)
-	if err != nil || row.Value.Leaving == "" {
+	leaving, name := row.Value.Leaving, flexnode.LastOf(key)
+	if err != nil || leaving == "" {
 		return noTime, err
 	}
 	node, err := w.Store.Nodes.Get(ctx, key)
 	if err != nil {
 		return noTime, err
 	}
-	leaving, name := row.Value.Leaving, flexnode.LastOf(key)
-	other, err := s.taken(name)
-	if err != nil {
+	err = s.taken(name)
+	_, other := errors.AsType[denial](err)
+	if err != nil && !other {
 		return noTime, err
 	}
-	if other == "" && (!node.Exists() || node.Value.UID == leaving) {
-		err := w.deleteNamed(ctx, s, name)
-		if apierrors.IsForbidden(err) {
+	if !other && (!node.Exists() || node.Value.UID == leaving) {
+		if !w.owner.Valid() {
+			return noTime, errNotOwner
+		}
+		ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+		defer cancel()
+		err := s.Client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+		switch {
+		case apierrors.IsForbidden(err):
 			w.log.Warn("the provider may not delete Nodes: apply rbac-provider.yaml", "node", name,
 				"error", err)
 			return time.Now().Add(taintsRefusal), nil
-		}
-		if err != nil {
+		case err == nil:
+			w.Audit.Info("Node deleted, since its machine has left", "cluster", w.key, "node", name)
+			w.did("Node deleted")
+		case !apierrors.IsNotFound(err):
 			return noTime, fmt.Errorf("cannot delete the Node %s: %w", name, err)
 		}
 	}
@@ -160,24 +148,6 @@ func (w *worker) deleteNode(ctx context.Context, key string) (time.Time, error) 
 		row.Value.Leaving = ""
 		return w.Store.Certificates.Put(v, key, row.Value)
 	})
-}
-
-// deleteNamed deletes a Node; it may be gone already.
-func (w *worker) deleteNamed(ctx context.Context, s *session, name string) error {
-	if !w.owner.Valid() {
-		return errNotOwner
-	}
-	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
-	defer cancel()
-	err := s.connection.Client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err == nil {
-		w.Audit.Info("Node deleted, since its machine has left", "cluster", w.key, "node", name)
-		w.did("Node deleted")
-	}
-	return err
 }
 
 const (
@@ -209,7 +179,7 @@ func (w *worker) followCertificates(ctx context.Context) {
 // revoke makes the cluster refuse writes of revoked certificates: it lists those that may still
 // write as a Node. It keeps entries of names that it does not know: the store may have been
 // restored from a backup. The time is that of the next change.
-func (w *worker) revoke(ctx context.Context) (time.Time, error) {
+func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 	rows := map[string]flexnode.Certificates{}
 	for key, row := range w.revocations.Range {
 		rows[key.(string)] = row.(flexnode.Certificates)
@@ -217,16 +187,12 @@ func (w *worker) revoke(ctx context.Context) (time.Time, error) {
 	if len(rows) == 0 {
 		return noTime, nil
 	}
-	s, err := w.use()
-	if err != nil {
-		return noTime, err
-	}
-	if !refusesCertificates(*s.version.Load()) {
+	if !refusesCertificates(s.found.Load().version) {
 		return time.Now().Add(revokedAgain), nil // the probe warns about it
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	is, err := s.connection.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
+	is, err := s.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
 		Get(ctx, revokedName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
@@ -263,14 +229,9 @@ func changes(
 		may, alone := row.May(now)
 		switch {
 		case alone:
-			revoked := row.Revoked(now)
-			for _, id := range strings.Fields(was) { // a listed one stays listed
-				if !slices.Contains(may, id) && !slices.Contains(revoked, id) {
-					may = append(may, id)
-				}
-			}
-			slices.Sort(may)
-			if next := strings.Join(may, " "); next != was || !there {
+			// A listed one stays listed.
+			ids := sets.New(strings.Fields(was)...).Delete(row.Revoked(now)...).Insert(may...)
+			if next := strings.Join(sets.List(ids), " "); next != was || !there {
 				all[name] = next
 			}
 		case there && row.Over(now):
@@ -294,7 +255,7 @@ func (w *worker) list(ctx context.Context, s *session, changed map[string]any) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	_, err = s.connection.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
+	_, err = s.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
 		Patch(ctx, revokedName, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot revoke certificates: %w", err)
@@ -323,15 +284,11 @@ func (w *worker) restore(ctx context.Context, key string) error {
 	})
 }
 
-// certificatesSince is the first version of Kubernetes whose API server reports the certificate of
-// a request.
-var certificatesSince = version.MajorMinor(1, 32)
-
 // refusesCertificates reports whether a version of Kubernetes can refuse some certificates of a
-// node and not others.
+// node and not others: since 1.32 the API server reports the certificate of a request.
 func refusesCertificates(text string) bool {
 	v, err := version.ParseGeneric(text)
-	return err == nil && v.AtLeast(certificatesSince)
+	return err == nil && v.AtLeast(version.MajorMinor(1, 32))
 }
 
 // irrevocable warns if the cluster would not refuse writes of a deleted node's machine.

@@ -3,18 +3,17 @@ package cluster
 // changed receives rows of the cluster that have changed in the index.
 func (w *worker) changed(table, key string) {
 	switch table {
-	case "clusters":
-		w.tasks.Add(task{kind: taskCluster})
-		w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
-	case "nodes":
-		w.tasks.Add(task{taskNode, key})
-		w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
-	case "status":
-		w.noteReady(key)
-		w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 	case "subscriptions":
 		w.probeAgain()
+		return
+	case "clusters":
+		w.tasks.Add(task{kind: taskCluster})
+	case "nodes":
+		w.tasks.Add(task{taskNode, key})
+	case "status":
+		w.noteReady(key)
 	}
+	w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 }
 
 // probeAgain requests a probe of the cluster now.
@@ -38,10 +37,7 @@ func (w *worker) clusterChanged() error {
 	if row.Value.Properties.PodCIDR != "" && row.Value.SubnetsEpoch == 0 {
 		w.tasks.Add(task{kind: taskSubnets})
 	}
-	w.mu.Lock()
-	probed := w.asked == row.Value.Version
-	w.mu.Unlock()
-	if !probed {
+	if w.asked.Load() != row.Value.Version {
 		w.probeAgain()
 	}
 	if row.Value.Facts != "" {

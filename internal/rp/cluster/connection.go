@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -41,12 +40,16 @@ type Connection struct {
 	Version func(ctx context.Context) (string, error)
 
 	access Access // that the clients are for
-	wire   *wire  // nil for fakes of client-go
+	made   time.Time
+	// registration is the uid of the registration that it was made for. A later one of the same name
+	// may be of another cluster.
+	registration string
+	wire         *wire // nil for fakes of client-go
 }
 
-// Doubtful reports whether the API server has refused the credentials, or has shown an unexpected
+// doubtful reports whether the API server has refused the credentials, or has shown an unexpected
 // certificate.
-func (c *Connection) Doubtful() bool { return c.wire != nil && c.wire.doubtful.Load() }
+func (c *Connection) doubtful() bool { return c.wire != nil && c.wire.doubtful.Load() }
 
 // server returns an identifier of the API server with this uid. It covers the CA that signed its
 // certificate, or the CA or URL of the access, since the uid of another API server is no secret.
@@ -77,9 +80,21 @@ func Dial(a Access) (*Connection, error) {
 	if base.TLSClientConfig.CAFile != "" || base.BearerTokenFile != "" || base.ExecProvider != nil {
 		return nil, errors.New("internal error: an access that names files or a program")
 	}
-	wire, err := newWire(a)
+	trust, err := rest.TLSConfigFor(a.Config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
+	}
+	dialer := &net.Dialer{Timeout: requestTimeout, KeepAlive: 30 * time.Second}
+	if !a.Local {
+		dialer.ControlContext = refuseLocal
+	}
+	wire := &wire{
+		pace: rate.NewLimiter(answerPace, answerBurst),
+		next: utilnet.SetTransportDefaults(&http.Transport{
+			DialContext: dialer.DialContext, TLSClientConfig: trust, Proxy: a.Config.Proxy,
+			DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+			TLSHandshakeTimeout: requestTimeout,
+		}),
 	}
 	transport, err := rest.HTTPWrappersForConfig(base, wire)
 	if err != nil {
@@ -124,26 +139,6 @@ type wire struct {
 	root     atomic.Pointer[string] // the key of the CA that signed the API server's certificate
 }
 
-// newWire returns the transport of an access.
-func newWire(a Access) (*wire, error) {
-	trust, err := rest.TLSConfigFor(a.Config)
-	if err != nil {
-		return nil, err
-	}
-	dialer := &net.Dialer{Timeout: requestTimeout, KeepAlive: 30 * time.Second}
-	if !a.Local {
-		dialer.ControlContext = refuseLocal
-	}
-	return &wire{
-		pace: rate.NewLimiter(answerPace, answerBurst),
-		next: utilnet.SetTransportDefaults(&http.Transport{
-			DialContext: dialer.DialContext, TLSClientConfig: trust, Proxy: a.Config.Proxy,
-			DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-			TLSHandshakeTimeout: requestTimeout,
-		}),
-	}, nil
-}
-
 // refuseLocal refuses connections to loopback, link-local and the provider's own addresses. It
 // checks the address that a name has resolved to.
 func refuseLocal(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -174,7 +169,8 @@ var errLocal = errors.New("the address is the provider's own or a local one; the
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := w.next.RoundTrip(r)
 	if err != nil {
-		if isTrust(err) {
+		_, theirs := errors.AsType[*tls.CertificateVerificationError](err)
+		if _, ours := errors.AsType[tls.AlertError](err); theirs || ours {
 			w.doubtful.Store(true)
 		}
 		return nil, err
@@ -212,9 +208,8 @@ func unfit(r *http.Response) string {
 func limitsOf(r *http.Request, answer *http.Response) limits {
 	q := r.URL.Query()
 	switch {
-	case answer.StatusCode >= http.StatusMultipleChoices:
-		return versionLimit
-	case strings.HasSuffix(r.URL.Path, "/version") && !strings.Contains(r.URL.Path, "/api"):
+	case answer.StatusCode >= http.StatusMultipleChoices,
+		strings.HasSuffix(r.URL.Path, "/version") && !strings.Contains(r.URL.Path, "/api"):
 		return versionLimit
 	case q.Has("watch"):
 		return eventLimit
@@ -296,15 +291,4 @@ func (s *shape) see(p []byte) error {
 		}
 	}
 	return nil
-}
-
-// isTrust reports whether an error is about certificates, ours or the API server's.
-func isTrust(err error) bool {
-	var unknown x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	var host x509.HostnameError
-	var verification *tls.CertificateVerificationError
-	var alert tls.AlertError
-	return errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host) ||
-		errors.As(err, &verification) || errors.As(err, &alert)
 }

@@ -149,19 +149,19 @@ func TestAConnection(t *testing.T) {
 	c := dial(kubeconfig(server, ca, good))
 	found, err := c.ask(t.Context())
 	if err != nil || found.version != "1.35.4" || found.server != c.server("u") ||
-		found.warnings != nil || c.Doubtful() || c.ServerURL != server || string(c.CA) != ca {
-		t.Errorf("%+v, %v, doubtful %v", found, err, c.Doubtful())
+		found.warnings != nil || c.doubtful() || c.ServerURL != server || string(c.CA) != ca {
+		t.Errorf("%+v, %v, doubtful %v", found, err, c.doubtful())
 	}
 	token.Store(&bad)
-	if _, err := c.ask(t.Context()); err == nil || !c.Doubtful() {
-		t.Errorf("with a token that is refused: %v, doubtful %v", err, c.Doubtful())
+	if _, err := c.ask(t.Context()); err == nil || !c.doubtful() {
+		t.Errorf("with a token that is refused: %v, doubtful %v", err, c.doubtful())
 	}
 	token.Store(&good)
 	must(c.ask(t.Context()))
-	equal(t, "it is in doubt with a token that is taken again", c.Doubtful(), false)
+	equal(t, "it is in doubt with a token that is taken again", c.doubtful(), false)
 	stranger := dial(kubeconfig(server, string(testCA()), good))
-	if _, err := stranger.ask(t.Context()); err == nil || !stranger.Doubtful() {
-		t.Errorf("with another CA: %v, doubtful %v", err, stranger.Doubtful())
+	if _, err := stranger.ask(t.Context()); err == nil || !stranger.doubtful() {
+		t.Errorf("with another CA: %v, doubtful %v", err, stranger.doubtful())
 	}
 }
 

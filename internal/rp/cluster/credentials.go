@@ -36,19 +36,15 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	}
 	c := r.Value
 	w.outstanding.Store(r.Key, c.State)
-	t := task{taskCredential, r.Key}
 	node, err := w.Index.Node(c.Node)
 	wanted := err == nil && node.Exists() && node.Value.Credential == r.Key
-	now := time.Now()
-	state, next := credential.Due(c, wanted, now)
-	switch {
 	// A Live credential waits, all others need a step now. The step reads again whether the
 	// credential is wanted.
-	case c.State != store.Live || state != c.State:
-		w.tasks.Add(t)
-	case !next.IsZero():
-		w.tasks.AddAfter(t, max(0, next.Sub(now)))
+	pause := time.Duration(0)
+	if state, next := credential.Due(c, wanted, time.Now()); state == store.Live {
+		pause = time.Until(next)
 	}
+	w.tasks.AddAfter(task{taskCredential, r.Key}, pause)
 }
 
 // TokenGroup is the group of the holders of the provider's tokens: they may request a certificate
@@ -59,11 +55,9 @@ const TokenGroup = "system:bootstrappers:flexnode"
 // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
 const tokenUser, tokenSecret = "system:bootstrap:", "bootstrap-token-"
 
-// tokenGroup returns the group of this registration's tokens alone: another installation, or
-// another registration of the same API server, has another. Its length is fixed, so that the
-// admission policy can check that a Secret has no third group (rbac-provider.yaml).
-func (w *worker) tokenGroup() string { return tokenGroup(w.Installation, w.key) }
-
+// tokenGroup returns the group of a registration's tokens alone: another installation, or another
+// registration of the same API server, has another. Its length is fixed, so that the admission
+// policy can check that a Secret has no third group (rbac-provider.yaml).
 func tokenGroup(installation, cluster string) string {
 	sum := sha256.Sum256([]byte(installation + "\n" + cluster))
 	return TokenGroup + ":" + hex.EncodeToString(sum[:8])
@@ -111,7 +105,7 @@ func (t tokens) create(ctx context.Context, c store.Credential, key, token strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	secrets := s.connection.Client.CoreV1().Secrets(metav1.NamespaceSystem)
+	secrets := s.Client.CoreV1().Secrets(metav1.NamespaceSystem)
 	_, err = secrets.Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
@@ -133,11 +127,8 @@ func refusedByPolicy(err error) bool { return apierrors.IsInvalid(err) }
 
 // secret returns the Secret of a token.
 func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
-	_, secret, split := strings.Cut(token, ".")
-	if !split {
-		secret = token
-	}
-	expires := c.Expires.UTC().Format(time.RFC3339)
+	_, secret, _ := strings.Cut(token, ".")
+	group := tokenGroup(w.Installation, w.key)
 	marks := w.marks()
 	marks[credentialLabel] = flexnode.LastOf(key)
 	return &corev1.Secret{
@@ -148,9 +139,9 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 		Data: map[string][]byte{
 			"token-id":                       []byte(c.TokenID),
 			"token-secret":                   []byte(secret),
-			"expiration":                     []byte(expires),
+			"expiration":                     []byte(c.Expires.UTC().Format(time.RFC3339)),
 			"usage-bootstrap-authentication": []byte("true"),
-			"auth-extra-groups":              []byte(TokenGroup + "," + w.tokenGroup()),
+			"auth-extra-groups":              []byte(TokenGroup + "," + group),
 			"description":                    []byte("flexNodeConfig " + c.Node),
 		},
 	}
@@ -163,13 +154,10 @@ func (t tokens) Remove(ctx context.Context, c store.Credential) error {
 	if err != nil {
 		return err
 	}
-	if !t.w.owner.Valid() {
-		return errNotOwner
-	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	err = s.connection.Client.CoreV1().Secrets(metav1.NamespaceSystem).
-		Delete(ctx, secretName(c), metav1.DeleteOptions{})
+	secrets := s.Client.CoreV1().Secrets(metav1.NamespaceSystem)
+	err = secrets.Delete(ctx, secretName(c), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !refusedByPolicy(err) {
 		return fmt.Errorf("cannot delete a bootstrap token: %w", err)
 	}

@@ -21,6 +21,9 @@ var noTime time.Time
 // noteFailure records that the cluster does not answer. After a while the row of the cluster says
 // so, which makes all its Nodes Unknown without a write for each.
 func (w *worker) noteFailure(ctx context.Context, cause error) {
+	if ctx.Err() != nil { // it is not about the cluster
+		return
+	}
 	now := time.Now()
 	w.mu.Lock()
 	first := w.failing.IsZero()
@@ -34,7 +37,7 @@ func (w *worker) noteFailure(ctx context.Context, cause error) {
 	}
 	harm := errors.Is(cause, errHarm) // it does answer
 	if lasts >= unreachableAfter && !harm && !errors.Is(cause, ErrNotBound) {
-		w.report(false)
+		w.Membership.Report(w.key, false)
 	}
 	row, err := w.Index.Cluster(w.key)
 	if err != nil || !row.Exists() || !w.owner.Valid() {
@@ -45,7 +48,14 @@ func (w *worker) noteFailure(ctx context.Context, cause error) {
 		!row.Value.Properties.Reachable && known != "" && (!isGone(cause) || known == notInAzure) {
 		return
 	}
-	if err := w.writeUnreachable(ctx, cause); err != nil && ctx.Err() == nil {
+	err = w.editCluster(ctx, "cluster unreachable", func(c *flexnode.Cluster) bool {
+		if c.Properties.Reachable || c.Probe.Unreachable == "" {
+			c.Properties.Reachable, c.Probe.Since = false, time.Now().UTC()
+		}
+		c.Probe.Unreachable = unreachable(cause)
+		return true
+	})
+	if err != nil && ctx.Err() == nil {
 		w.log.Warn("cannot write that the cluster does not answer", slog.Any("error", err))
 	}
 }
@@ -55,14 +65,7 @@ func (w *worker) answered() {
 	w.mu.Lock()
 	w.failing = noTime
 	w.mu.Unlock()
-	w.report(true)
-}
-
-// report tells the other replicas whether this one reaches the cluster (store.Membership.Report).
-func (w *worker) report(reached bool) {
-	if w.Membership != nil {
-		w.Membership.Report(w.key, reached)
-	}
+	w.Membership.Report(w.key, true)
 }
 
 // Try returns the reason that this replica does not reach a cluster which another one owns
@@ -79,17 +82,6 @@ func (m *Manager) Try(ctx context.Context, key string) error {
 		_, err = connection.version(ctx)
 	}
 	return err
-}
-
-// writeUnreachable writes to the row of the cluster that it does not answer, and the reason.
-func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
-	return w.editCluster(ctx, "cluster unreachable", func(c *flexnode.Cluster) bool {
-		if c.Properties.Reachable || c.Probe.Unreachable == "" {
-			c.Properties.Reachable, c.Probe.Since = false, time.Now().UTC()
-		}
-		c.Probe.Unreachable = unreachable(cause)
-		return true
-	})
 }
 
 // notInAzure is the message for a cluster that was deleted or moved in Azure.
@@ -125,14 +117,10 @@ func unreachable(cause error) string {
 		return "The cluster does not answer: its certificate is not trusted."
 	case errors.Is(cause, context.DeadlineExceeded), os.IsTimeout(cause):
 		return "The cluster does not answer in time."
-	case errors.As(cause, &answered) && !isBusy(answered.Status().Code):
+	case errors.As(cause, &answered) && answered.Status().Code < http.StatusInternalServerError &&
+		!apierrors.IsTooManyRequests(cause):
 		return "The cluster refuses the provider's requests; see the provider's log for details."
 	}
 	return "The cluster does not answer, or access to it is denied; see the provider's log for " +
 		"details."
-}
-
-// isBusy reports whether the status code of an API server means that it cannot answer now.
-func isBusy(code int32) bool {
-	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }

@@ -168,7 +168,7 @@ func TestAPanicInAWatch(t *testing.T) {
 		})
 		counts := &seenCounts{}
 		w.manager.Count = counts.count
-		w.manager.working[factory].endSession(errCrash)
+		_ = w.manager.working[factory].guard(func() error { return errCrash })
 		pass(10 * time.Minute)
 		if n := counts.panics.Load(); n < 3 || n > 12 {
 			t.Errorf("%d sessions have ended within ten minutes", n)
@@ -255,7 +255,7 @@ func TestGiantKeys(t *testing.T) {
 		}
 		w := servingWish("x", "edge-1", "192.0.2.7").signed()
 		w.Spec.Request = r.Spec.Request
-		if v, why := judgeServing(w, seenAt("edge-1", "192.0.2.7"), reservedHere(),
+		if v, why := judge(w, seenAt("edge-1", "192.0.2.7"), reservedHere(),
 			nil); v != denied || !strings.Contains(why, want) {
 			t.Errorf("%d bits: %v %q", bits, v, why)
 		}
@@ -350,7 +350,7 @@ func TestManyAddresses(t *testing.T) {
 		t.Fatalf("the request has %d bytes", len(r.Spec.Request))
 	}
 	began := time.Now()
-	v, why := judgeServing(r, node(7), reservedHere(), func(a netip.Addr) bool {
+	v, why := judge(r, node(7), reservedHere(), func(a netip.Addr) bool {
 		return s.isTaken("n-7", a)
 	})
 	if took := time.Since(began); v != approved || took > time.Second {
@@ -496,7 +496,7 @@ func FuzzCertificateRequest(f *testing.F) {
 		}
 		answersOf(kept)
 		concerns(kept)
-		judgeServing(kept, seenAt("n", "192.0.2.7"), reservedHere(),
+		judge(kept, seenAt("n", "192.0.2.7"), reservedHere(),
 			func(netip.Addr) bool { return false })
 	})
 }

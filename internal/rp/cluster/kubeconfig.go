@@ -114,16 +114,10 @@ var errProgram = errors.New("it has exec: the provider runs no programs of kubec
 
 // trustedConfig returns the configuration in a kubeconfig that may name files, whose contents
 // replace their names.
-func trustedConfig(path string, text []byte) (*rest.Config, error) {
-	parsed, err := clientcmd.Load(text)
+func trustedConfig(path string) (*rest.Config, error) {
+	parsed, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		return nil, err
-	}
-	for _, cluster := range parsed.Clusters {
-		cluster.LocationOfOrigin = path
-	}
-	for _, user := range parsed.AuthInfos {
-		user.LocationOfOrigin = path
 	}
 	if err := clientcmd.ResolveLocalPaths(parsed); err != nil {
 		return nil, err

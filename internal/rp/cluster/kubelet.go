@@ -59,10 +59,6 @@ func (c *Connection) signedForClient(ctx context.Context, leaf *x509.Certificate
 
 // approvedByUs returns an error unless this provider has approved the request of a certificate.
 func (c *Connection) approvedByUs(ctx context.Context, leaf *x509.Certificate) error {
-	issued := func(csr certificates.CertificateSigningRequest) bool {
-		block, _ := pem.Decode(csr.Status.Certificate)
-		return block != nil && slices.Equal(block.Bytes, leaf.Raw)
-	}
 	ours := func(c certificates.CertificateSigningRequestCondition) bool {
 		return c.Type == certificates.CertificateApproved && c.Reason == approvedReason
 	}
@@ -74,7 +70,9 @@ func (c *Connection) approvedByUs(ctx context.Context, leaf *x509.Certificate) e
 			return fmt.Errorf("cannot ask the cluster for its certificate requests: %w", err)
 		}
 		for _, csr := range list.Items {
-			if issued(csr) && slices.ContainsFunc(csr.Status.Conditions, ours) {
+			block, _ := pem.Decode(csr.Status.Certificate)
+			if block != nil && slices.Equal(block.Bytes, leaf.Raw) &&
+				slices.ContainsFunc(csr.Status.Conditions, ours) {
 				return nil
 			}
 		}

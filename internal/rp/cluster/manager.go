@@ -52,7 +52,7 @@ type Manager struct {
 	// Heard reports whether the agent of a node was heard of lately.
 	Heard      func(nodeKey string) bool
 	Log, Audit *slog.Logger
-	// Count counts an event; nil counts none.
+	// Count counts an event.
 	Count func(event string)
 
 	mu      sync.RWMutex
@@ -106,7 +106,7 @@ func (m *Manager) sweep(ctx context.Context) {
 // does not work on, or one that is Live. Credentials of an unregistered cluster belong to the
 // replica that would own it.
 func (m *Manager) keeps(key string) bool {
-	cluster := credential.ClusterOf(key)
+	cluster := flexnode.ClusterOf(key)
 	m.mu.RLock()
 	w := m.working[cluster]
 	m.mu.RUnlock()
@@ -162,7 +162,7 @@ func (m *Manager) await(stopped map[string]*worker) {
 				continue
 			}
 			w.log.Error("the worker of a cluster has not ended in time and is left behind")
-			m.count(LeftBehind)
+			m.Count(LeftBehind)
 		}
 	}
 }
@@ -217,12 +217,6 @@ func (m *Manager) CountCredentials(state string) int {
 		}
 	}
 	return n
-}
-
-func (m *Manager) count(event string) {
-	if m.Count != nil {
-		m.Count(event)
-	}
 }
 
 // did reports an effect in a cluster; tests stop the provider there (store.Store.Did).

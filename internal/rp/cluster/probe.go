@@ -37,7 +37,7 @@ type findings struct {
 }
 
 // errRefused is the error for an API server that belongs to another registration.
-var errRefused = errors.New("the API server is registered already")
+var errRefused = errors.New("cannot register the cluster: the API server is registered already")
 
 // probe reads the facts that nodes receive from the cluster, and writes changes. If it returns no
 // error, the cluster is this registration's.
@@ -46,11 +46,9 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.connection.ask(ctx)
+	found, err := s.ask(ctx)
 	if err != nil {
-		if ctx.Err() == nil {
-			w.noteFailure(ctx, err)
-		}
+		w.noteFailure(ctx, err)
 		return err
 	}
 	if !w.owner.Valid() {
@@ -62,13 +60,10 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 		}
 		return err
 	}
-	s.services.Store(&found.services)
-	s.version.Store(&found.version)
+	s.found.Store(&found)
 	w.answered()
 	w.tasks.Add(task{kind: taskRevoke}) // another client may have changed the list
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.asked = row.Value.Version
+	w.asked.Store(row.Value.Version)
 	return nil
 }
 
@@ -76,10 +71,8 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 func (w *worker) ping(ctx context.Context, s *session) error {
 	inner, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	if _, err := s.connection.version(inner); err != nil {
-		if ctx.Err() == nil {
-			w.noteFailure(ctx, err)
-		}
+	if _, err := s.version(inner); err != nil {
+		w.noteFailure(ctx, err)
 		return err
 	}
 	w.answered()
@@ -213,59 +206,51 @@ func (c *Connection) unconfined(ctx context.Context) []string {
 
 // facts returns the facts that nodes receive about a cluster with this connection.
 func (c *Connection) facts(row flexnode.Cluster, f findings, tenant string) flexnode.Facts {
-	facts := flexnode.Facts{
-		ServerURL: c.ServerURL, CACertData: base64.StdEncoding.EncodeToString(c.CA),
-		DNSServiceIP: f.dns, TenantID: tenant, Location: row.Location,
+	own := row.Properties
+	return flexnode.Facts{
+		ServerURL:    cmp.Or(strings.TrimSuffix(own.ServerURL, "/"), c.ServerURL),
+		CACertData:   base64.StdEncoding.EncodeToString(c.CA),
+		DNSServiceIP: cmp.Or(own.DNSServiceIP, f.dns), TenantID: tenant, Location: row.Location,
 	}
-	if own := row.Properties.ServerURL; own != "" {
-		facts.ServerURL = strings.TrimSuffix(own, "/")
-	}
-	if own := row.Properties.DNSServiceIP; own != "" {
-		facts.DNSServiceIP = own
-	}
-	return facts
 }
 
 // noteFindings writes the findings of a probe. The API server becomes this registration's; if it is
 // another's, this registration fails.
 func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error {
-	var refused error
+	refused := false
 	ahead := []string{w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.server)}
 	err := w.update(ctx, "cluster probed", ahead, func(v *store.View) error {
-		refused = nil
 		row := w.Store.Clusters.Row(v, w.key)
 		if !row.Exists() || row.Value.UID != s.registration {
 			return errGone
 		}
 		next := row.Value
-		var err error
-		refused, err = w.claimAPIServer(v, &next, f.server)
-		if err == nil && refused == nil && !next.Deleting() {
+		refused = !w.claimAPIServer(v, &next, f.server)
+		if !refused && !next.Deleting() {
 			next.Properties.KubernetesVersion, next.Probe.Warnings = f.version, f.warnings
 			if w.gone.Load() {
 				next.Probe.Warnings = append(slices.Clone(f.warnings), notInAzure)
 			}
-			err = w.putFacts(v, s, &next, f)
+			v.Fail(w.putFacts(v, s, &next, f))
 		}
 		next.Probe.Unreachable = ""
-		if usable := refused == nil; next.Properties.Reachable != usable {
-			next.Properties.Reachable, next.Probe.Since = usable, time.Now().UTC()
+		if next.Properties.Reachable == refused {
+			next.Properties.Reachable, next.Probe.Since = !refused, time.Now().UTC()
 		}
-		if err != nil || reflect.DeepEqual(next, row.Value) {
-			return err
+		if reflect.DeepEqual(next, row.Value) {
+			return nil
 		}
 		return w.Store.Clusters.Put(v, w.key, next)
 	})
-	if err == nil && refused != nil {
-		w.Audit.Warn("registration refused", "cluster", w.key, slog.Any("error", refused))
+	if err == nil && refused {
+		err = errRefused
+		w.Audit.Warn("registration refused", "cluster", w.key, slog.Any("error", err))
 	}
-	return errors.Join(err, refused)
+	return err
 }
 
-// claimAPIServer claims an API server for the registration. refused is the reason that it cannot.
-func (w *worker) claimAPIServer(
-	v *store.View, c *flexnode.Cluster, server string,
-) (refused, err error) {
+// claimAPIServer claims an API server for the registration, unless it is another's.
+func (w *worker) claimAPIServer(v *store.View, c *flexnode.Cluster, server string) bool {
 	holder := w.Store.APIServers.Row(v, server)
 	if holder.Value != w.key {
 		// Otherwise the other registration has ended.
@@ -273,15 +258,15 @@ func (w *worker) claimAPIServer(
 			c.Properties.ProvisioningState = api.Failed
 			c.Probe.Refused = "The API server already belongs to another registration. Delete one of " +
 				"the two, or correct the kubeconfig."
-			return fmt.Errorf("cannot register the cluster: %w", errRefused), nil
+			return false
 		}
-		err = w.Store.APIServers.Put(v, server, w.key)
+		v.Fail(w.Store.APIServers.Put(v, server, w.key))
 	}
 	if c.APIServer != server {
 		w.giveBack(v, c.APIServer)
 	}
 	c.APIServer, c.Probe.Refused, c.Properties.ProvisioningState = server, "", ""
-	return nil, err
+	return true
 }
 
 // giveBack deletes the row that assigns an API server to this registration, if it does; "" is no
@@ -298,7 +283,7 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 	if err != nil {
 		return err
 	}
-	facts := s.connection.facts(*c, f, w.tenantOf(v, id.Subscription))
+	facts := s.facts(*c, f, w.tenantOf(v, id.Subscription))
 	if facts.DNSServiceIP == "" {
 		c.Probe.Warnings = append(slices.Clone(c.Probe.Warnings), flexnode.NoDNS)
 	}
@@ -307,14 +292,12 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 	return w.Store.KeepLayer(v, layer)
 }
 
-// tenantOf returns the tenant of a subscription, as ARM reported it.
+// tenantOf returns the tenant of a subscription, as ARM reported it, if it did.
 func (w *worker) tenantOf(v *store.View, subscription string) string {
 	row := w.Store.Subscriptions.Row(v, arm.Fold(subscription))
 	var properties struct {
 		TenantID string `json:"tenantId"`
 	}
-	if json.Unmarshal(row.Value.Properties, &properties) != nil {
-		return w.TenantID
-	}
+	_ = json.Unmarshal(row.Value.Properties, &properties)
 	return cmp.Or(properties.TenantID, w.TenantID)
 }

@@ -19,10 +19,9 @@ func (w *worker) noteReady(key string) {
 
 // compareReady writes the Ready condition of a node if it differs from the stored one, and queues
 // its taints. It does nothing until all Nodes are known: then all nodes are compared.
-func (w *worker) compareReady(ctx context.Context, key string) error {
-	s, err := w.use()
-	if err != nil || !s.nodesKnown.Load() {
-		return err
+func (w *worker) compareReady(ctx context.Context, s *session, key string) error {
+	if !s.nodesKnown.Load() {
+		return nil
 	}
 	status, err := w.Index.Status(key)
 	if err != nil {
@@ -31,22 +30,30 @@ func (w *worker) compareReady(ctx context.Context, key string) error {
 	if pause, differ := w.taintsDiffer(s, key, status.Value); differ {
 		w.tasks.AddAfter(task{taskTaints, key}, pause)
 	}
-	if !w.differs(s, key, status.Value) {
+	stored := status.Value.Ready
+	if same(stored, s.ready(key, stored, noTime)) {
+		return nil
+	}
+	if node, err := w.Index.Node(key); err != nil || !node.Exists() {
 		return nil
 	}
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
 	return w.update(ctx, "Nodes noted", ahead, func(v *store.View) error {
-		return w.putReady(v, s, key)
+		node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)
+		ready := s.ready(key, row.Value.Ready, time.Now().UTC().Truncate(time.Second))
+		if !node.Exists() || same(row.Value.Ready, ready) { // it was deleted or written meanwhile
+			return nil
+		}
+		next := row.Value
+		next.Ready = ready
+		seen := s.node(flexnode.LastOf(key))
+		if seen != nil && !seen.other() && isFirst(row.Value.Ready) {
+			c := claim{want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
+				has: taintsIn(seen.taints())}
+			next.Taints = inOrder(c.known, filtered(c.want, c.on))
+		}
+		return w.Store.Status.Put(v, key, next)
 	})
-}
-
-// differs reports, by the index, whether the Ready condition of a node differs from the stored one.
-func (w *worker) differs(s *session, key string, stored flexnode.Status) bool {
-	if same(stored.Ready, s.ready(key, stored.Ready, noTime)) {
-		return false
-	}
-	node, err := w.Index.Node(key)
-	return err == nil && node.Exists()
 }
 
 // ready returns the present Ready condition of a node; known is the stored one. It is Unknown for a
@@ -54,7 +61,7 @@ func (w *worker) differs(s *session, key string, stored flexnode.Status) bool {
 func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Condition {
 	node := s.node(flexnode.LastOf(key))
 	switch {
-	case node != nil && node.whose == foreign:
+	case node != nil && node.foreign:
 		if known != nil && known.Reason == flexnode.NodeForeign {
 			return known
 		}
@@ -81,29 +88,7 @@ func same(a, b *api.Condition) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	x, y := *a, *b
-	equal := x.LastTransitionTime.Equal(y.LastTransitionTime)
-	x.LastTransitionTime, y.LastTransitionTime = noTime, noTime
-	return equal && x == y
-}
-
-// putReady writes the Ready condition of a node, unless the node was deleted meanwhile.
-func (w *worker) putReady(v *store.View, s *session, key string) error {
-	node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)
-	if !node.Exists() {
-		return nil
-	}
-	ready := s.ready(key, row.Value.Ready, time.Now().UTC().Truncate(time.Second))
-	if same(row.Value.Ready, ready) {
-		return nil
-	}
-	next := row.Value
-	next.Ready = ready
-	seen := s.node(flexnode.LastOf(key))
-	if seen != nil && !seen.other() && isFirst(row.Value.Ready) {
-		c := claim{want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
-			has: taintsIn(seen.taints())}
-		next.Taints = inOrder(c.known, filtered(c.want, c.on))
-	}
-	return w.Store.Status.Put(v, key, next)
+	x := *a
+	x.LastTransitionTime = b.LastTransitionTime
+	return x == *b && a.LastTransitionTime.Equal(b.LastTransitionTime)
 }

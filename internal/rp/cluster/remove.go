@@ -28,31 +28,45 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if err != nil || !row.Value.Deleting() {
 		return noTime, err
 	}
-	if err := w.countNodes(ctx, row.Value); err != nil {
-		return noTime, err
-	}
-	nodes, err := w.page(ctx, w.Store.Nodes.Key(w.key+"/"), removeBatch)
+	operation, err := w.countNodes(ctx, row.Value)
 	if err != nil {
 		return noTime, err
 	}
-	if len(nodes) > 0 {
-		return w.removeSome(ctx, row.Value, nodes)
+	nodes, err := page(ctx, w, w.Store.Nodes, removeBatch)
+	if err != nil {
+		return noTime, err
+	}
+	if len(nodes) > 0 { // as many are deleted as may be now
+		policy, _ := flexnode.ReadPolicy(row.Value.Properties.RolloutPolicy) // it was checked
+		more, again := row.Value.Deletion.MayDelete(policy, max(operation.Total, len(nodes)),
+			operation.Done, time.Now())
+		if more == 0 {
+			return again, nil
+		}
+		return time.Now(), w.removeNodes(ctx, nodes[:min(more, len(nodes))])
 	}
 	if !row.Value.Deletion.Emptied {
-		return time.Now(), w.noteEmptied(ctx)
+		return time.Now(), w.editCluster(ctx, "cluster emptied", func(c *flexnode.Cluster) bool {
+			if !c.Deleting() {
+				return false
+			}
+			c.Deletion = new(*c.Deletion)
+			c.Deletion.Emptied = true
+			return true
+		})
 	}
 	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
 		return noTime, err
 	}
-	left, err := w.page(ctx, w.Store.Credentials.Key(w.key+"/"), clearBatch)
+	left, err := page(ctx, w, w.Store.Credentials, clearBatch)
 	if err != nil {
 		return noTime, err
 	}
 	if len(left) > 0 {
 		// Each is a task of its own that waits while the cluster does not answer, but not for ever:
 		// then its Secret is left to expire (credential.Service.Step).
-		for _, name := range left {
-			w.tasks.Add(task{taskCredential, w.key + "/" + name})
+		for _, key := range left {
+			w.tasks.Add(task{taskCredential, key})
 		}
 		return time.Now().Add(removePause), nil
 	}
@@ -62,88 +76,60 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	return noTime, w.removeRow(ctx)
 }
 
-// removeSome deletes as many nodes as may be deleted now.
-func (w *worker) removeSome(
-	ctx context.Context, c flexnode.Cluster, nodes []string,
-) (time.Time, error) {
-	operation, err := w.Store.Operations.Get(ctx, c.Deletion.Operation)
-	if err != nil {
-		return noTime, err
-	}
-	policy, _ := flexnode.ReadPolicy(c.Properties.RolloutPolicy) // it was checked
-	o := operation.Value
-	more, again := c.Deletion.MayDelete(policy, max(o.Total, len(nodes)), o.Done, time.Now())
-	if more == 0 {
-		return again, nil
-	}
-	return time.Now(), w.removeNodes(ctx, nodes[:min(more, len(nodes))])
-}
-
-// noteEmptied records that no node is left.
-func (w *worker) noteEmptied(ctx context.Context) error {
-	return w.editCluster(ctx, "cluster emptied", func(c *flexnode.Cluster) bool {
-		if !c.Deleting() {
-			return false
-		}
-		next := *c.Deletion
-		next.Emptied, c.Deletion = true, &next
-		return true
-	})
-}
-
-// countNodes writes the number of nodes to delete, once.
-func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
-	operation, err := w.Store.Operations.Get(ctx, c.Deletion.Operation)
-	if err != nil || !operation.Exists() || operation.Value.Total > 0 {
-		return err
+// countNodes returns the operation of a deletion. It writes the number of nodes to delete, once.
+func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) (flexnode.Operation, error) {
+	row, err := w.Store.Operations.Get(ctx, c.Deletion.Operation)
+	if err != nil || !row.Exists() || row.Value.Total > 0 {
+		return row.Value, err
 	}
 	nodes, err := w.Store.Nodes.Keys(ctx, w.key+"/")
 	if err != nil || len(nodes) == 0 {
-		return err
+		return row.Value, err
 	}
-	return w.update(ctx, "nodes counted", nil, func(v *store.View) error {
-		return w.operation(v, c, func(o *flexnode.Operation) { o.Total = o.Done + len(nodes) })
+	err = w.update(ctx, "nodes counted", nil, func(v *store.View) error {
+		return w.operation(v, c, func(o *flexnode.Operation) {
+			o.Total = o.Done + len(nodes)
+			row.Value = *o
+		})
 	})
+	return row.Value, err
 }
 
-// page returns the keys of the first rows below a prefix, without the prefix.
-func (w *worker) page(ctx context.Context, prefix string, limit int) ([]string, error) {
-	keys, _, err := w.Store.Keys(ctx, prefix, "", limit)
+// page returns the keys of the first rows of the cluster in a table.
+func page[T any](
+	ctx context.Context, w *worker, table store.Table[T], limit int,
+) ([]string, error) {
+	keys, _, err := w.Store.Keys(ctx, table.Key(w.key+"/"), "", limit)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list %s: %w", prefix, err)
+		return nil, fmt.Errorf("cannot list %s: %w", table.Key(w.key+"/"), err)
 	}
 	for i, key := range keys {
-		keys[i] = strings.TrimPrefix(key, prefix)
+		keys[i] = strings.TrimPrefix(key, table.Key(""))
 	}
 	return keys, nil
 }
 
-// removeNodes deletes nodes.
-func (w *worker) removeNodes(ctx context.Context, names []string) error {
-	_, err := w.Store.UpdateEach(ctx, names, store.Each{
+// removeNodes deletes nodes, and updates the operation.
+func (w *worker) removeNodes(ctx context.Context, keys []string) error {
+	_, err := w.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes removed",
-		Ahead: func(name string) []string {
-			key := w.key + "/" + name
+		Ahead: func(key string) []string {
 			return []string{w.Store.Nodes.Key(key), w.Store.Tombstones.Key(key), w.Store.EpochKey()}
 		},
-		One: w.removeNode,
+		One: func(v *store.View, key string) error {
+			v.Fence(w.owner.Fence())
+			row, node := w.Store.Clusters.Row(v, w.key), w.Store.Nodes.Row(v, key)
+			if !row.Value.Deleting() || !node.Exists() {
+				return nil
+			}
+			v.Fail(w.Credentials.RemoveNode(v, key, row.Value.Deletion.Wipe, time.Now()))
+			return w.operation(v, row.Value, func(o *flexnode.Operation) {
+				o.Done++
+				o.Total = max(o.Total, o.Done)
+			})
+		},
 	})
 	return err
-}
-
-// removeNode deletes a node within a change, and updates the operation.
-func (w *worker) removeNode(v *store.View, name string) error {
-	v.Fence(w.owner.Fence())
-	row, node := w.Store.Clusters.Row(v, w.key), w.Store.Nodes.Row(v, w.key+"/"+name)
-	if !row.Value.Deleting() || !node.Exists() {
-		return nil
-	}
-	wipe := row.Value.Deletion.Wipe
-	v.Fail(w.Credentials.RemoveNode(v, node.Key, wipe, time.Now().UTC()))
-	return w.operation(v, row.Value, func(o *flexnode.Operation) {
-		o.Done++
-		o.Total = max(o.Total, o.Done)
-	})
 }
 
 // operation changes the row of the operation of a deletion.
@@ -165,28 +151,20 @@ func (w *worker) revokeAll(ctx context.Context, deletion string) error {
 	if w.revoked == deletion {
 		return nil
 	}
-	rows, _, err := w.Store.Credentials.List(ctx, w.key+"/")
-	if err != nil {
-		return err
+	keys, err := w.Store.Credentials.Keys(ctx, w.key+"/")
+	if err == nil {
+		_, err = w.Store.UpdateEach(ctx, keys, store.Each{
+			What: "credentials revoked",
+			One: func(v *store.View, key string) error {
+				v.Fence(w.owner.Fence())
+				return w.Credentials.Revoke(v, key, true)
+			},
+		})
 	}
-	var keys []string
-	for _, r := range rows {
-		if r.Value.State != store.Revoking {
-			keys = append(keys, r.Key)
-		}
+	if err == nil {
+		w.revoked = deletion
 	}
-	_, err = w.Store.UpdateEach(ctx, keys, store.Each{
-		What: "credentials revoked",
-		One: func(v *store.View, key string) error {
-			v.Fence(w.owner.Fence())
-			return w.Credentials.Revoke(v, key, true)
-		},
-	})
-	if err != nil {
-		return err
-	}
-	w.revoked = deletion
-	return nil
+	return err
 }
 
 // removeRow deletes the row of the registration. Its operation has succeeded then.
@@ -209,7 +187,9 @@ func (w *worker) removeRow(ctx context.Context) error {
 	return err
 }
 
-// clear deletes the remaining rows of the registration in all tables, and the layers of its facts.
+// clear deletes the remaining rows of the registration in all tables, and the layers of its facts:
+// no node is left. Such a layer names its cluster: its facts, in a layer for this cluster, have the
+// same id.
 func (w *worker) clear(ctx context.Context, c flexnode.Cluster) error {
 	prefixes := append(w.Store.OfNodes(w.key),
 		w.Store.Bundles.Key(w.key+"/"), w.Store.Tokens.Key(w.key+"/"),
@@ -217,12 +197,6 @@ func (w *worker) clear(ctx context.Context, c flexnode.Cluster) error {
 	if _, err := w.Store.Clear(ctx, prefixes, w.owner.Fence()); err != nil {
 		return err
 	}
-	return w.clearLayers(ctx, c)
-}
-
-// clearLayers deletes the layers of the cluster's facts, when no node is left. Such a layer names
-// its cluster: its facts, in a layer for this cluster, have the same id.
-func (w *worker) clearLayers(ctx context.Context, c flexnode.Cluster) error {
 	layers, _, err := w.Store.Layers.List(ctx, "")
 	if err != nil {
 		return err

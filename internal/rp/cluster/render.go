@@ -28,19 +28,7 @@ func (w *worker) render(ctx context.Context) (time.Time, error) {
 	if len(keys) == 0 {
 		return noTime, nil
 	}
-	done, err := w.renderNodes(ctx, keys)
-	if err != nil && done == 0 {
-		return noTime, err
-	}
-	if err != nil { // these do not delay the others
-		w.log.Warn("cannot render some nodes", slog.Any("error", err))
-	}
-	return time.Now().Add(renderPause), nil // the index may be behind, and there may be more
-}
-
-// renderNodes renders nodes with the cluster's present facts.
-func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err error) {
-	return w.Store.UpdateEach(ctx, keys, store.Each{
+	done, err := w.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes rendered",
 		Ahead: func(key string) []string {
 			return []string{w.Store.Nodes.Key(key), w.Store.History.Key(key), w.Store.EpochKey()}
@@ -54,6 +42,13 @@ func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err 
 			return w.renderNode(v, parent, key)
 		},
 	})
+	if err != nil && done == 0 {
+		return noTime, err
+	}
+	if err != nil { // these do not delay the others
+		w.log.Warn("cannot render some nodes", slog.Any("error", err))
+	}
+	return time.Now().Add(renderPause), nil // the index may be behind, and there may be more
 }
 
 // parent returns the Parent for nodes of the cluster; without FactsLayer if they cannot be

@@ -29,9 +29,11 @@ func reduceRequest(csr *certificates.CertificateSigningRequest) runtime.Object {
 			Finalizers: m.Finalizers},
 		Spec: certificates.CertificateSigningRequestSpec{Request: spec.Request,
 			SignerName: spec.SignerName, ExpirationSeconds: spec.ExpirationSeconds,
-			Usages: spec.Usages, Username: spec.Username, Groups: spec.Groups,
-			Extra: credentialIn(spec.Extra)},
+			Usages: spec.Usages, Username: spec.Username, Groups: spec.Groups},
 		Status: certificates.CertificateSigningRequestStatus{Conditions: csr.Status.Conditions},
+	}
+	if id, ok := spec.Extra[credentialKey]; ok {
+		kept.Spec.Extra = map[string]certificates.ExtraValue{credentialKey: id}
 	}
 	if kept.Size() > maxRequest {
 		return &certificates.CertificateSigningRequest{
@@ -63,8 +65,7 @@ func parseRequest(text []byte) (r *x509.CertificateRequest, flaw string) {
 
 // readCSR returns the parts of a certificate request.
 func readCSR(csr *certificates.CertificateSigningRequest) credential.Application {
-	a := credential.Application{Name: csr.Name}
-	a.TokenID, _ = tokenOf(csr)
+	a := credential.Application{Name: csr.Name, TokenID: tokenOf(csr)}
 	var request *x509.CertificateRequest
 	if request, a.Flaw = parseRequest(csr.Spec.Request); a.Flaw != "" {
 		return a
@@ -98,18 +99,23 @@ func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
 	return ""
 }
 
-// tokenOf returns the id of the bootstrap token in a request, and whether it is of our group.
-func tokenOf(csr *certificates.CertificateSigningRequest) (id string, ours bool) {
+// tokenOf returns the id of the bootstrap token of our group with which a request was sent; "" for
+// none.
+func tokenOf(csr *certificates.CertificateSigningRequest) string {
 	id, isToken := strings.CutPrefix(csr.Spec.Username, tokenUser)
 	if !isToken || !slices.Contains(csr.Spec.Groups, TokenGroup) {
-		return "", false
+		return ""
 	}
-	return id, true
+	return id
 }
 
-// nodeIn returns the name of the node that sent a request with its certificate.
-func nodeIn(csr *certificates.CertificateSigningRequest) (name string, isNode bool) {
-	return strings.CutPrefix(csr.Spec.Username, "system:node:")
+// nodeIn returns the name of the node that sent a request with its certificate; "" if none did.
+func nodeIn(csr *certificates.CertificateSigningRequest) string {
+	name, isNode := strings.CutPrefix(csr.Spec.Username, "system:node:")
+	if !isNode {
+		return ""
+	}
+	return name
 }
 
 // answers holds the conditions of a request.
@@ -132,13 +138,12 @@ func answersOf(csr *certificates.CertificateSigningRequest) answers {
 // group, one of a user unknown to Kubernetes, who may be a node's Azure identity, or one of a node
 // for its serving certificate or to renew its own.
 func concerns(csr *certificates.CertificateSigningRequest) bool {
-	_, isNode := nodeIn(csr)
-	if csr.Spec.SignerName == certificates.KubeletServingSignerName {
-		return isNode
+	user, byNode := csr.Spec.Username, nodeIn(csr) != ""
+	switch csr.Spec.SignerName {
+	case certificates.KubeletServingSignerName:
+		return byNode
+	case certificates.KubeAPIServerClientKubeletSignerName:
+		return tokenOf(csr) != "" || byNode || user != "" && !strings.HasPrefix(user, "system:")
 	}
-	if csr.Spec.SignerName != certificates.KubeAPIServerClientKubeletSignerName {
-		return false
-	}
-	_, ours := tokenOf(csr)
-	return ours || isNode || !strings.HasPrefix(csr.Spec.Username, "system:")
+	return false
 }

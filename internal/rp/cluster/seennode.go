@@ -25,23 +25,16 @@ type seenNode struct {
 	// cluster has allocated. addresses holds its own addresses.
 	subnets, addresses string
 	configured         bool // with its pod subnet
-	whose              whose
+	// foreign reports that it is another installation's, unmanaged that it is no flex node.
+	foreign, unmanaged bool
 	ready              unique.Handle[readyState]
 	since              int64 // of the Ready condition, in Unix seconds; 0 if unknown
 	taintTexts         unique.Handle[string]
 }
 
-// whose is the kind of owner of a Node.
-type whose uint8
-
-const (
-	ours      whose = iota // or of an agent without a provider
-	unmanaged              // no flex node
-	foreign                // another installation's
-)
-
-// other reports whether the Node is not this installation's.
-func (n *seenNode) other() bool { return n.whose != ours }
+// other reports whether the Node is neither this installation's nor that of an agent without a
+// provider.
+func (n *seenNode) other() bool { return n.foreign || n.unmanaged }
 
 // readyState is the state of a Ready condition.
 type readyState struct {
@@ -97,29 +90,29 @@ func cut(text string, limit int) string {
 // values that Kubernetes could not store.
 func seeNode(node *corev1.Node, installation string) *seenNode {
 	by := node.Labels[installationLabel]
-	seen := &seenNode{}
-	if by != "" && by != installation {
-		seen.whose = foreign
-	} else if node.Labels[managedLabel] != "false" {
-		seen.whose = unmanaged
+	seen := &seenNode{
+		name: cut(node.Name, maxName), version: cut(node.ResourceVersion, maxVersion),
+		foreign:   by != "" && by != installation,
+		unmanaged: node.Labels[managedLabel] != "false",
+		subnets:   flexnode.PodCIDROf(node.Labels),
 	}
-	seen.name, seen.version = cut(node.Name, maxName), cut(node.ResourceVersion, maxVersion)
-	seen.subnets = flexnode.PodCIDROf(node.Labels)
 	if seen.configured = seen.subnets != ""; !seen.configured {
-		seen.subnets = joined(node.Spec.PodCIDRs, maxSubnets, func(text string) string {
+		seen.subnets = joined(node.Spec.PodCIDRs, maxSubnets, func(text string) (string, bool) {
 			p, err := netip.ParsePrefix(text)
-			return wanted(err == nil, p.String())
+			return p.String(), err == nil
 		})
 	}
-	seen.addresses = joined(node.Status.Addresses, maxAddresses, func(a corev1.NodeAddress) string {
-		ip, err := netip.ParseAddr(a.Address)
-		return wanted(err == nil && ip.Zone() == "" &&
-			(a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP), ip.String())
-	})
-	seen.taintTexts = unique.Make(joined(node.Spec.Taints, maxTaints, func(t corev1.Taint) string {
-		text := writeTaint(t)
-		return wanted(len(text) <= 2*maxText && !strings.Contains(text, ","), text)
-	}))
+	seen.addresses = joined(node.Status.Addresses, maxAddresses,
+		func(a corev1.NodeAddress) (string, bool) {
+			ip, err := netip.ParseAddr(a.Address)
+			return ip.String(), err == nil && ip.Zone() == "" &&
+				(a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP)
+		})
+	seen.taintTexts = unique.Make(joined(node.Spec.Taints, maxTaints,
+		func(t corev1.Taint) (string, bool) {
+			text := writeTaint(t)
+			return text, len(text) <= 2*maxText && !strings.Contains(text, ",")
+		}))
 	ready := readyState{status: corev1.ConditionUnknown}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -136,19 +129,11 @@ func seeNode(node *corev1.Node, installation string) *seenNode {
 	return seen
 }
 
-// wanted returns a text if is is true, else "".
-func wanted(is bool, text string) string {
-	if is {
-		return text
-	}
-	return ""
-}
-
-// joined returns the first texts of a list that are not empty, separated by commas.
-func joined[T any](list []T, limit int, write func(T) string) string {
+// joined returns the first texts of a list that write returns with true, separated by commas.
+func joined[T any](list []T, limit int, write func(T) (string, bool)) string {
 	var texts []string
 	for _, one := range list {
-		if text := write(one); text != "" && len(texts) < limit {
+		if text, ok := write(one); ok && len(texts) < limit {
 			texts = append(texts, text)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"net"
 	"net/netip"
 	"net/url"
@@ -59,6 +60,30 @@ func servingWish(name, node string, addresses ...string) *wish {
 func (w *wish) signed() *certificates.CertificateSigningRequest {
 	w.csr.Spec.Request = kubetest.Signed(w.text, w.key)
 	return w.csr
+}
+
+// verdict is the decision on a request for a serving certificate.
+type verdict int
+
+const (
+	undecided verdict = iota
+	approved
+	denied
+)
+
+// judge returns the verdict of judgeServing.
+func judge(
+	csr *certificates.CertificateSigningRequest, n *seenNode, own reserved,
+	taken func(netip.Addr) bool,
+) (v verdict, why string) {
+	err := judgeServing(csr, n, own, taken)
+	if err == nil {
+		return approved, ""
+	}
+	if _, is := errors.AsType[denial](err); is {
+		return denied, err.Error()
+	}
+	return undecided, err.Error()
 }
 
 // Each lie in a request is denied; a claim that may become true is left undecided.
@@ -130,7 +155,7 @@ func TestJudgeServing(t *testing.T) {
 		n := seenAt("edge-1", "192.0.2.7,fd00::7,192.0.2.8,127.0.0.1,::1,0.0.0.0,224.0.0.1,"+
 			"169.254.169.254,fe80::1,203.0.113.1,10.96.0.1,fd96::1,10.96.0.53,10.96.0.10")
 		taken := func(a netip.Addr) bool { return a.String() == "192.0.2.8" }
-		if got, why := judgeServing(w.signed(), n, reservedHere(), taken); got != tt.want {
+		if got, why := judge(w.signed(), n, reservedHere(), taken); got != tt.want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, tt.want)
 		}
 	}
@@ -144,7 +169,7 @@ func TestJudgeServing(t *testing.T) {
 		"none": "", "two": text + string(other), "spoiled": string(pem.EncodeToMemory(der)),
 	} {
 		w.csr.Spec.Request = []byte(request)
-		if got, _ := judgeServing(w.csr, n, reservedHere(), nil); got != denied {
+		if got, _ := judge(w.csr, n, reservedHere(), nil); got != denied {
 			t.Errorf("%s: %d", name, got)
 		}
 	}
@@ -168,7 +193,7 @@ func reservedHere() reserved {
 // The DNS service's address is the cluster's even if only Resource Manager reports it.
 func TestReserved(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		s := &session{connection: c.connection()}
+		s := &session{Connection: c.connection()}
 		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
 			c.Properties.DNSServiceIP = "10.96.0.99"
 		})
@@ -192,7 +217,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	} {
 		n := seenAt(name, "192.0.2.7")
 		w := servingWish("x", name, "192.0.2.7")
-		if got, why := judgeServing(w.signed(), n, reservedHere(), nobody); got != want {
+		if got, why := judge(w.signed(), n, reservedHere(), nobody); got != want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, want)
 		}
 	}
@@ -200,7 +225,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	own.services = nil
 	n := seenAt("edge-1", "192.0.2.7")
 	w := servingWish("x", "edge-1", "192.0.2.7")
-	if got, why := judgeServing(w.signed(), n, own, nobody); got != undecided {
+	if got, why := judge(w.signed(), n, own, nobody); got != undecided {
 		t.Errorf("while the Service is not known: %d (%s)", got, why)
 	}
 }

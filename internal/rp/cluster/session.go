@@ -1,16 +1,17 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	certificates "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -21,27 +22,22 @@ import (
 
 // session holds the state of one connection, from its start until its source gives another access.
 type session struct {
-	connection *Connection
-	made       time.Time
-	// registration is the uid of the registration that it was made for. A later one of the same name
-	// may be of another cluster.
-	registration string
+	*Connection
 	// fail ends the session with a cause.
 	fail context.CancelCauseFunc
 	// up reports that the cluster answered the last request, and is this registration's.
 	up atomic.Bool
-	// services holds the addresses of the API server and of DNS in the cluster, as last probed.
-	services atomic.Pointer[[]netip.Addr]
-	// version is Kubernetes' version, as last probed.
-	version atomic.Pointer[string]
+	// found holds the last findings; nil before them.
+	found atomic.Pointer[findings]
 	// requests holds the known certificate requests, by signer, nodes the Nodes; all Nodes are known
 	// once nodesKnown.
 	requests   []cache.Indexer
 	nodes      cache.Indexer
 	nodesKnown atomic.Bool
-
-	mu       sync.Mutex
-	answered map[types.UID]bool // certificate requests, by their uid
+	work       sync.WaitGroup // of its watches
+	// answered holds the uids of answered certificate requests: a hostile API server could show them
+	// without the answer again and again.
+	answered *lru.Cache[types.UID, struct{}]
 }
 
 const (
@@ -59,8 +55,12 @@ const (
 
 // keepConnected keeps a session on the access that the source gives, until ctx ends.
 func (w *worker) keepConnected(ctx context.Context) {
-	var present *session
+	var present *Connection
 	end := func() {}
+	leave := func() {
+		end()
+		present, end = nil, func() {}
+	}
 	defer func() { end() }()
 	tick := time.NewTicker(sourceInterval)
 	defer tick.Stop()
@@ -71,8 +71,7 @@ func (w *worker) keepConnected(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, ErrNotBound), isGone(err) && errors.Is(unused, errUnreachable):
-			end()
-			present, end = nil, func() {}
+			leave()
 			w.noteFailure(ctx, err)
 		case errors.Is(err, errGone): // the work ends when the owner sees it
 		case err != nil && present == nil:
@@ -80,16 +79,14 @@ func (w *worker) keepConnected(ctx context.Context) {
 		case err != nil: // such as for a file that is being replaced
 			w.log.Warn("the cluster's source gives nothing; its last connection is used on",
 				slog.Any("error", err))
-		case w.replaces(access, registration, present):
-			end()
-			present, end = nil, func() {}
-			if connection, err := w.dial(access); err != nil {
+		case present.replacedBy(access, registration):
+			leave()
+			if connection, err := w.Dial(access); err != nil {
 				w.noteFailure(ctx, err)
 			} else {
-				present = &session{
-					connection: connection, made: time.Now(), registration: registration,
-				}
-				end = w.begin(ctx, present)
+				connection.access, connection.registration = access, registration
+				connection.made = time.Now()
+				present, end = connection, w.begin(ctx, connection)
 			}
 		}
 		select {
@@ -100,30 +97,25 @@ func (w *worker) keepConnected(ctx context.Context) {
 }
 
 // access returns the source's access for a registration, and its uid.
-func (w *worker) access(ctx context.Context, present *session) (Access, string, error) {
+func (w *worker) access(ctx context.Context, present *Connection) (Access, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	row, err := w.Index.Cluster(w.key)
-	if err != nil {
-		return Access{}, "", err
+	if err != nil || !row.Exists() {
+		return Access{}, "", cmp.Or(err, errGone)
 	}
-	if !row.Exists() {
-		return Access{}, "", errGone
-	}
-	again := present != nil && present.connection.Doubtful()
-	access, err := w.Source.Access(ctx, row.Value, again)
+	access, err := w.Source.Access(ctx, row.Value, present != nil && present.doubtful())
 	return access, row.Value.UID, err
 }
 
 // errGone is the error for a cluster that is not registered any more.
 var errGone = errors.New("the cluster is not registered")
 
-// replaces reports whether a new connection is needed: the worker has none, its registration or its
-// access has changed, or the present one is refused.
-func (w *worker) replaces(a Access, registration string, present *session) bool {
-	return present == nil || registration != present.registration ||
-		a.Fingerprint != present.connection.access.Fingerprint ||
-		present.connection.Doubtful() && time.Since(present.made) >= doubtInterval
+// replacedBy reports whether a new connection is needed: c is nil, its registration or its access
+// has changed, or it is refused.
+func (c *Connection) replacedBy(a Access, registration string) bool {
+	return c == nil || registration != c.registration || a.Fingerprint != c.access.Fingerprint ||
+		c.doubtful() && time.Since(c.made) >= doubtInterval
 }
 
 // connect returns a new connection to a cluster.
@@ -132,32 +124,22 @@ func (m *Manager) connect(ctx context.Context, c flexnode.Cluster) (*Connection,
 	if err != nil {
 		return nil, err
 	}
-	return m.dial(access)
+	return m.Dial(access)
 }
 
-func (m *Manager) dial(a Access) (*Connection, error) {
-	connection, err := m.Dial(a)
-	if err == nil {
-		connection.access = a
-	}
-	return connection, err
-}
-
-const (
-	// harmPause is the pause after a session that has ended with an error. It doubles each time up
-	// to harmLast. A session of harmCalm resets it.
-	harmPause, harmLast, harmCalm = time.Second, 5 * time.Minute, 15 * time.Minute
-)
+// harmPause is the pause after a session that has ended with an error. It doubles each time up to
+// harmLast. A session of harmCalm resets it.
+const harmPause, harmLast, harmCalm = time.Second, 5 * time.Minute, 15 * time.Minute
 
 // begin runs sessions on a connection, one after the other; end stops that and waits.
-func (w *worker) begin(ctx context.Context, s *session) (end func()) {
+func (w *worker) begin(ctx context.Context, c *Connection) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() {
 		pause := harmPause
 		for ctx.Err() == nil {
 			began := time.Now()
-			err := w.converse(ctx, s)
+			err := w.converse(ctx, c)
 			if err == nil || ctx.Err() != nil {
 				continue
 			}
@@ -179,11 +161,10 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 // converse waits until the cluster answers and is this registration's, and then works in it. It
 // makes a session of its own, since tasks may still hold the previous one. It returns an error if a
 // limit or a panic has ended the session.
-func (w *worker) converse(ctx context.Context, former *session) (err error) {
+func (w *worker) converse(ctx context.Context, c *Connection) (err error) {
 	defer caught(&err)
-	s := &session{
-		connection: former.connection, made: former.made, registration: former.registration,
-	}
+	s := &session{Connection: c}
+	s.answered, _ = lru.New[types.UID, struct{}](maxRequests) // an error only of a size below 1
 	for w.probe(ctx, s) != nil {
 		select {
 		case <-ctx.Done():
@@ -193,25 +174,21 @@ func (w *worker) converse(ctx context.Context, former *session) (err error) {
 		}
 	}
 	ctx, s.fail = context.WithCancelCause(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer s.work.Wait()
 	defer s.fail(nil)
-	defer w.adopt(nil)
+	defer w.session.Store(nil)
 	defer s.up.Store(false)
 	s.requests = []cache.Indexer{
-		w.watchRequests(ctx, &wg, s, certificates.KubeAPIServerClientKubeletSignerName),
-		w.watchRequests(ctx, &wg, s, certificates.KubeletServingSignerName),
+		w.watchRequests(ctx, s, certificates.KubeAPIServerClientKubeletSignerName),
+		w.watchRequests(ctx, s, certificates.KubeletServingSignerName),
 	}
-	w.watchNodes(ctx, &wg, s)
+	w.watchNodes(ctx, s)
 	s.up.Store(true)
-	w.adopt(s)
+	w.session.Store(s)
 	w.tasks.Add(task{kind: taskSubnets})
 	w.unpark()
 	w.keepProbing(ctx, s)
-	if ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(ctx)
+	return context.Cause(ctx) // nil unless it has ended
 }
 
 // errCrash is the error for a recovered panic.
@@ -241,16 +218,9 @@ func (w *worker) countEnd(cause error) {
 	if errors.Is(cause, errCrash) {
 		why = Panic
 	}
-	w.count(why)
+	w.Count(why)
 	w.log.Error("the work in the cluster has ended and starts again after a pause",
 		slog.Any("error", cause))
-}
-
-// adopt makes a session the one that tasks use.
-func (w *worker) adopt(s *session) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.session = s
 }
 
 // keepProbing checks the cluster regularly, until it turns out to belong to another registration or

@@ -61,8 +61,7 @@ type Sources struct {
 	// Manager is the source for clusters without a binding; nil if there is no Azure identity.
 	Manager Source
 
-	mu   sync.Mutex
-	read map[Binding]readAccess
+	read sync.Map // of readAccess, by Binding
 }
 
 // readAccess is the access of a binding, and the state of the file that it was read from.
@@ -77,9 +76,8 @@ const settled = 2 * time.Second
 // access returns the access of a binding. It reads the kubeconfig again when its file has changed,
 // and always if it is trusted: it may name other files.
 func (s *Sources) access(b Binding) (Access, error) {
-	s.mu.Lock()
-	known, ok := s.read[b]
-	s.mu.Unlock()
+	last, _ := s.read.Load(b)
+	known, ok := last.(readAccess)
 	file, err := os.Stat(b.Kubeconfig)
 	if ok && err == nil && os.SameFile(file, known.file) && file.Size() == known.file.Size() &&
 		file.ModTime().Equal(known.file.ModTime()) {
@@ -89,12 +87,7 @@ func (s *Sources) access(b Binding) (Access, error) {
 	if err != nil || failed != nil || b.Trusted || time.Since(file.ModTime()) < settled {
 		return access, failed
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.read == nil {
-		s.read = map[Binding]readAccess{}
-	}
-	s.read[b] = readAccess{access, file}
+	s.read.Store(b, readAccess{access, file})
 	return access, nil
 }
 
@@ -181,7 +174,7 @@ func (b Binding) access() (Access, error) {
 	}
 	var config *rest.Config
 	if b.Trusted {
-		config, err = trustedConfig(b.Kubeconfig, text)
+		config, err = trustedConfig(b.Kubeconfig)
 	} else {
 		config, err = plainConfig(text)
 	}

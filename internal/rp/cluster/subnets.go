@@ -26,11 +26,7 @@ const (
 // noteSubnets updates the rows of pod subnets: a subnet is a node's as long as its flexNodeConfig
 // or its Node has it. A Node has a subnet without a row after a restore from a backup, and when a
 // registration whose machines were released is made again.
-func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
-	s, err := w.use()
-	if err != nil {
-		return noTime, err
-	}
+func (w *worker) noteSubnets(ctx context.Context, s *session) (time.Time, error) {
 	cluster, err := w.Index.Cluster(w.key)
 	if err != nil || !cluster.Exists() || cluster.Value.Properties.PodCIDR == "" ||
 		cluster.Value.Deleting() {
@@ -48,14 +44,21 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 	if err := w.moveSubnets(ctx, moves, cluster.Value); err != nil {
 		return noTime, err
 	}
-	return time.Now().Add(subnetsInterval), w.noteSubnetsEpoch(ctx, epoch)
+	// They are known in this epoch: new ones may be assigned.
+	err = w.editCluster(ctx, "pod subnets known", func(c *flexnode.Cluster) bool {
+		later := c.SubnetsEpoch < epoch
+		c.SubnetsEpoch = max(c.SubnetsEpoch, epoch)
+		return later
+	})
+	return time.Now().Add(subnetsInterval), err
 }
 
 // subnetMove is the move of a pod subnet between nodes; "" is no node.
 type subnetMove struct{ from, to string }
 
 // subnetMoves returns the rows of pod subnets to change, by key. of has the nodes whose Nodes have
-// each subnet. It logs a warning for Nodes that have the pod subnet of another node.
+// each subnet: of several, the first whose flexNodeConfig has it too gets it, else the first by
+// name. It logs a warning for Nodes that have the pod subnet of another node.
 func (w *worker) subnetMoves(
 	of map[string][]string, rows []store.Row[string], c flexnode.Cluster,
 ) map[string]subnetMove {
@@ -69,7 +72,12 @@ func (w *worker) subnetMoves(
 	for slot, was := range owners {
 		nodes, owner := of[slot], was
 		if !slices.Contains(nodes, was) && !w.isChosen(was, slot, c) {
-			owner = w.oneOf(nodes, slot, c)
+			owner = ""
+			if len(nodes) > 0 {
+				owner = nodes[max(0, slices.IndexFunc(nodes, func(node string) bool {
+					return w.isChosen(node, slot, c)
+				}))]
+			}
 			moves[slot] = subnetMove{was, owner}
 		}
 		for _, node := range nodes {
@@ -82,27 +90,22 @@ func (w *worker) subnetMoves(
 	return moves
 }
 
-// oneOf returns the node that gets a pod subnet which the Nodes of several have: the first one
-// whose flexNodeConfig has it too, else the first by name; "" if none has it.
-func (w *worker) oneOf(nodes []string, slot string, c flexnode.Cluster) string {
-	if len(nodes) == 0 {
-		return ""
-	}
-	chosen := slices.IndexFunc(nodes, func(node string) bool { return w.isChosen(node, slot, c) })
-	return nodes[max(0, chosen)]
-}
-
 // subnetsOfNodes returns the nodes whose Nodes have each pod subnet, in order, by key of its row.
-// The nodes are the keys that the flexNodeConfigs of the Nodes have, or would have.
+// The nodes are the keys that the flexNodeConfigs of the Nodes have, or would have. Subnets that
+// the cluster has allocated to a node with a configured subnet are not used.
 func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]string {
 	of := map[string][]string{}
 	for _, o := range s.nodes.List() {
 		n, ok := o.(*seenNode)
-		if !ok {
+		if !ok || n.subnets == "" {
 			continue
 		}
 		key := w.key + "/" + n.name
-		for _, subnet := range w.subnetsOf(n, key) {
+		if node, err := w.Index.Node(key); !n.configured && err == nil &&
+			node.Value.Chosen.PodCIDR != "" {
+			continue
+		}
+		for subnet := range strings.SplitSeq(n.subnets, ",") {
 			for _, slot := range flexnode.Overlapped(w.key, c.Properties.PodCIDR,
 				c.Properties.NodeCIDRMask, subnet) {
 				of[slot] = append(of[slot], key)
@@ -114,21 +117,6 @@ func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]str
 		of[slot] = slices.Compact(nodes)
 	}
 	return of
-}
-
-// subnetsOf returns the pod subnets of a Node. Those that the cluster has allocated to a node with
-// a configured subnet are not used.
-func (w *worker) subnetsOf(n *seenNode, key string) []string {
-	if n.subnets == "" {
-		return nil
-	}
-	if !n.configured {
-		node, err := w.Index.Node(key)
-		if err == nil && node.Value.Chosen.PodCIDR != "" {
-			return nil
-		}
-	}
-	return strings.Split(n.subnets, ",")
 }
 
 // isChosen reports whether a node has a pod subnet of its cluster, by the index.
@@ -168,14 +156,4 @@ func (w *worker) moveSubnets(
 		},
 	})
 	return err
-}
-
-// noteSubnetsEpoch records that the pod subnets of the cluster's Nodes are known in an epoch: new
-// ones may be assigned.
-func (w *worker) noteSubnetsEpoch(ctx context.Context, epoch int64) error {
-	return w.editCluster(ctx, "pod subnets known", func(c *flexnode.Cluster) bool {
-		later := c.SubnetsEpoch < epoch
-		c.SubnetsEpoch = max(c.SubnetsEpoch, epoch)
-		return later
-	})
 }

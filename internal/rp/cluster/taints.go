@@ -24,70 +24,39 @@ const (
 	// taintsRefusal is the pause in a cluster that does not let the provider set taints.
 	taintsRefusal = 10 * time.Minute
 	// taintsAgain is the pause before taints are set again on a Node that has lost them. It doubles
-	// each time; after taintsCalm it starts again.
+	// each time up to taintsLast: another client, such as a webhook, may remove them each time, and
+	// the two must not compete as fast as they can.
 	taintsAgain = time.Second
-	taintsCalm  = 10 * time.Minute
+	taintsLast  = 10 * time.Minute
 )
-
-// repeat records an action, its last time, and the pause after which it is done again.
-type repeat struct {
-	what  string
-	pause time.Duration
-	last  time.Time
-}
-
-// taintsPause returns the pause before a node gets the wanted taints. Another client, such as a
-// webhook, may remove them each time: the two must not compete as fast as they can.
-func (w *worker) taintsPause(key, want string) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r := w.taintsSet[key]
-	passed := time.Since(r.last)
-	if r.what != want || passed >= taintsCalm {
-		delete(w.taintsSet, key)
-		return 0
-	}
-	return max(0, r.pause-passed)
-}
-
-// taintsDone records that a node has got the wanted taints.
-func (w *worker) taintsDone(key, want string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	pause := taintsAgain
-	if r := w.taintsSet[key]; r.what == want {
-		pause = min(2*r.pause, taintsCalm)
-	}
-	w.taintsSet[key] = repeat{want, pause, time.Now()}
-}
 
 // taintsDiffer reports, by the index, whether the taints of a node must be set, and after which
 // pause.
 func (w *worker) taintsDiffer(
 	s *session, key string, stored flexnode.Status,
-) (time.Duration, bool) {
-	seen := s.node(flexnode.LastOf(key))
-	w.mu.Lock()
-	refused := time.Now().Before(w.taintsRefused)
-	if seen == nil {
-		delete(w.taintsSet, key)
-	}
-	w.mu.Unlock()
-	if seen == nil || seen.other() || refused {
-		return 0, false
-	}
+) (pause time.Duration, differ bool) {
 	node, err := w.Index.Node(key)
 	if err != nil || !node.Exists() {
 		return 0, false
 	}
 	c := claim{
-		want: flexnode.Taints(node.Value.Desired), known: stored.Taints,
-		has: taintsIn(seen.taints()), first: isFirst(stored.Ready),
+		want: flexnode.Taints(node.Value.Desired), known: stored.Taints, first: isFirst(stored.Ready),
 	}
+	seen, set := s.node(flexnode.LastOf(key)), c.set(key)
+	if seen == nil {
+		w.taintsSet.DeleteEntry(set)
+	}
+	if seen == nil || seen.other() || time.Now().UnixNano() < w.taintsRefused.Load() {
+		return 0, false
+	}
+	c.has = taintsIn(seen.taints())
 	if slices.Equal(c.held(), c.known) && len(c.absent()) == 0 {
 		return 0, false
 	}
-	return w.taintsPause(key, strings.Join(c.want, ",")), true
+	if w.taintsSet.IsInBackOffSinceUpdate(set, time.Now()) {
+		pause = w.taintsSet.Get(set)
+	}
+	return pause, true
 }
 
 // node returns the reduced Node with a name; nil if it is not found.
@@ -101,15 +70,11 @@ func (s *session) node(name string) *seenNode {
 // Node is registered (NodeRestriction). It removes only taints that it has set or that the Node was
 // registered with. These are written to the store before they are set: on the Node itself a machine
 // could name others' taints.
-func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
-	s, err := w.use()
-	if err != nil {
-		return noTime, err
-	}
+func (w *worker) setTaints(ctx context.Context, s *session, key string) (time.Time, error) {
 	if seen := s.node(flexnode.LastOf(key)); seen == nil || seen.other() {
 		return noTime, nil // they are set when it registers
 	}
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		return w.tryTaints(ctx, s, key)
 	})
 	switch {
@@ -119,9 +84,7 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 		w.log.Warn("the provider may not set taints: apply rbac-provider.yaml", "node", key,
 			"error", err)
 		again := time.Now().Add(taintsRefusal)
-		w.mu.Lock()
-		w.taintsRefused = again
-		w.mu.Unlock()
+		w.taintsRefused.Store(again.UnixNano())
 		return again, nil
 	}
 	return noTime, err
@@ -130,7 +93,9 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 // tryTaints sets the taints of a Node in its present state. A change by another client meanwhile is
 // a conflict.
 func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
-	node, err := w.readNode(ctx, s, flexnode.LastOf(key))
+	reading, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	node, err := s.Client.CoreV1().Nodes().Get(reading, flexnode.LastOf(key), metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -160,7 +125,8 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 		return err
 	}
 	w.did("taints set")
-	w.taintsDone(key, strings.Join(c.want, ","))
+	w.taintsSet.GC()
+	w.taintsSet.Next(c.set(key), time.Now())
 	c.known, c.has = ours, c.merged()
 	return note(ours, c.held())
 }
@@ -193,12 +159,6 @@ func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) 
 	})
 }
 
-func (w *worker) readNode(ctx context.Context, s *session, name string) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
-	defer cancel()
-	return s.connection.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-}
-
 // patchTaints sets the taints of a Node that was read.
 func (w *worker) patchTaints(
 	ctx context.Context, s *session, node *corev1.Node, next []corev1.Taint,
@@ -220,7 +180,7 @@ func (w *worker) patchTaints(
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	_, err = s.connection.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
+	_, err = s.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return err
 }
@@ -242,6 +202,9 @@ func isFirst(ready *api.Condition) bool {
 	return ready == nil || ready.Reason == flexnode.NodeNotFound ||
 		ready.Reason == flexnode.NodeForeign
 }
+
+// set returns the name, in worker.taintsSet, of the wanted taints of a node.
+func (c claim) set(key string) string { return key + " " + strings.Join(c.want, ",") }
 
 // on reports whether the Node has a taint.
 func (c claim) on(text string) bool {

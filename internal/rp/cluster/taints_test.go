@@ -131,7 +131,7 @@ func TestTaintsThatAreStripped(t *testing.T) {
 		before := count()
 		w.want("edge-1", "edge=false:NoSchedule")
 		equal(t, "another wish has to wait", count() == before, false)
-		pass(time.Second)
+		pass(time.Second + readinessPause/2) // between two attempts
 	})
 }
 

@@ -147,9 +147,7 @@ func (k kind) keep(o runtime.Object) (kept runtime.Object, ok bool) {
 var errTooMany = fmt.Errorf("%w: it has too many Nodes or certificate requests", errHarm)
 
 // follow watches a kind during a session. It ends the session if the budget is exceeded.
-func (k kind) follow(ctx context.Context, wg *sync.WaitGroup, s *session) (
-	cache.Indexer, cache.Controller,
-) {
+func (k kind) follow(ctx context.Context, s *session) (cache.Indexer, cache.Controller) {
 	k.session = s
 	known := 0 // handlers are called one after the other
 	objects, controller := cache.NewInformerWithOptions(cache.InformerOptions{
@@ -175,7 +173,7 @@ func (k kind) follow(ctx context.Context, wg *sync.WaitGroup, s *session) (
 			},
 		},
 	})
-	wg.Go(func() { controller.RunWithContext(ctx) })
+	s.work.Go(func() { controller.RunWithContext(ctx) })
 	return objects.(cache.Indexer), controller
 }
 
@@ -198,10 +196,8 @@ func listWatch[L runtime.Object](client interface {
 
 // watchRequests queues the certificate requests of kubelets to a signer, and returns the known
 // ones.
-func (w *worker) watchRequests(
-	ctx context.Context, wg *sync.WaitGroup, s *session, signer string,
-) cache.Indexer {
-	requests := s.connection.Client.CertificatesV1().CertificateSigningRequests()
+func (w *worker) watchRequests(ctx context.Context, s *session, signer string) cache.Indexer {
+	requests := s.Client.CertificatesV1().CertificateSigningRequests()
 	selector := fields.OneTermEqualSelector("spec.signerName", signer).String()
 	known, _ := kind{
 		example: &certificates.CertificateSigningRequest{}, budget: maxRequests,
@@ -216,15 +212,15 @@ func (w *worker) watchRequests(
 			}
 		},
 		gone: func(any) {},
-	}.follow(ctx, wg, s)
+	}.follow(ctx, s)
 	return known
 }
 
 // watchNodes records changes of Nodes.
-func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session) {
-	known, controller := w.nodeKind(s.connection.Client).follow(ctx, wg, s)
-	s.nodes = known
-	wg.Go(func() {
+func (w *worker) watchNodes(ctx context.Context, s *session) {
+	var controller cache.Controller
+	s.nodes, controller = w.nodeKind(s.Client).follow(ctx, s)
+	s.work.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			s.nodesKnown.Store(true)
 			w.Index.EachNode(w.key+"/", func(key string, _ bool) { w.noteReady(key) })

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/rollout"
@@ -45,17 +46,20 @@ type worker struct {
 	revocations sync.Map
 	rollout     rollout.Rollout // of taskRollout
 
-	mu      sync.Mutex
-	session *session // the present one; nil until the cluster is proved to be this one
-	parked  map[task]bool
-	failing time.Time // start of the time without an answer
-	asked   string    // the last probed version of the registration
+	// session is the present one; nil until the cluster is proved to be this one.
+	session atomic.Pointer[session]
+	asked   atomic.Value // the last probed version of the registration, a string
 	again   chan struct{}
 	gone    atomic.Bool // Resource Manager does not have the cluster
-	// taintsRefused is the end of a pause without taints, after the cluster has refused one.
-	taintsRefused time.Time
-	// taintsSet has the times at which taints of a node were set, by its key.
-	taintsSet map[string]repeat
+	// taintsRefused is the end of a pause without taints, after the cluster has refused one, in Unix
+	// nanoseconds.
+	taintsRefused atomic.Int64
+	// taintsSet delays the same taints of a node, by claim.set.
+	taintsSet *flowcontrol.Backoff
+
+	mu      sync.Mutex
+	parked  map[task]bool
+	failing time.Time // start of the time without an answer
 
 	// revoked is the deletion of the registration that has revoked all its credentials; for
 	// taskRemove. A registration that is made again can have another.
@@ -105,9 +109,16 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		done: make(chan struct{}), parked: map[task]bool{},
 		reviews: map[bool]*rate.Limiter{false: rate.NewLimiter(reviewRate, reviewBurst),
 			true: rate.NewLimiter(noteRate, reviewBurst)},
-		again: make(chan struct{}, 1), taintsSet: map[string]repeat{},
+		again: make(chan struct{}, 1), taintsSet: flowcontrol.NewBackOff(taintsAgain, taintsLast),
 	}
-	w.tasks, w.requests = w.line(ctx, m.tasks), w.line(ctx, m.requests)
+	w.tasks, w.requests = &line{pool: m.tasks}, &line{pool: m.requests}
+	for _, l := range []*line{w.tasks, w.requests} {
+		l.do = func(t task) {
+			if ctx.Err() == nil {
+				w.handle(ctx, l, t)
+			}
+		}
+	}
 	w.rollout = rollout.Rollout{
 		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Ready: w.readyNow,
 		Now: time.Now, Log: w.log,
@@ -118,17 +129,6 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		w.run(ctx)
 	}()
 	return w
-}
-
-// line returns the worker's part of a pool.
-func (w *worker) line(ctx context.Context, p *pool) *line {
-	l := &line{pool: p}
-	l.do = func(t task) {
-		if ctx.Err() == nil {
-			w.handle(ctx, l, t)
-		}
-	}
-	return l
 }
 
 // ended reports whether the work has ended.
@@ -164,105 +164,99 @@ func (w *worker) run(ctx context.Context) {
 // keep calls f until ctx ends, and again after a pause, also when it panics.
 func (w *worker) keep(ctx context.Context, f func(context.Context)) {
 	for ctx.Err() == nil {
-		func() {
-			defer w.recovered()
+		_ = w.guard(func() error {
 			f(ctx)
-		}()
+			return nil
+		})
 		store.Pause(ctx, lastPause)
 	}
 }
 
-// recovered recovers a panic and ends the session. It must be deferred.
-func (w *worker) recovered() {
-	if r := recover(); r != nil {
-		w.endSession(crashed(r))
-	}
-}
-
-// endSession ends the present session. Without a session it only counts and logs the cause.
-func (w *worker) endSession(cause error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.session == nil {
-		w.countEnd(cause)
-		return
-	}
-	w.session.fail(cause)
+// guard calls f. A panic ends the present session, or is only counted and logged without one, and
+// is returned as an error.
+func (w *worker) guard(f func() error) (err error) {
+	defer func() {
+		if !errors.Is(err, errCrash) {
+			return
+		}
+		if s := w.session.Load(); s != nil {
+			s.fail(err)
+		} else {
+			w.countEnd(err)
+		}
+	}()
+	defer caught(&err)
+	return f()
 }
 
 // handle runs a task, and queues it again if needed.
 func (w *worker) handle(ctx context.Context, q *line, t task) {
 	inner, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	next, err := w.try(inner, t)
+	var next time.Time
+	err := w.guard(func() (err error) {
+		next, err = w.do(inner, t)
+		return err
+	})
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, errUnreachable):
-		q.Forget(t)
+		return
+	case errors.Is(err, errUnreachable): // it is due then even if the cluster does not answer
 		w.park(t)
-		if !next.IsZero() { // it is due then even if the cluster does not answer
-			q.AddAfter(t, max(0, time.Until(next)))
-		}
-	case errors.Is(err, store.ErrFenced):
-		q.Forget(t) // the next owner does it
+	case errors.Is(err, store.ErrFenced): // the next owner does it
+		next = noTime
 	case errors.Is(err, errNotOwner): // perhaps only the store is slow
-		q.Forget(t)
-		q.AddAfter(t, time.Second)
+		next = time.Now().Add(time.Second)
 	case err != nil:
 		w.log.Warn("a task has failed and is tried again", "task", t.kind, "key", t.key,
 			slog.Any("error", err))
 		q.AddRateLimited(t)
-	default:
-		q.Forget(t)
-		if !next.IsZero() {
-			q.AddAfter(t, max(0, time.Until(next)))
-		}
+		return
 	}
-}
-
-// try runs a task. A panic ends the session and is returned as an error.
-func (w *worker) try(ctx context.Context, t task) (next time.Time, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = crashed(r)
-			w.endSession(err)
-		}
-	}()
-	return w.do(ctx, t)
+	q.Forget(t)
+	if !next.IsZero() {
+		q.AddAfter(t, max(0, time.Until(next)))
+	}
 }
 
 // do runs a task; the time is that of its next run, if not zero.
 func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 	if !w.owner.Valid() {
-		return time.Time{}, errNotOwner
+		return noTime, errNotOwner
 	}
 	switch t.kind {
 	case taskCluster:
-		return time.Time{}, w.clusterChanged()
+		return noTime, w.clusterChanged()
 	case taskNode:
-		return time.Time{}, w.nodeChanged(t.key)
-	case taskReadiness:
-		return time.Time{}, w.compareReady(ctx, t.key)
+		return noTime, w.nodeChanged(t.key)
 	case taskRender:
 		return w.render(ctx)
 	case taskRollout:
 		return w.rollout.Step(ctx)
 	case taskCredential:
 		return w.Credentials.Step(ctx, t.key, tokens{w}, w.owner.Fence())
-	case taskSubnets:
-		return w.noteSubnets(ctx)
 	case taskRemove:
 		return w.remove(ctx)
-	case taskTaints:
-		return w.setTaints(ctx, t.key)
-	case taskLeave:
-		return w.deleteNode(ctx, t.key)
-	case taskRevoke:
-		return w.revoke(ctx)
-	case taskRequest:
-		return w.reviewNamed(ctx, t.key)
 	}
-	return time.Time{}, fmt.Errorf("internal error: no task is called %q", t.kind)
+	s, err := w.use()
+	if err != nil {
+		return noTime, err
+	}
+	switch t.kind {
+	case taskReadiness:
+		return noTime, w.compareReady(ctx, s, t.key)
+	case taskSubnets:
+		return w.noteSubnets(ctx, s)
+	case taskTaints:
+		return w.setTaints(ctx, s, t.key)
+	case taskLeave:
+		return w.deleteNode(ctx, s, t.key)
+	case taskRevoke:
+		return w.revoke(ctx, s)
+	case taskRequest:
+		return w.reviewNamed(ctx, s, t.key)
+	}
+	return noTime, fmt.Errorf("internal error: no task is called %q", t.kind)
 }
 
 var (
@@ -275,9 +269,7 @@ var (
 
 // use returns the session for effects in the cluster.
 func (w *worker) use() (*session, error) {
-	w.mu.Lock()
-	s := w.session
-	w.mu.Unlock()
+	s := w.session.Load()
 	switch {
 	case !w.owner.Valid():
 		return nil, errNotOwner

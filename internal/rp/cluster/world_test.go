@@ -188,6 +188,7 @@ func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 		Store: w.store, Index: w.index, Credentials: w.credentials, Source: w.source,
 		Dial: w.source.dial, Installation: "here", TenantID: tenant, Renderer: "test",
 		Log: log, Audit: audit, Heard: func(string) bool { return true },
+		Membership: store.NewMembership(w.store, "alone"), Count: func(string) {},
 	}
 }
 

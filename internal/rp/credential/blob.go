@@ -81,11 +81,20 @@ const uploads = 5
 func (b *Blobs) upload(
 	ctx context.Context, key string, text []byte, version int64, expires time.Time,
 ) (bool, error) {
-	on, newer, err := b.present(ctx, key, version)
-	if err != nil || newer {
-		return newer, err
+	var on blob.ModifiedAccessConditions
+	switch got, err := b.client(key).GetProperties(ctx, nil); {
+	case bloberror.HasCode(err, bloberror.BlobNotFound):
+		on.IfNoneMatch = new(azcore.ETagAny)
+	case err != nil:
+		return false, err
+	default:
+		on.IfMatch = got.ETag
+		there, err := strconv.ParseInt(metadata(got.Metadata, blobVersion), 10, 64)
+		if err == nil && there > version {
+			return true, nil
+		}
 	}
-	_, err = b.client(key).UploadBuffer(ctx, text, &blockblob.UploadBufferOptions{
+	_, err := b.client(key).UploadBuffer(ctx, text, &blockblob.UploadBufferOptions{
 		HTTPHeaders: &blob.HTTPHeaders{
 			BlobContentType: new("application/json"), BlobCacheControl: new("no-store"),
 		},
@@ -99,24 +108,6 @@ func (b *Blobs) upload(
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// present returns the condition that the blob of a credential has not changed since, and whether
-// its configVersion is newer than version.
-func (b *Blobs) present(
-	ctx context.Context, key string, version int64,
-) (on blob.ModifiedAccessConditions, newer bool, err error) {
-	got, err := b.client(key).GetProperties(ctx, nil)
-	if bloberror.HasCode(err, bloberror.BlobNotFound) {
-		on.IfNoneMatch = new(azcore.ETagAny)
-		return on, false, nil
-	}
-	if err != nil {
-		return on, false, err
-	}
-	on.IfMatch = got.ETag
-	there, err := strconv.ParseInt(metadata(got.Metadata, blobVersion), 10, 64)
-	return on, err == nil && there > version, nil
 }
 
 // metadata returns a value by its name, in any case.

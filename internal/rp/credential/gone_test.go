@@ -288,6 +288,6 @@ func TestCompare(t *testing.T) {
 	}
 	equal(t, "another in the place of one that cannot be opened", must(compare("b")),
 		flexnode.Secret{Version: 4})
-	w.change(func(v *store.View) error { w.service.DropSecret(v, nodeKey); return nil })
+	w.change(func(v *store.View) error { w.store().Secrets.Delete(v, nodeKey); return nil })
 	equal(t, "after it was dropped", must(compare("")), flexnode.Secret{})
 }

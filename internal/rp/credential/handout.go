@@ -49,11 +49,11 @@ func (h *Handout) Put(v *store.View, key string, text []byte, _ int64, expires t
 // URL implements Delivery.
 func (h *Handout) URL(key string, expires time.Time) (string, error) {
 	path := HandoutPath + key + ".json"
-	query, err := signed{path: path, expires: expires}.query(h.Keys)
+	signed, err := queries(h.Keys, path, expires)
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimSuffix(h.PublicURL, "/") + path + "?" + query, nil
+	return strings.TrimSuffix(h.PublicURL, "/") + path + "?" + signed[0], nil
 }
 
 // Remove implements Delivery.
@@ -119,15 +119,12 @@ type handedOut struct {
 	again            time.Duration
 }
 
-// open returns the configuration of a request.
+// open returns the configuration of a request, if its credential is live.
 func (h *Handout) open(r *http.Request) (found handedOut, err error) {
-	if expires, is := genuine(r.URL, h.Keys); !is || !h.Now().Before(expires) {
+	if !h.isGenuine(r.URL) {
 		return found, dead()
 	}
-	key, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, HandoutPath), ".json")
-	if !ok {
-		return found, dead()
-	}
+	key := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, HandoutPath), ".json") // it was signed
 	if h.Admit != nil {
 		leave, again := h.Admit(r.Context(), key)
 		if leave == nil {
@@ -140,8 +137,18 @@ func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 	ahead := []string{h.Store.Credentials.Key(key), h.Store.Bundles.Key(key)}
 	_, err = h.Store.Update(r.Context(), "configuration handed out", ahead,
 		func(v *store.View) (err error) {
-			found, err = h.handOut(v, key, r.Method == http.MethodGet)
-			return err
+			c, bundle := h.Store.Credentials.Row(v, key).Value, h.Store.Bundles.Row(v, key)
+			if c.State != store.Live || !h.Now().Before(c.Expires) || !bundle.Exists() ||
+				h.Store.Nodes.Row(v, c.Node).Value.Credential != key {
+				return dead()
+			}
+			found = handedOut{credential: key, node: c.Node, often: c.Delivered >= counted}
+			found.content, err = h.Keys.Open(bundleSeal+key, bundle.Value.Box)
+			if err != nil || r.Method != http.MethodGet || found.often {
+				return err
+			}
+			c.Delivered++ // before it is sent
+			return h.Store.Credentials.Put(v, key, c)
 		})
 	if errors.Is(err, store.ErrFull) { // only the count could not be written
 		err = nil
@@ -152,81 +159,44 @@ func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 // counted limits the count of deliveries of a configuration.
 const counted = 20
 
-// handOut reads a configuration within a view, if its credential is live, and counts the delivery
-// before it is sent.
-func (h *Handout) handOut(v *store.View, key string, sent bool) (found handedOut, err error) {
-	c := h.Store.Credentials.Row(v, key).Value
-	if c.State != store.Live || !h.Now().Before(c.Expires) {
-		return found, dead()
+const (
+	// signedVersion is the version of the storage service that defines the string-to-sign of queries.
+	signedVersion = "2020-12-06"
+	signedTime    = "2006-01-02T15:04:05Z"
+	// urlSigning is the purpose for which keys for URLs are derived.
+	urlSigning = "configuration URLs"
+)
+
+// queries returns the parameters of the URL of a path until a time, signed by each key of a ring.
+// They have the form of a service SAS for one blob, read only: sv, se, sr=b, sp=r, sig. The text to
+// sign has its 16 fields, with unused ones empty (Azure Storage, "Create a service SAS").
+func queries(keys seal.Ring, path string, expires time.Time) ([]string, error) {
+	end := expires.UTC().Format(signedTime)
+	macs, err := keys.MACs(urlSigning, strings.Join([]string{
+		"r", "", end, "/blob" + path, "", "", "https", signedVersion, "b", "", "", "", "", "", "", "",
+	}, "\n"))
+	all := make([]string, 0, len(macs))
+	for _, mac := range macs {
+		all = append(all, url.Values{
+			"sv": {signedVersion}, "se": {end}, "sr": {"b"}, "sp": {"r"}, "spr": {"https"},
+			"sig": {base64.StdEncoding.EncodeToString(mac)},
+		}.Encode())
 	}
-	bundle := h.Store.Bundles.Row(v, key)
-	if h.Store.Nodes.Row(v, c.Node).Value.Credential != key || !bundle.Exists() {
-		return found, dead()
-	}
-	found = handedOut{credential: key, node: c.Node, often: c.Delivered >= counted}
-	found.content, err = h.Keys.Open(bundleSeal+key, bundle.Value.Box)
-	if err != nil || !sent || found.often {
-		return found, err
-	}
-	c.Delivered++
-	return found, h.Store.Credentials.Put(v, key, c)
+	return all, err
 }
 
-// signed is a URL in the form of a service SAS for one blob, read only: sv, se, sr=b, sp=r, sig
-// (Azure Storage, "Create a service SAS").
-type signed struct {
-	path    string
-	expires time.Time
-}
-
-// signedVersion is the version of the storage service that defines this string-to-sign.
-const signedVersion = "2020-12-06"
-
-const signedTime = "2006-01-02T15:04:05Z"
-
-// text returns the text to sign: the 16 fields of a service SAS, with unused ones empty.
-func (u signed) text() string {
-	return strings.Join([]string{
-		"r", "", u.expires.UTC().Format(signedTime), "/blob" + u.path, "", "", "https",
-		signedVersion, "b", "", "", "", "", "", "", "",
-	}, "\n")
-}
-
-// urlSigning is the purpose for which keys for URLs are derived.
-const urlSigning = "configuration URLs"
-
-// values returns the parameters, with the MAC of the text.
-func (u signed) values(mac []byte) string {
-	return url.Values{
-		"sv": {signedVersion}, "se": {u.expires.UTC().Format(signedTime)},
-		"sr": {"b"}, "sp": {"r"}, "spr": {"https"},
-		"sig": {base64.StdEncoding.EncodeToString(mac)},
-	}.Encode()
-}
-
-// query signs with the first key of the ring.
-func (u signed) query(keys seal.Ring) (string, error) {
-	macs, err := keys.MACs(urlSigning, u.text())
-	if err != nil {
-		return "", err
-	}
-	return u.values(macs[0]), nil
-}
-
-// genuine returns the expiry of a URL if a key of the ring has signed it and its parameters are
-// unchanged.
-func genuine(from *url.URL, keys seal.Ring) (expires time.Time, is bool) {
+// isGenuine reports whether a key of the ring has signed a URL, its parameters are unchanged, and
+// it has not expired.
+func (h *Handout) isGenuine(from *url.URL) bool {
 	query, err := url.ParseQuery(from.RawQuery)
-	if err != nil {
-		return expires, false
+	expires, err2 := time.Parse(signedTime, query.Get("se"))
+	if err != nil || err2 != nil {
+		return false
 	}
-	if expires, err = time.Parse(signedTime, query.Get("se")); err != nil {
-		return expires, false
-	}
-	u := signed{from.Path, expires}
-	macs, err := keys.MACs(urlSigning, u.text())
-	return expires, err == nil && slices.ContainsFunc(macs, func(mac []byte) bool {
-		return hmac.Equal([]byte(u.values(mac)), []byte(query.Encode()))
+	given := []byte(query.Encode())
+	signed, err := queries(h.Keys, from.Path, expires)
+	return err == nil && h.Now().Before(expires) && slices.ContainsFunc(signed, func(q string) bool {
+		return hmac.Equal([]byte(q), given)
 	})
 }
 

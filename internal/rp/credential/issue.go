@@ -20,7 +20,7 @@ import (
 // its key with its enrolment secret, in place of the previous machine.
 func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	err := s.issue(v, nodeKey, n)
-	n.Enrolment = enrolmentOf(n.Credential)
+	n.Enrolment = flexnode.LastOf(n.Credential)
 	return err
 }
 
@@ -29,56 +29,40 @@ func (s *Service) issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	if n.State != api.Creating && (n.State != api.Failed || n.Assigned != 0) {
 		n.State, n.Reason = api.Updating, ""
 	}
-	if s.keeps(v, *n) {
-		return nil
+	present := s.credential(v, n.Credential)
+	if present.State == store.Pending && present.UID == n.UID && present.Config == n.Assigned &&
+		(present.TokenID != "") == needsToken(*n) &&
+		s.now().Before(present.Expires.Add(-Lifetime/2)) {
+		return nil // it is kept
 	}
-	err := s.Release(v, n)
-	n.Ended, n.Credential = nil, s.plan(v, nodeKey, *n)
-	return err
-}
-
-// keeps reports whether the present credential of a node can be kept.
-func (s *Service) keeps(v *store.View, n flexnode.Node) bool {
-	c := s.credential(v, n.Credential)
-	return c.State == store.Pending && c.UID == n.UID && c.Config == n.Assigned &&
-		(c.TokenID != "") == needsToken(n) && s.now().Before(c.Expires.Add(-Lifetime/2))
+	v.Fail(s.Release(v, n))
+	cluster, now := flexnode.ClusterOf(nodeKey), s.now()
+	n.Ended, n.Credential = nil, cluster+"/"+uuid.NewString()
+	c := store.Credential{ // nothing has been done for it yet
+		Node: nodeKey, UID: n.UID, Cluster: cluster, Config: n.Assigned, State: store.Pending,
+		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: s.Store.Epoch(v),
+	}
+	if needsToken(*n) {
+		s.drawToken(v, n.Credential, &c)
+	}
+	return s.Store.Credentials.Put(v, n.Credential, c)
 }
 
 // needsToken reports whether a machine joins with a bootstrap token.
 func needsToken(n flexnode.Node) bool { return !n.Desired.KubernetesAuth.UseAzureAuth }
 
-// plan writes a pending credential, and returns its key. Nothing has been done for it yet.
-func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) string {
-	cluster, now := flexnode.ClusterOf(nodeKey), s.now()
-	key := cluster + "/" + uuid.NewString()
-	c := store.Credential{
-		Node: nodeKey, UID: n.UID, Cluster: cluster, Config: n.Assigned, State: store.Pending,
-		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: s.Store.Epoch(v),
-	}
-	if needsToken(n) {
-		s.drawToken(v, key, &c)
-	}
-	v.Fail(s.Store.Credentials.Put(v, key, c))
-	return key
-}
-
-// drawToken gives a credential a token with an id that is unique in the cluster.
+// drawToken gives a credential a token with an id that is unique in the cluster. Its characters are
+// those of a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens").
 func (s *Service) drawToken(v *store.View, key string, c *store.Credential) {
-	id, secret := newToken()
-	for s.Store.Tokens.Row(v, c.Cluster+"/"+id).Exists() {
-		id, secret = newToken()
+	id, secret := "", ""
+	for id == "" || s.Store.Tokens.Row(v, c.Cluster+"/"+id).Exists() {
+		text := strings.ToLower(rand.Text())
+		id, secret = text[:6], text[6:22]
 	}
 	box, err := s.Keys.Seal(tokenSeal+key, []byte(secret))
 	v.Fail(err)
 	c.TokenID, c.Secret = id, &box
 	v.Fail(s.Store.Tokens.Put(v, c.Cluster+"/"+id, key))
-}
-
-// newToken returns the id and the secret of a bootstrap token, in their allowed characters
-// (Kubernetes, "Authenticating with Bootstrap Tokens").
-func newToken() (id, secret string) {
-	text := strings.ToLower(rand.Text())
-	return text[:6], text[6:22]
 }
 
 // token returns the bootstrap token of a credential, id.secret; "" if it has none.

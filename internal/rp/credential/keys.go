@@ -19,7 +19,7 @@ func Boxes(ctx context.Context, st *store.Store) (map[string]int, error) {
 func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 	total := 0
 	for {
-		n, left := 0, 0
+		left := 0
 		err := eachBox(ctx, st, func(b box) error {
 			if keys.Current(b.seal) {
 				return nil
@@ -27,11 +27,10 @@ func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 			left++
 			done, err := b.rewrap(ctx, st, keys)
 			if done {
-				n++
+				total++
 			}
 			return err
 		})
-		total += n
 		if err != nil || left == 0 {
 			return total, err
 		}

@@ -17,12 +17,19 @@ import (
 func (w worker) provision(ctx context.Context, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
-		err := w.create(ctx, x)
+		token, err := w.token(x.key, c)
+		if err == nil {
+			err = w.tokens.Create(ctx, c, x.key, token)
+		}
 		switch {
 		case errors.Is(err, ErrTaken):
 			return w.redraw(ctx, x)
 		case err != nil:
-			return errors.Join(err, w.problem(ctx, x.key, told(err)), w.abandon(ctx, x))
+			told := "The bootstrap token cannot be created; see the provider's log for details."
+			if e, ok := errors.AsType[*TokenError](err); ok {
+				told = e.Told
+			}
+			return errors.Join(err, w.problem(ctx, x.key, told), w.abandon(ctx, x))
 		}
 		w.did("Secret made")
 	}
@@ -34,29 +41,12 @@ func (w worker) provision(ctx context.Context, x subject) error {
 	return err
 }
 
-func (w worker) create(ctx context.Context, x subject) error {
-	if w.tokens == nil {
-		return errNoCluster
-	}
-	token, err := w.token(x.key, x.row.Value)
-	if err != nil {
-		return err
-	}
-	return w.tokens.Create(ctx, x.row.Value, x.key, token)
-}
-
-// errNoCluster is the error for a cluster without a connection.
-var errNoCluster error = &TokenError{
-	Told: "There is no connection to the cluster.",
-	Err:  errors.New("cannot reach the cluster: there is no connection to it"),
-}
-
 // redraw gives a credential another token, because a Secret has the id of the first one.
 func (w worker) redraw(ctx context.Context, x subject) error {
 	was := x.row.Value.TokenID
 	err := w.update(ctx, "token drawn again", x.key, func(v *store.View, x subject) error {
 		c := x.row.Value
-		if !x.row.Exists() || c.State != store.Pending || c.TokenID != was {
+		if c.State != store.Pending || c.TokenID != was {
 			return nil
 		}
 		w.drawToken(v, x.key, &c)
@@ -73,8 +63,8 @@ func (w worker) redraw(ctx context.Context, x subject) error {
 func (w worker) enable(ctx context.Context, made subject) error {
 	return w.update(ctx, "credential live", made.key, func(v *store.View, x subject) error {
 		c := x.row.Value
-		if !x.row.Exists() || !x.wanted || c.State != store.Pending ||
-			c.TokenID != made.row.Value.TokenID || x.node.Value.Assigned == 0 {
+		if !x.wanted || c.State != store.Pending || c.TokenID != made.row.Value.TokenID ||
+			x.node.Value.Assigned == 0 {
 			return errMoved
 		}
 		if err := w.deliver(v, x.key, &c, x.node.Value); err != nil {
@@ -112,7 +102,7 @@ func (w worker) abandon(ctx context.Context, made subject) error {
 	if x.row.Exists() && x.row.Value.TokenID == made.row.Value.TokenID {
 		return err
 	}
-	if made.row.Value.TokenID != "" && w.tokens != nil {
+	if made.row.Value.TokenID != "" {
 		err = errors.Join(err, w.tokens.Remove(ctx, made.row.Value))
 	}
 	return err
@@ -126,7 +116,7 @@ func (w worker) rerender(ctx context.Context, x subject) error {
 	put := false
 	err := w.update(ctx, "bundle rendered again", x.key, func(v *store.View, x subject) error {
 		c := x.row.Value
-		if !x.row.Exists() || !x.wanted || c.State != store.Live {
+		if !x.wanted || c.State != store.Live {
 			if put {
 				return errMoved
 			}
@@ -149,7 +139,7 @@ func (s *Service) deliver(v *store.View, key string, c *store.Credential, n flex
 		return err
 	}
 	token, err := s.token(key, *c)
-	enrolment, err2 := s.enrolmentSecret(n.UID, enrolmentOf(key))
+	enrolment, err2 := s.enrolmentSecret(n.UID, flexnode.LastOf(key))
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}

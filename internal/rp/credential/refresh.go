@@ -80,8 +80,7 @@ func (s *Service) Refresh(
 func (s *Service) fresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 ) (key string, revoked []string, err error) {
-	revoke := ask.RevokePrevious
-	if !revoke && (ask.Joined || !needsToken(node.Value)) {
+	if !ask.RevokePrevious && (ask.Joined || !needsToken(node.Value)) {
 		return "", nil, nil
 	}
 	ahead := []string{s.Store.Nodes.Key(node.Key)}
@@ -92,12 +91,14 @@ func (s *Service) fresh(
 		if !row.Exists() || n.UID != node.Value.UID || n.State == api.Deleting {
 			return ErrNoNode
 		}
-		if revoke {
+		if ask.RevokePrevious {
 			revoked = s.revokePrevious(v, &n)
 		}
 		if needsToken(n) && !ask.Joined {
-			if key = n.Credential; !revoke && s.reusable(v, n) {
-				return nil
+			key = n.Credential
+			if c := s.credential(v, key); !ask.RevokePrevious && c.State == store.Live &&
+				c.UID == n.UID && c.TokenID != "" && s.now().Before(c.Expires.Add(-reusable)) {
+				return nil // it can be given to the node again
 			}
 			v.Fail(s.issue(v, node.Key, &n))
 			key = n.Credential
@@ -156,35 +157,20 @@ func (s *Service) refreshed(
 		if is == nil || r.Onboards(row.Value.ID, is) {
 			secret = ""
 		}
-		token, err := s.liveToken(v, key, &answer)
-		if err != nil {
-			return err
+		token := ""
+		if c := s.credential(v, key); c.State == store.Live {
+			answer.Expires = &c.Expires
+			token, err = s.token(key, c)
+			v.Fail(err)
 		}
-		needs := needsToken(row.Value)
-		if hasSecret = secret != ""; needs && token == "" && !joined {
+		if needsToken(row.Value) && token == "" && !joined {
 			return ErrNotReady // without a token the agent would take its identity for kubelet's
 		}
+		hasSecret = secret != ""
 		answer.ConfigVersion = strconv.FormatInt(r.Version, 10)
 		answer.Bundle, err = s.bundle(v, row.Value, r, "",
 			flexnode.Grants{ClientSecret: secret, Token: token})
 		return err
 	})
 	return answer, hasSecret, err
-}
-
-// liveToken returns the bootstrap token of a credential; "" if it is not in the cluster.
-func (s *Service) liveToken(v *store.View, key string, answer *Refreshed) (string, error) {
-	c := s.credential(v, key)
-	if c.State != store.Live {
-		return "", nil
-	}
-	answer.Expires = &c.Expires
-	return s.token(key, c)
-}
-
-// reusable reports whether the credential of a node can be given to the node again.
-func (s *Service) reusable(v *store.View, n flexnode.Node) bool {
-	c := s.credential(v, n.Credential)
-	return c.State == store.Live && c.UID == n.UID && c.TokenID != "" &&
-		s.now().Before(c.Expires.Add(-reusable))
 }

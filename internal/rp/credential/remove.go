@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -29,19 +28,13 @@ func (w worker) remove(ctx context.Context, x subject) error {
 		}
 		w.did("Secret gone")
 	}
-	removed := false
 	err := w.update(ctx, "credential gone", x.key, func(v *store.View, x subject) error {
-		removed = false
-		if !x.row.Exists() {
-			return nil
-		}
 		if x.row.Value.State != store.Revoking {
 			return errMoved
 		}
-		removed = true
 		return w.forget(v, x)
 	})
-	if err == nil && removed {
+	if err == nil {
 		w.Audit.Info("credential revoked", "credential", x.key, "node", x.row.Value.Node,
 			"used", x.row.Value.KeyHash != "" || x.row.Value.Issued != nil)
 	}
@@ -52,10 +45,7 @@ func (w worker) remove(ctx context.Context, x subject) error {
 // Secret to expire, once the registration is being deleted or the token has expired:
 // kube-controller-manager deletes it.
 func (w worker) removeToken(ctx context.Context, x subject) error {
-	err := errNoCluster
-	if w.tokens != nil {
-		err = w.tokens.Remove(ctx, x.row.Value)
-	}
+	err := w.tokens.Remove(ctx, x.row.Value)
 	if err == nil {
 		return nil
 	}
@@ -88,8 +78,7 @@ func (s *Service) forget(v *store.View, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
 		key := c.Cluster + "/" + c.TokenID
-		owner := s.Store.Tokens.Row(v, key)
-		if owner.Value == x.key {
+		if s.Store.Tokens.Row(v, key).Value == x.key {
 			s.Store.Tokens.Delete(v, key)
 		}
 	}
@@ -152,7 +141,7 @@ func (s *Service) Sweep(ctx context.Context, keep func(key string) bool) error {
 	keys, err := s.Store.Credentials.Keys(ctx, "")
 	errs := []error{err}
 	for _, key := range slices.DeleteFunc(keys, keep) {
-		cluster := ClusterOf(key)
+		cluster := flexnode.ClusterOf(key)
 		if _, known := gone[cluster]; !known {
 			there, err := s.Store.Clusters.Get(ctx, cluster)
 			if err != nil {
@@ -167,9 +156,6 @@ func (s *Service) Sweep(ctx context.Context, keep func(key string) bool) error {
 	}
 	return errors.Join(append(errs, s.Delivery.Sweep(ctx, keep))...)
 }
-
-// ClusterOf returns the key of a credential's cluster.
-func ClusterOf(key string) string { return key[:max(0, strings.LastIndexByte(key, '/'))] }
 
 // removeGone removes a credential of a cluster that is not registered.
 func (s *Service) removeGone(ctx context.Context, key string) error {
@@ -187,7 +173,8 @@ func (s *Service) removeGone(ctx context.Context, key string) error {
 		return s.forget(v, x)
 	})
 	if err == nil && removed.row.Value.TokenID != "" {
-		s.abandoned(removed, errNoCluster)
+		s.abandoned(removed,
+			errors.New("cannot reach the cluster: there is no connection to it"))
 	}
 	return err
 }
@@ -205,29 +192,26 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	for _, credential := range append(slices.Clone(n.Joining), n.Credential) {
 		v.Fail(s.Revoke(v, credential, true))
 	}
-	s.freeSubnet(v, key, n)
+	if n.Chosen.PodCIDR != "" { // it is free, if it is still this node's
+		cluster := s.Store.Clusters.Row(v, flexnode.ClusterOf(key))
+		slot := flexnode.SlotOf(cluster.Key, cluster.Value.Properties.PodCIDR, n.Chosen.PodCIDR)
+		if slot != "" && s.Store.PodCIDRs.Row(v, slot).Value == key {
+			s.Store.PodCIDRs.Delete(v, slot)
+		}
+	}
 	s.Store.Nodes.Delete(v, key)
 	s.Store.Status.Delete(v, key)
 	s.Store.History.Delete(v, key)
 	s.Store.Diagnoses.Delete(v, key)
-	s.DropSecret(v, key)
-	return s.bury(v, key, flexnode.Tombstone{
+	s.Store.Secrets.Delete(v, key)
+	stone := flexnode.Tombstone{
 		UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
 		Former: n.Former, MachineKey: n.MachineKey, Deleted: at.UTC().Truncate(time.Second), Wipe: wipe,
-	})
-}
-
-// freeSubnet frees a node's pod subnet, if it is still this node's.
-func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) {
-	if n.Chosen.PodCIDR == "" {
-		return
 	}
-	cluster := s.Store.Clusters.Row(v, flexnode.ClusterOf(key))
-	slot := flexnode.SlotOf(flexnode.ClusterOf(key), cluster.Value.Properties.PodCIDR,
-		n.Chosen.PodCIDR)
-	if slot != "" && s.Store.PodCIDRs.Row(v, slot).Value == key {
-		s.Store.PodCIDRs.Delete(v, slot)
-	}
+	signed, err := s.sign(tombstone(stone), s.Store.Epoch(v))
+	v.Fail(err)
+	stone.Signed = signed
+	return s.Store.AddTombstone(v, key, stone)
 }
 
 // AfterRestore revokes the credentials that are usable according to a restored backup: they may
@@ -244,9 +228,20 @@ func (s *Service) AfterRestore(ctx context.Context) error {
 	}
 	var errs []error
 	for _, row := range rows {
-		if uncertain(row.Value, epoch) {
-			errs = append(errs, s.revokeUncertain(ctx, row.Key, epoch))
+		if !uncertain(row.Value, epoch) {
+			continue
 		}
+		_, err := s.Store.Update(ctx, "credential revoked", nil, func(v *store.View) error {
+			if c := s.credential(v, row.Key); uncertain(c, epoch) {
+				return s.move(v, row.Key, c, store.Revoking)
+			}
+			return nil
+		})
+		if err == nil {
+			s.Audit.Warn("credential from before the restore revoked", "credential", row.Key,
+				"epoch", epoch)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -254,18 +249,4 @@ func (s *Service) AfterRestore(ctx context.Context) error {
 // uncertain reports whether a credential may have been used without a trace in the store.
 func uncertain(c store.Credential, epoch int64) bool {
 	return max(c.Epoch, 1) < epoch && (c.State == store.Pending || c.State == store.Live)
-}
-
-func (s *Service) revokeUncertain(ctx context.Context, key string, epoch int64) error {
-	_, err := s.Store.Update(ctx, "credential revoked", nil, func(v *store.View) error {
-		x := s.in(v, key)
-		if !x.row.Exists() || !uncertain(x.row.Value, epoch) {
-			return nil
-		}
-		return s.move(v, key, x.row.Value, store.Revoking)
-	})
-	if err == nil {
-		s.Audit.Warn("credential from before the restore revoked", "credential", key, "epoch", epoch)
-	}
-	return err
 }

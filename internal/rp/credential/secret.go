@@ -20,9 +20,6 @@ func (s *Service) KeepSecret(v *store.View, nodeKey, secret string, version int6
 	return s.Store.Secrets.Set(v, nodeKey, store.Sealed{Box: box, Version: version})
 }
 
-// DropSecret deletes the client secret of a node within a change.
-func (s *Service) DropSecret(v *store.View, nodeKey string) { s.Store.Secrets.Delete(v, nodeKey) }
-
 // SecretIn reads the client secret of a node within a view, with its version; 0 is none. If it
 // cannot be opened, the version is returned with the error.
 func (s *Service) SecretIn(v *store.View, nodeKey string) (string, int64, error) {
@@ -98,11 +95,9 @@ func (s *Service) ArcSecret(row store.Row[store.ArcLeft]) (string, error) {
 // enrolling is the purpose for which keys for enrolment secrets are derived.
 const enrolling = "enrolment secrets"
 
-// enrolmentOf returns the id of the enrolment secret of a credential, by its key.
-func enrolmentOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
-
 // enrolmentSecret returns the secret with which a machine registers its key as the node with a uid.
-// It is not stored: it is derived from its id and a key of the ring.
+// It is not stored: it is derived from its id, the last part of the credential's key, and a key of
+// the ring.
 func (s *Service) enrolmentSecret(uid, id string) (string, error) {
 	macs, err := s.Keys.MACs(enrolling, uid+"/"+id)
 	if err != nil {
@@ -125,7 +120,7 @@ func (s *Service) Enrolment(uid, secret string) (id string, genuine bool, err er
 
 // disenrol invalidates the enrolment secret of a credential.
 func disenrol(n *flexnode.Node, key string) {
-	if n.Enrolment == enrolmentOf(key) {
+	if n.Enrolment == flexnode.LastOf(key) {
 		n.Enrolment = ""
 	}
 }

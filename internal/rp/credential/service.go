@@ -135,25 +135,25 @@ type Application struct {
 	Name    string // of the request
 }
 
-// Decide reports whether an application with the token of a credential is approved, and if not, the
-// reason. known reports whether a credential with that token exists.
-func Decide(a Application, c store.Credential, known bool) (approved bool, why string) {
+// Decide returns the reason to deny an application with the token of a credential; "" approves it.
+// The row is absent if no credential has that token.
+func Decide(a Application, row store.Row[store.Credential]) (why string) {
+	c, node := row.Value, flexnode.LastOf(row.Value.Node)
 	switch {
-	case !known:
-		return false, "its bootstrap token is not known to the resource provider"
+	case !row.Exists():
+		return "its bootstrap token is not known to the resource provider"
 	case c.State == store.Pending:
-		return false, "its bootstrap token has not been handed out yet"
+		return "its bootstrap token has not been handed out yet"
 	case c.State == store.Revoking:
-		return false, "its bootstrap token has been revoked"
+		return "its bootstrap token has been revoked"
 	case a.Flaw != "":
-		return false, a.Flaw
-	case a.Node != flexnode.LastOf(c.Node):
-		return false, fmt.Sprintf("its bootstrap token is for the node %s, not for %s",
-			flexnode.LastOf(c.Node), a.Node)
+		return a.Flaw
+	case a.Node != node:
+		return fmt.Sprintf("its bootstrap token is for the node %s, not for %s", node, a.Node)
 	case c.State == store.Consumed && c.KeyHash != a.KeyHash:
-		return false, "its bootstrap token was used by another machine"
+		return "its bootstrap token was used by another machine"
 	}
-	return true, ""
+	return ""
 }
 
 // Told returns the part of a credential that the status of its node shows.

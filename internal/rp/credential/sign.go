@@ -15,46 +15,24 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
-// signer signs the rows of a store, in an epoch of it.
-type signer struct {
-	store *store.Store
-	keys  seal.Ring
-	now   time.Time
-	epoch int64
-}
-
-// signer returns a signer for the store's present epoch, within a change.
-func (s *Service) signer(v *store.View) signer {
-	return signer{s.Store, s.Keys, s.now(), s.Store.Epoch(v)}
-}
-
 // Sign signs a new revision of the node with a uid within a change. If it takes settings from a
 // stored revision, nil for none, that must verify: otherwise the provider would sign content that
 // another program has written to its store.
 func (s *Service) Sign(v *store.View, uid string, r, from *flexnode.Revision) error {
-	x := s.signer(v)
 	if from != nil {
-		said, err := x.revision(v.Context(), uid, *from)
+		said, err := s.statement(v.Context(), uid, *from)
 		if err == nil {
-			err = x.verify(from.Signed, said)
+			err = s.verify(from.Signed, said)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot sign configuration %d of the node %s: %w", r.Version, uid, err)
 		}
 	}
-	said, err := x.revision(v.Context(), uid, *r)
+	said, err := s.statement(v.Context(), uid, *r)
 	if err == nil {
-		r.Signed, err = x.sign(said)
+		r.Signed, err = s.sign(said, s.Store.Epoch(v))
 	}
 	return err
-}
-
-// bury adds a tombstone within a change, and signs it.
-func (s *Service) bury(v *store.View, key string, stone flexnode.Tombstone) (err error) {
-	if stone.Signed, err = s.signer(v).sign(tombstone(stone)); err != nil {
-		return err
-	}
-	return s.Store.AddTombstone(v, key, stone)
 }
 
 // Signature returns a stored signature in the form for agents, and its epoch; nil for none.
@@ -68,11 +46,11 @@ func (s *Service) Signature(of *flexnode.Signed) (epoch int64, shown *api.Signat
 	}
 }
 
-// revision returns the statement of a revision of the node with a uid.
-func (x signer) revision(
+// statement returns the statement of a revision of the node with a uid.
+func (s *Service) statement(
 	ctx context.Context, uid string, r flexnode.Revision,
 ) (signing.Statement, error) {
-	whole, err := x.store.Config(ctx, r, flexnode.Grants{})
+	whole, err := s.Store.Config(ctx, r, flexnode.Grants{})
 	if err != nil {
 		return signing.Statement{}, err
 	}
@@ -90,34 +68,36 @@ func tombstone(stone flexnode.Tombstone) signing.Statement {
 	}
 }
 
-func (x signer) sign(said signing.Statement) (*flexnode.Signed, error) {
-	said.Epoch, said.Time = x.epoch, x.now
-	key, signature, err := x.keys.Sign(said)
-	return &flexnode.Signed{Epoch: x.epoch, Time: x.now.Unix(), Key: key, Signature: signature}, err
+func (s *Service) sign(said signing.Statement, epoch int64) (*flexnode.Signed, error) {
+	said.Epoch, said.Time = epoch, s.now()
+	key, signature, err := s.Keys.Sign(said)
+	return &flexnode.Signed{
+		Epoch: epoch, Time: said.Time.Unix(), Key: key, Signature: signature,
+	}, err
 }
 
 // verify returns an error unless a key of the ring, or a former one, has signed a statement.
-func (x signer) verify(by *flexnode.Signed, said signing.Statement) error {
+func (s *Service) verify(by *flexnode.Signed, said signing.Statement) error {
 	if by == nil {
 		return errors.New("what is stored is not signed")
 	}
 	said.Epoch, said.Time = by.Epoch, time.Unix(by.Time, 0)
-	return x.keys.Verify(by.Key, by.Signature, said)
+	return s.Keys.Verify(by.Key, by.Signature, said)
 }
 
-// again signs a statement again. It returns nil if the first key of the ring has signed it in this
+// again signs a statement again. It returns nil if the first key of the ring has signed it in an
 // epoch, or if it does not verify. accept signs it in any case.
-func (x signer) again(
-	by *flexnode.Signed, said signing.Statement, accept bool,
+func (s *Service) again(
+	by *flexnode.Signed, said signing.Statement, epoch int64, accept bool,
 ) (*flexnode.Signed, error) {
-	if by != nil && by.Key == x.keys.Keys[0].ID && by.Epoch == x.epoch && !accept {
+	if by != nil && by.Key == s.Keys.Keys[0].ID && by.Epoch == epoch && !accept {
 		return nil, nil
 	}
-	if err := x.verify(by, said); err != nil && !accept {
+	if err := s.verify(by, said); err != nil && !accept {
 		return nil, fmt.Errorf("cannot sign the %s %s of the node %s again: %w", said.Kind,
 			said.Version, said.UID, err)
 	}
-	return x.sign(said)
+	return s.sign(said, epoch)
 }
 
 // signedRow is the row of Meta with the key and epoch in which everything was signed again.
@@ -130,19 +110,18 @@ const signedRow = "signed"
 func SignAgain(
 	ctx context.Context, st *store.Store, keys seal.Ring, now time.Time, accept bool,
 ) (rows int, err error) {
-	x := signer{store: st, keys: keys, now: now.UTC().Truncate(time.Second)}
-	var mark []byte
-	done := false
-	_, err = st.Update(ctx, "", nil, func(v *store.View) error {
-		x.epoch = st.Epoch(v)
-		mark = fmt.Appendf(nil, "%q", fmt.Sprintf("%s in epoch %d", keys.Keys[0].ID, x.epoch))
-		done = bytes.Equal(st.Meta.Row(v, signedRow).Value, mark)
-		return nil
-	})
-	if err != nil || done && !accept {
+	s := &Service{Store: st, Keys: keys, Now: func() time.Time { return now }}
+	epoch, err := st.ReadEpoch(ctx)
+	done, err2 := st.Meta.Get(ctx, signedRow)
+	mark := fmt.Appendf(nil, "%q", fmt.Sprintf("%s in epoch %d", keys.Keys[0].ID, epoch))
+	err = errors.Join(err, err2)
+	if err != nil || bytes.Equal(done.Value, mark) && !accept {
 		return 0, err
 	}
-	histories, err := signRows(ctx, x, st.History, accept, func(
+	again := func(by *flexnode.Signed, said signing.Statement) (*flexnode.Signed, error) {
+		return s.again(by, said, epoch, accept)
+	}
+	histories, err := signRows(ctx, st, st.History, again, func(
 		v *store.View, row store.Row[flexnode.History], sign resign,
 	) (flexnode.History, bool, error) {
 		node := st.Nodes.Row(v, row.Key)
@@ -150,11 +129,11 @@ func SignAgain(
 			return row.Value, false, nil
 		}
 		return row.Value.Sign(func(r flexnode.Revision) *flexnode.Signed {
-			said, err := x.revision(ctx, node.Value.UID, r)
+			said, err := s.statement(ctx, node.Value.UID, r)
 			return sign(r.Signed, said, err)
 		})
 	})
-	stones, failed := signRows(ctx, x, st.Tombstones, accept, func(
+	stones, failed := signRows(ctx, st, st.Tombstones, again, func(
 		_ *store.View, row store.Row[flexnode.Tombstones], sign resign,
 	) (flexnode.Tombstones, bool, error) {
 		return row.Value.Sign(func(stone flexnode.Tombstone) *flexnode.Signed {
@@ -169,39 +148,41 @@ func SignAgain(
 	return histories + stones, err
 }
 
-// resign signs a statement again, if it can be made (signer.again).
+// resign signs a statement again, if it can be made (Service.again).
 type resign func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed
 
 // signRows writes the rows that decide changes in a table, and returns their number. A statement
 // that cannot be signed does not stop the write of its row or of others.
 func signRows[T any](
-	ctx context.Context, x signer, table store.Table[T], accept bool,
+	ctx context.Context, st *store.Store, table store.Table[T],
+	again func(*flexnode.Signed, signing.Statement) (*flexnode.Signed, error),
 	decide func(*store.View, store.Row[T], resign) (next T, changed bool, err error),
 ) (rows int, err error) {
 	keys, err := table.Keys(ctx, "")
 	errs := []error{err}
 	for _, key := range keys {
-		changed, wrong := false, []error(nil)
+		var wrong []error
 		sign := func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed {
 			var signed *flexnode.Signed
 			if err == nil {
-				signed, err = x.again(by, said, accept)
+				signed, err = again(by, said)
 			}
 			wrong = append(wrong, err)
 			return signed
 		}
-		_, err := x.store.Update(ctx, "signed again", nil, func(v *store.View) error {
+		revision, err := st.Update(ctx, "signed again", nil, func(v *store.View) error {
+			wrong = nil
 			row := table.Row(v, key)
-			if changed, wrong = false, nil; !row.Exists() {
+			if !row.Exists() {
 				return nil
 			}
-			next, changes, err := decide(v, row, sign)
-			if wrong, changed = append(wrong, err), changes; changed {
+			next, changed, err := decide(v, row, sign)
+			if wrong = append(wrong, err); changed {
 				return table.Put(v, key, next)
 			}
 			return nil
 		})
-		if err == nil && changed {
+		if err == nil && revision != 0 {
 			rows++
 		}
 		errs = append(append(errs, err), wrong...)

@@ -68,12 +68,16 @@ func TestDecide(t *testing.T) {
 							c.KeyHash = "first"
 						}
 						a := Application{Node: node, KeyHash: key, Flaw: flaw}
-						approved, why := Decide(a, c, known)
+						row := store.Row[store.Credential]{Value: c}
+						if known {
+							row.Revision = 1
+						}
+						why := Decide(a, row)
 						want := known && flaw == "" && node == "n" &&
 							(state == store.Live || state == store.Consumed && key == "first")
-						if approved != want || approved != (why == "") {
-							t.Errorf("known=%v %s node=%q key=%s flaw=%q: %v %q",
-								known, state, node, key, flaw, approved, why)
+						if (why == "") != want {
+							t.Errorf("known=%v %s node=%q key=%s flaw=%q: %q",
+								known, state, node, key, flaw, why)
 						}
 					}
 				}

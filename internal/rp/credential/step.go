@@ -34,7 +34,7 @@ const (
 // changes; zero for never. It must also be called when the row of the credential or of its node has
 // changed, and again, after a pause, when it has failed. It may be killed anywhere, and run several
 // times at once: its effects in the cluster are idempotent, and its writes depend on its reads and
-// on fence. tokens may be nil while there is no connection to the cluster.
+// on fence.
 func (s *Service) Step(
 	ctx context.Context, key string, tokens Tokens, fence store.Condition,
 ) (time.Time, error) {
@@ -128,9 +128,6 @@ func (w worker) edit(
 // more.
 func (w worker) expire(ctx context.Context, key string) error {
 	err := w.update(ctx, "credential revoked", key, func(v *store.View, x subject) error {
-		if !x.row.Exists() {
-			return nil
-		}
 		c := x.row.Value
 		state, _ := w.due(x)
 		if state == c.State {
@@ -166,11 +163,3 @@ type TokenError struct {
 
 func (e *TokenError) Error() string { return e.Err.Error() }
 func (e *TokenError) Unwrap() error { return e.Err }
-
-// told returns the message of an error for callers.
-func told(err error) string {
-	if e, ok := errors.AsType[*TokenError](err); ok {
-		return e.Told
-	}
-	return "The bootstrap token cannot be created; see the provider's log for details."
-}

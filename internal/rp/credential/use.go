@@ -33,44 +33,33 @@ const urlConsumed = "configuration URL consumed"
 func (s *Service) Consume(
 	ctx context.Context, key string, a Application, fence store.Condition,
 ) error {
-	consumed, was := false, store.Credential{}
+	what, node := "", "" // for the audit log
 	err := worker{s, nil, fence}.update(ctx, "credential consumed", key,
 		func(v *store.View, x subject) error {
 			c := x.row.Value
-			consumed, was = false, c
-			switch {
-			case !x.row.Exists():
-				return nil
-			case c.State == store.Live:
-				consumed = true
+			what, node = "", c.Node
+			switch c.State {
+			case store.Live:
+				if what = "bootstrap token consumed"; c.TokenID == "" {
+					what = urlConsumed
+				}
 				c.KeyHash, c.CSR = a.KeyHash, a.Name
-				v.Fail(s.noteUsed(v, x))
+				if n := x.node.Value; x.node.Exists() && n.UID == c.UID && !n.Used {
+					n.Used = true
+					v.Fail(s.Store.Nodes.Put(v, x.node.Key, n))
+				}
 				return s.move(v, key, c, store.Consumed)
-			case c.State == store.Pending: // it was used before it was handed out
+			case store.Pending: // it was used before it was handed out
 				return s.move(v, key, c, store.Revoking)
 			}
 			return nil
 		})
-	if err != nil || !consumed {
+	if err != nil || what == "" {
 		return err
 	}
-	what := "bootstrap token consumed"
-	if was.TokenID == "" {
-		what = urlConsumed
-	}
-	s.Audit.Info(what, "credential", key, "node", was.Node, "csr", a.Name)
+	s.Audit.Info(what, "credential", key, "node", node, "csr", a.Name)
 	s.removeSoon(ctx, key)
 	return nil
-}
-
-// noteUsed records in a node that a machine has used one of its credentials.
-func (s *Service) noteUsed(v *store.View, x subject) error {
-	n := x.node.Value
-	if !x.node.Exists() || n.UID != x.row.Value.UID || n.Used {
-		return nil
-	}
-	n.Used = true
-	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
 // UseOf reports within a view whether the credential of a node is Live or will be, and if not,
@@ -135,7 +124,12 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 			return nil
 		}
 		now := row.Value
-		consumed = s.consumeSeen(v, now)
+		c := s.credential(v, now.Credential)
+		// One that is known not to have been fetched is left for a machine that is still to come.
+		if c.State == store.Live && c.TokenID == "" && !needsToken(now) && s.MayBeFetched(c) {
+			consumed, c.Issued = now.Credential, new(s.now())
+			v.Fail(s.move(v, consumed, c, store.Consumed))
+		}
 		now.Former, now.Used = "", now.Used || consumed != ""
 		if now.Former == row.Value.Former && now.Used == row.Value.Used {
 			return nil
@@ -155,19 +149,4 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 func (s *Service) MayBeFetched(c store.Credential) bool {
 	_, counted := s.Delivery.(*Handout)
 	return !counted || c.Delivered > 0
-}
-
-// consumeSeen consumes the credential without a token of a node that was seen, and returns its key.
-// One that is known not to have been fetched is left for a machine that is still to come.
-func (s *Service) consumeSeen(v *store.View, n flexnode.Node) string {
-	if n.Credential == "" || needsToken(n) {
-		return ""
-	}
-	c := s.Store.Credentials.Row(v, n.Credential).Value
-	if c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
-		return ""
-	}
-	c.Issued = new(s.now())
-	v.Fail(s.move(v, n.Credential, c, store.Consumed))
-	return n.Credential
 }

@@ -307,7 +307,7 @@ func (w *world) delete(ctx context.Context) error {
 		}
 		w.store().Nodes.Delete(v, nodeKey)
 		w.store().History.Delete(v, nodeKey)
-		w.service.DropSecret(v, nodeKey)
+		w.store().Secrets.Delete(v, nodeKey)
 		return w.service.Revoke(v, row.Value.Credential, true)
 	})
 	return err

@@ -271,7 +271,7 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 		v.Fail(c.KeepSecret(v, key, p.secret, d.Node.SecretVersion))
 	}
 	if d.DropSecret {
-		c.DropSecret(v, key)
+		s.Secrets.Delete(v, key)
 	}
 	switch {
 	case p.ask.URL:

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -48,8 +49,8 @@ type Rollout struct {
 	changes map[string]known
 	// shared holds the changes in changes by id: many nodes have the same one.
 	shared map[string]flexnode.Change
-	// moving reports whether the stored states count nodes that wait or try.
-	moving, ran bool
+	// settled reports that the stored states count no nodes that wait or try.
+	settled bool
 	// need is the revision of the store that the index must have before the next round; 0 until begin
 	// has set it. written holds the revisions of rows before they were written in the last round.
 	need    int64
@@ -75,7 +76,7 @@ const (
 // Step does one round. It returns the latest time of the next one; zero if it can wait for a
 // change.
 func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
-	if r.ran && !r.moving && !r.Index.Unsettled(r.Cluster) {
+	if r.settled && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
 	}
 	began := r.Now().UTC().Truncate(time.Millisecond)
@@ -105,17 +106,17 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	r.ran, r.moving = true, false
+	r.settled = true
 	next := idlePause
 	for _, s := range states {
-		r.moving = r.moving || s.Waiting+s.Trying+s.Unknown > 0
+		r.settled = r.settled && s.Waiting+s.Trying+s.Unknown == 0
 		if s.Trying > 0 {
 			next = pause
 		}
 	}
 	if len(moves) > 0 {
 		next = pause
-	} else if !r.moving && !r.Index.Unsettled(r.Cluster) {
+	} else if r.settled && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
 	}
 	r.notBefore = r.Now().Add(5 * decided.Sub(began))
@@ -158,6 +159,9 @@ func (r *Rollout) begin(ctx context.Context) (revision int64, err error) {
 func (r *Rollout) candidates(
 	ctx context.Context, cluster flexnode.Cluster, now time.Time,
 ) ([]flexnode.Candidate, error) {
+	if r.changes == nil {
+		r.changes, r.shared = map[string]known{}, map[string]flexnode.Change{}
+	}
 	var all []flexnode.Candidate
 	used := map[string]bool{}
 	for after, more := "", true; more; {
@@ -181,13 +185,10 @@ func (r *Rollout) candidates(
 			used[row.Key], all = true, append(all, c)
 		}
 	}
+	maps.DeleteFunc(r.changes, func(key string, _ known) bool { return !used[key] })
 	r.shared = map[string]flexnode.Change{}
-	for key, k := range r.changes {
-		if used[key] {
-			r.shared[k.change.ID] = k.change
-		} else {
-			delete(r.changes, key)
-		}
+	for _, k := range r.changes {
+		r.shared[k.change.ID] = k.change
 	}
 	return all, nil
 }
@@ -226,8 +227,8 @@ func (r *Rollout) candidate(
 			c.Ready = "Unknown"
 		}
 	}
-	if config := status.Value.Report.Config; failed != 0 {
-		c.ByHand = config.Failed.Reason == agentapi.RolledBack
+	if failed != 0 {
+		c.ByHand = status.Value.Report.Config.Failed.Reason == agentapi.RolledBack
 	}
 	if applied == 0 || applied == n.Revision || c.Offered() {
 		return c, nil
@@ -243,9 +244,6 @@ func (r *Rollout) candidate(
 			c.Change, c.Open = flexnode.Change{ID: "unreadable"}, false
 			return c, nil
 		}
-		if r.changes == nil {
-			r.changes, r.shared = map[string]known{}, map[string]flexnode.Change{}
-		}
 		if change, known := r.shared[k.change.ID]; known {
 			k.change = change
 		}
@@ -253,7 +251,7 @@ func (r *Rollout) candidate(
 		r.changes[row.Key] = k
 	}
 	c.Change, c.Same, c.Kept = k.change, k.same, k.kept
-	c.Open = k.window.open(now) && !n.Desired.UpgradePolicy.Paused
+	c.Open = (k.window == nil || !k.window.Opens(now).After(now)) && !n.Desired.UpgradePolicy.Paused
 	return c, nil
 }
 
@@ -290,9 +288,6 @@ func (r *Rollout) write(
 	ctx context.Context, keys []string, seen map[string]flexnode.Candidate,
 	decided map[string]flexnode.Move,
 ) (kept bool, err error) {
-	if len(keys) == 0 {
-		return false, nil
-	}
 	moved := 0
 	var mu sync.Mutex // of moved, kept and r.written
 	_, err = r.Store.UpdateEach(ctx, keys, store.Each{
@@ -307,10 +302,8 @@ func (r *Rollout) write(
 			c, n := seen[key], row.Value
 			mu.Lock()
 			defer mu.Unlock()
-			if !same { // another allowance was written: the next round has it
-				kept = true
-			}
 			if !same || !row.Exists() {
+				kept = kept || !same // another allowance was written: the next round has it
 				return nil
 			}
 			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
@@ -385,14 +378,7 @@ type known struct {
 	// kept reports that the applied revision is kept, same that the assigned one is another and
 	// differs from the desired one in nothing that disturbs.
 	kept, same bool
-	window     window
-}
-
-// window is a maintenance window; nil is always open.
-type window struct{ *config.MaintenanceWindow }
-
-func (w window) open(now time.Time) bool {
-	return w.MaintenanceWindow == nil || !w.Opens(now).After(now)
+	window     *config.MaintenanceWindow // nil is always open
 }
 
 // compare compares both revisions. If the applied one is not kept any more, the change is all of
@@ -420,21 +406,17 @@ func (r *Rollout) compare(
 	return k, err
 }
 
-// windowIn returns the maintenance window of a configuration.
-func windowIn(whole map[string]any) window {
-	agent, _ := whole["agent"].(map[string]any)
-	policy, _ := agent["upgradePolicy"].(map[string]any)
-	given, ok := policy["maintenanceWindow"]
-	if !ok {
-		return window{}
+// windowIn returns the maintenance window of a configuration; nil is always open.
+func windowIn(whole map[string]any) *config.MaintenanceWindow {
+	var c struct {
+		Agent struct {
+			UpgradePolicy struct{ MaintenanceWindow config.MaintenanceWindow }
+		}
 	}
-	text, err := json.Marshal(given)
-	if err != nil {
-		return window{}
+	window := &c.Agent.UpgradePolicy.MaintenanceWindow
+	text, err := json.Marshal(whole)
+	if err != nil || json.Unmarshal(text, &c) != nil || window.Start == "" {
+		return nil
 	}
-	var w config.MaintenanceWindow
-	if json.Unmarshal(text, &w) != nil || w.Start == "" {
-		return window{}
-	}
-	return window{&w}
+	return window
 }

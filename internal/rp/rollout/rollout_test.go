@@ -69,7 +69,7 @@ func TestChangesAreShared(t *testing.T) {
 	for i := range nodes {
 		write(func(v *store.View) error { s.Nodes.Delete(v, key(i)); return nil })
 	}
-	r.moving = true
+	r.settled = false
 	step()
 	if len(r.changes)+len(r.shared) > 0 {
 		t.Errorf("%v and %v are left", r.changes, r.shared)
