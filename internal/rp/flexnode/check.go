@@ -119,19 +119,13 @@ func checkedConfig(n Node, own object, parent Parent, g Grants) object {
 	made := placeholderFacts()
 	if facts == nil {
 		made.Location = parent.Cluster.Location
-		facts = FactsLayer(made, clusterID(n.ID))
+		facts = FactsLayer(made, n.ClusterID())
 	}
 	whole := layered(own, parent.Defaults, facts, g)
 	if azure, ok := whole["azure"].(object); ok && azure["tenantId"] == nil {
 		azure["tenantId"] = made.TenantID
 	}
 	return whole
-}
-
-// clusterID returns the id of the cluster that a node's id is below, in the same casing.
-func clusterID(nodeID string) string {
-	parts := strings.Split(nodeID, "/")
-	return strings.Join(parts[:max(len(parts)-2, 0)], "/")
 }
 
 // CheckDefaults returns the problems that the operator's defaults would cause in every node.
@@ -200,7 +194,7 @@ func IsAPIServerName(name string, urls ...string) bool {
 // and names that AKS gives to its own Nodes, which the provider may not change.
 func checkName(id string, parent Parent) Problems {
 	urls := []string{parent.Cluster.Properties.ServerURL, parent.serverURL()}
-	name := baseName(id)
+	name := LastOf(id)
 	if strings.HasPrefix(strings.ToLower(name), "aks") {
 		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': names that begin " +
 			"with aks are reserved for Nodes that AKS manages. Use another name."}}

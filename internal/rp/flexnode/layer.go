@@ -135,10 +135,7 @@ func ownLayer(n Node, network string) object {
 }
 
 // nodeName returns the name of the Node in Kubernetes.
-func nodeName(id string) string { return strings.ToLower(baseName(id)) }
-
-// baseName returns the last segment of an id.
-func baseName(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
+func nodeName(id string) string { return strings.ToLower(LastOf(id)) }
 
 // ownAzure adds the node's way to join and its identity in Azure.
 func ownAzure(n Node, section object) {
