@@ -42,6 +42,10 @@ func ReadFilter(text string) (Filter, Problems) {
 	if len(text) > maxFilter {
 		return refuse("The filter is too long.")
 	}
+	var names []string
+	for _, state := range states {
+		names = append(names, state.name)
+	}
 	unquoted := strings.NewReplacer("''", "'").Replace
 	for rest := strings.TrimSpace(text); rest != ""; {
 		m := aTerm.FindStringSubmatch(rest)
@@ -55,8 +59,8 @@ func ReadFilter(text string) (Filter, Problems) {
 			t.place, t.name = "labels", unquoted(m[1])
 		case !t.isKnown():
 			return refuse("The property in '" + shorten(m[0]) + "' is not known.")
-		case t.place == "state" && !slices.Contains(States, t.value):
-			return refuse("A state is one of " + strings.Join(States, ", ") + ".")
+		case t.place == "state" && !slices.Contains(names, t.value):
+			return refuse("A state is one of " + strings.Join(names, ", ") + ".")
 		}
 		if f.terms = append(f.terms, t); len(f.terms) > maxTerms {
 			return refuse("The filter has too many terms.")

@@ -17,37 +17,39 @@ func Summary(counts map[*Class]int) api.Summary {
 		States: []api.StateCount{}, Versions: []api.VersionCount{},
 		Conditions: []api.ConditionCount{},
 	}
-	states, provisioning := map[string]int{}, map[string]int{}
-	versions, conditions := map[api.VersionCount]int{}, map[api.ConditionCount]int{}
-	running := map[api.VersionCount]int{}
+	counted, provisioning := map[string]int{}, map[string]int{}
+	versions, conditions := map[api.VersionCount]*api.VersionCount{}, map[api.ConditionCount]int{}
+	version := func(v api.VersionCount) *api.VersionCount {
+		if versions[v] == nil {
+			versions[v] = &v
+		}
+		return versions[v]
+	}
 	for class, n := range counts {
 		s.Nodes += n
 		provisioning[class.State] += n
 		for _, state := range class.States {
-			states[state] += n
+			counted[state] += n
 		}
 		for _, c := range class.Conditions {
 			conditions[api.ConditionCount{Type: c.Type, Status: c.Status, Reason: c.Reason}] += n
 		}
 		for _, v := range wantedVersions(class.Versions) {
-			versions[v] += n
-			running[v] += 0
+			version(v).Wanted += n
 		}
 		for _, v := range runningVersions(class.Components) {
-			versions[v] += 0
-			running[v] += n
+			version(v).Running += n
 		}
 	}
-	for _, state := range States {
-		s.States = append(s.States, api.StateCount{State: state, Nodes: states[state]})
+	for _, state := range states {
+		s.States = append(s.States, api.StateCount{State: state.name, Nodes: counted[state.name]})
 	}
 	for _, state := range []string{api.Succeeded, api.Creating, api.Updating, api.Failed} {
 		s.ProvisioningStates = append(s.ProvisioningStates,
 			api.StateCount{State: state, Nodes: provisioning[state]})
 	}
-	for v, n := range versions {
-		v.Wanted, v.Running = n, running[v]
-		s.Versions = append(s.Versions, v)
+	for _, v := range versions {
+		s.Versions = append(s.Versions, *v)
 	}
 	for c, n := range conditions {
 		c.Nodes = n
@@ -98,25 +100,26 @@ func runningVersions(c api.Components) []api.VersionCount {
 		"cni", c.CNI, "npd", c.NPD, "agent", c.Agent, "kernel", c.Kernel, "os", c.OS)
 }
 
-// The states that nodes are counted by. A node is in several of them.
-const (
-	StateJoined       = "joined"
-	StateNotJoined    = "notJoined"
-	StateReady        = "ready"
-	StateNotReady     = "notReady"
-	StateUpToDate     = "upToDate"
-	StateOutdated     = "outdated"
-	StateFailed       = "failed"
-	StateHeldBack     = "heldBack"
-	StateReporting    = "reporting"
-	StateNotReporting = "notReporting"
-	StateDrifted      = "drifted"
-)
-
-// States lists all of them.
-var States = []string{
-	StateJoined, StateNotJoined, StateReady, StateNotReady, StateUpToDate, StateOutdated,
-	StateFailed, StateHeldBack, StateReporting, StateNotReporting, StateDrifted,
+// states has those by which nodes are counted. A node is in several of them.
+var states = []struct {
+	name string
+	has  func(c *Class, o Outline) bool
+}{
+	{"joined", func(c *Class, _ Outline) bool { return c.is(Joined, "True") }},
+	{"notJoined", func(c *Class, _ Outline) bool { return !c.is(Joined, "True") }},
+	{"ready", func(c *Class, _ Outline) bool { return c.is(Ready, "True") }},
+	{"notReady", func(c *Class, o Outline) bool {
+		return o.Said.Value().Ready != (api.Condition{}) && !c.is(Ready, "True")
+	}},
+	{"upToDate", func(c *Class, _ Outline) bool { return c.is(UpToDate, "True") }},
+	{"outdated", func(c *Class, _ Outline) bool { return c.is(UpToDate, "False") }},
+	{"failed", func(c *Class, _ Outline) bool {
+		return c.State == api.Failed || c.find(UpToDate).Reason == "Failed"
+	}},
+	{"heldBack", func(_ *Class, o Outline) bool { return o.Order.Assigned != o.Order.Revision }},
+	{"reporting", func(c *Class, _ Outline) bool { return c.is(Reporting, "True") }},
+	{"notReporting", func(c *Class, _ Outline) bool { return c.is(Reporting, "False") }},
+	{"drifted", func(_ *Class, o Outline) bool { return o.Said.Value().Drifted }},
 }
 
 // Class holds the properties by which nodes of an outline are counted.
@@ -144,25 +147,9 @@ func (c *Classes) classify(o Outline) *Class {
 			Type: one.Type, Status: one.Status, Reason: one.Reason,
 		})
 	}
-	is := func(kind, status string) bool { return class.find(kind).Status == status }
-	for _, test := range []struct {
-		state string
-		so    bool
-	}{
-		{StateJoined, is(Joined, "True")},
-		{StateNotJoined, !is(Joined, "True")},
-		{StateReady, is(Ready, "True")},
-		{StateNotReady, e.Status.Ready != nil && !is(Ready, "True")},
-		{StateUpToDate, is(UpToDate, "True")},
-		{StateOutdated, is(UpToDate, "False")},
-		{StateFailed, class.State == api.Failed || class.find(UpToDate).Reason == "Failed"},
-		{StateHeldBack, o.Order.Assigned != o.Order.Revision},
-		{StateReporting, is(Reporting, "True")},
-		{StateNotReporting, is(Reporting, "False")},
-		{StateDrifted, o.Said.Value().Drifted},
-	} {
-		if test.so {
-			class.States = append(class.States, test.state)
+	for _, state := range states {
+		if state.has(class, o) {
+			class.States = append(class.States, state.name)
 		}
 	}
 	return class
@@ -172,6 +159,9 @@ func (c *Classes) classify(o Outline) *Class {
 func (c *Class) find(kind string) api.Condition {
 	return *cmp.Or(find(c.Conditions, kind), &api.Condition{})
 }
+
+// is reports whether the condition of a type has a status.
+func (c *Class) is(kind, status string) bool { return c.find(kind).Status == status }
 
 // find returns the condition of a type; nil for none.
 func find(all []api.Condition, kind string) *api.Condition {
