@@ -92,14 +92,6 @@ func (f *feed) skip(back bool) {
 	}
 }
 
-// again makes a listener read its rows again.
-func (f *feed) again(l *listener) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l.events, l.missed = nil, true
-	signal(l.told)
-}
-
 // Wait reads a row, and again after each change, until wanted reports true or ctx ends. It returns
 // the row as last read; the error is the one of a failed read. It gets changes from the process'
 // index (Index.Follow), and reads nothing while the row does not change.
