@@ -62,8 +62,8 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 			lock.Close())
 	}
 	return &Etcd{
-		server: server, client: v3client.New(server.Server), lock: lock, free: freeIn(dir),
-		patience: requestPatience,
+		server: server, client: v3client.New(server.Server), lock: lock,
+		free: func() int64 { return freeIn(dir) }, patience: requestPatience,
 	}, nil
 }
 

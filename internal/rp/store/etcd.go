@@ -26,8 +26,8 @@ type Etcd struct {
 	client *clientv3.Client
 	server *embed.Etcd // nil for an external cluster
 	lock   *os.File    // of the data directory
-	// free returns the free space on the disk of the data directory; nil for an external cluster.
-	free func() (uint64, error)
+	// free returns the free space on the disk of the data directory, in bytes; -1: unknown.
+	free func() int64
 	full atomic.Bool // set by the last commit
 
 	// patience limits the time of one request.
