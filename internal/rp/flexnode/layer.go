@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
-// object is a JSON object.
 type object = map[string]any
 
 // Layer is an immutable part of configurations that many nodes share; nil is an empty one.
@@ -216,16 +215,15 @@ func saidByFacts() [][]string {
 func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
 	own := ownLayer(n, network)
 	parent.mark(own)
-	whole := checkedConfig(n, own, parent, anyGrants(n))
-	open, found := leftopen.Find(whole, anyHost())
+	open, problems := n.check(own, parent)
 	for _, path := range saidByFacts() {
 		drop(open, path)
 	}
 	text := encode(fill(own, open))
 	if n.Chosen.Versions.Kubernetes == "" {
-		return text, checkNode(n, text, parent)
+		problems = checkNode(n, text, parent)
 	}
-	return text, n.told(whole, found)
+	return text, problems
 }
 
 // fill returns an object with the settings of another that it leaves open.
@@ -244,7 +242,6 @@ func fill(o, open object) object {
 	return filled
 }
 
-// drop removes a setting from an object.
 func drop(o object, path []string) {
 	for _, name := range path[:len(path)-1] {
 		o, _ = o[name].(object)
