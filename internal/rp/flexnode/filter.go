@@ -76,26 +76,16 @@ func (t term) isKnown() bool {
 	case "state", "provisioningState":
 		return t.name == ""
 	case "versions":
-		return isComponent(t.name, everyWanted)
+		return isIn(wantedVersions(api.Versions{}), t.name)
 	case "components":
-		return isComponent(t.name, everyRunning)
+		return isIn(runningVersions(api.Components{}), t.name)
 	}
 	return t.place == "conditions" && isConditionType(strings.TrimSuffix(t.name, "/reason"))
 }
 
-// everyWanted and everyRunning have a version for each component.
-var (
-	everyWanted = wantedVersions(api.Versions{
-		Kubernetes: "x", Containerd: "x", Runc: "x", CNI: "x", NPD: "x",
-	})
-	everyRunning = runningVersions(api.Components{
-		Kubelet: "x", Containerd: "x", Runc: "x", CNI: "x", NPD: "x", Agent: "x", Kernel: "x",
-		OS: "x",
-	})
-)
-
-func isComponent(name string, among []api.VersionCount) bool {
-	return slices.ContainsFunc(among, func(v api.VersionCount) bool { return v.Component == name })
+func isIn(versions map[string]string, component string) bool {
+	_, ok := versions[component]
+	return ok
 }
 
 // All reports whether the filter chooses all nodes.
@@ -115,25 +105,16 @@ func (f Filter) ChoosesLabels(labels map[string]string) bool {
 	})
 }
 
-// holds reports whether the property has the value.
 func (t term) holds(c *Class) bool {
-	has := func(all []api.VersionCount) bool {
-		for _, v := range all {
-			if v.Component == t.name {
-				return v.Version == t.value
-			}
-		}
-		return t.value == ""
-	}
 	switch t.place {
 	case "state":
 		return slices.Contains(c.States, t.value)
 	case "provisioningState":
 		return c.State == t.value
 	case "versions":
-		return has(wantedVersions(c.Versions))
+		return wantedVersions(c.Versions)[t.name] == t.value
 	case "components":
-		return has(runningVersions(c.Components))
+		return runningVersions(c.Components)[t.name] == t.value
 	}
 	if kind, reason := strings.CutSuffix(t.name, "/reason"); reason {
 		return c.find(kind).Reason == t.value

@@ -19,7 +19,8 @@ func Summary(counts map[*Class]int) api.Summary {
 	}
 	counted, provisioning := map[string]int{}, map[string]int{}
 	versions, conditions := map[api.VersionCount]*api.VersionCount{}, map[api.ConditionCount]int{}
-	version := func(v api.VersionCount) *api.VersionCount {
+	version := func(component, version string) *api.VersionCount {
+		v := api.VersionCount{Component: component, Version: version}
 		if versions[v] == nil {
 			versions[v] = &v
 		}
@@ -34,11 +35,11 @@ func Summary(counts map[*Class]int) api.Summary {
 		for _, c := range class.Conditions {
 			conditions[api.ConditionCount{Type: c.Type, Status: c.Status, Reason: c.Reason}] += n
 		}
-		for _, v := range wantedVersions(class.Versions) {
-			version(v).Wanted += n
+		for component, v := range wantedVersions(class.Versions) {
+			version(component, v).Wanted += n
 		}
-		for _, v := range runningVersions(class.Components) {
-			version(v).Running += n
+		for component, v := range runningVersions(class.Components) {
+			version(component, v).Running += n
 		}
 	}
 	for _, state := range states {
@@ -49,7 +50,9 @@ func Summary(counts map[*Class]int) api.Summary {
 			api.StateCount{State: state, Nodes: provisioning[state]})
 	}
 	for _, v := range versions {
-		s.Versions = append(s.Versions, *v)
+		if v.Version != "" {
+			s.Versions = append(s.Versions, *v)
+		}
 	}
 	for c, n := range conditions {
 		c.Nodes = n
@@ -80,24 +83,20 @@ func most[T any](all []T, of func(T) (n int, name string)) []T {
 	return all
 }
 
-// versionCounts returns the pairs of component and version that have a version.
-func versionCounts(pairs ...string) (all []api.VersionCount) {
-	for pair := range slices.Chunk(pairs, 2) {
-		if pair[1] != "" {
-			all = append(all, api.VersionCount{Component: pair[0], Version: pair[1]})
-		}
+// wantedVersions returns versions by component.
+func wantedVersions(v api.Versions) map[string]string {
+	return map[string]string{
+		"kubernetes": v.Kubernetes, "containerd": v.Containerd, "runc": v.Runc, "cni": v.CNI,
+		"npd": v.NPD,
 	}
-	return all
 }
 
-func wantedVersions(v api.Versions) []api.VersionCount {
-	return versionCounts("kubernetes", v.Kubernetes, "containerd", v.Containerd, "runc", v.Runc,
-		"cni", v.CNI, "npd", v.NPD)
-}
-
-func runningVersions(c api.Components) []api.VersionCount {
-	return versionCounts("kubernetes", c.Kubelet, "containerd", c.Containerd, "runc", c.Runc,
-		"cni", c.CNI, "npd", c.NPD, "agent", c.Agent, "kernel", c.Kernel, "os", c.OS)
+// runningVersions returns the versions that an agent reports, by component.
+func runningVersions(c api.Components) map[string]string {
+	return map[string]string{
+		"kubernetes": c.Kubelet, "containerd": c.Containerd, "runc": c.Runc, "cni": c.CNI,
+		"npd": c.NPD, "agent": c.Agent, "kernel": c.Kernel, "os": c.OS,
+	}
 }
 
 // states has those by which nodes are counted. A node is in several of them.
@@ -133,7 +132,6 @@ type Class struct {
 	Components api.Components // running, as the agent reported
 }
 
-// classify returns the class of an outline.
 func (c *Classes) classify(o Outline) *Class {
 	e := o.evidence(c.reachable)
 	e.Provider = c.provider
@@ -160,7 +158,6 @@ func (c *Class) find(kind string) api.Condition {
 	return *cmp.Or(find(c.Conditions, kind), &api.Condition{})
 }
 
-// is reports whether the condition of a type has a status.
 func (c *Class) is(kind, status string) bool { return c.find(kind).Status == status }
 
 // find returns the condition of a type; nil for none.
