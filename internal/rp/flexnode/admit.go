@@ -126,7 +126,7 @@ func (a *admission) judge(c *Candidate) {
 		}
 	case late:
 		return
-	case at.Ready.IsZero() && a.now.Before(at.due(a.policy)),
+	case at.Ready.IsZero() && a.now.Before(latest(at.At.Add(a.policy.Deadline), at.Until)),
 		!at.Ready.IsZero() && a.now.Sub(at.Ready) < a.policy.Deadline+a.policy.Soak:
 		return
 	case c.Heard && c.Ready == "False" && (!at.Until.IsZero() || c.Applied == at.Revision):
@@ -149,12 +149,6 @@ func (a *admission) judge(c *Candidate) {
 	if at.Ended.IsZero() || at.Outcome != Unknown {
 		at.Ended = a.now
 	}
-}
-
-// due returns the time by which the node of an attempt must be Ready. No other node gets its slot
-// before.
-func (a Attempt) due(p Policy) time.Time {
-	return latest(a.At.Add(p.Deadline), a.Until)
 }
 
 // count adds a node to the state of its attempt's change, and to the nodes that the budget counts.
@@ -410,7 +404,6 @@ func (s State) rank() int {
 	return 2
 }
 
-// changed returns the nodes that have changed.
 func changed(before, after []Candidate) (all []Candidate) {
 	for i, n := range after {
 		o := before[i]

@@ -165,7 +165,6 @@ func (p *Problems) add(target, format string, args ...any) {
 	*p = append(*p, Problem{target, fmt.Sprintf(format, args...)})
 }
 
-// unless adds a problem if good is false.
 func (p *Problems) unless(good bool, target, format string, args ...any) {
 	if !good {
 		p.add(target, format, args...)

@@ -57,7 +57,6 @@ func adopted(n Node) object {
 	return own
 }
 
-// put sets the value at a path of an object.
 func put(o object, path string, value any) {
 	names := strings.Split(path, ".")
 	last := len(names) - 1

@@ -17,18 +17,19 @@ const (
 
 // NodeMissing returns the Ready condition of a node whose Node object is not in its cluster.
 func NodeMissing(since time.Time) *api.Condition {
-	return &api.Condition{
-		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeNotFound,
-		Message: "The cluster has no Node object of that name.",
-	}
+	return unknownReady(since, NodeNotFound, "The cluster has no Node object of that name.")
 }
 
 // ForeignNode returns the Ready condition of a node whose name another installation's Node has.
 func ForeignNode(since time.Time) *api.Condition {
+	return unknownReady(since, NodeForeign, "The Node of that name belongs to another installation "+
+		"of the provider, according to its labels. It is not changed.")
+}
+
+func unknownReady(since time.Time, reason, message string) *api.Condition {
 	return &api.Condition{
-		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeForeign,
-		Message: "The Node of that name belongs to another installation of the provider, according " +
-			"to its labels. It is not changed.",
+		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: reason,
+		Message: message,
 	}
 }
 
@@ -99,10 +100,8 @@ func (e Evidence) ready() *api.Condition {
 	if known == nil || e.Reachable || known.Status == "Unknown" {
 		return known
 	}
-	return &api.Condition{
-		Type: Ready, Status: "Unknown", Reason: ClusterUnreachable,
-		Message: "The cluster does not answer; the last known Ready status is " + known.Status + ".",
-	}
+	return unknownReady(time.Time{}, ClusterUnreachable,
+		"The cluster does not answer; the last known Ready status is "+known.Status+".")
 }
 
 // Brief returns a status as lists show it, without log and drifted items.

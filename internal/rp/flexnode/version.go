@@ -8,10 +8,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// atKubernetes is the path of the Kubernetes version in a resource.
 const atKubernetes = "properties.versions.kubernetes"
 
-// chooser chooses the versions of a node.
 type chooser struct {
 	// want is the present request; asked and chosen are the previous request and choice, if any.
 	want, asked, chosen api.Versions

@@ -161,7 +161,6 @@ func signal(c chan struct{}) {
 	}
 }
 
-// followTable follows one of the tables.
 func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func(Row[T])) {
 	t.Sync(ctx, "", func(r Row[T]) {
 		see(r)

@@ -186,7 +186,6 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 	return nil
 }
 
-// own records claims.
 func (m *Membership) own(rows []Row[Member]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -140,7 +140,6 @@ func (s *Seen) Flush(ctx context.Context) error {
 	return failed
 }
 
-// flush writes the changes of a shard.
 func (s *Seen) flush(ctx context.Context, i int) error {
 	shard, news := s.shards[i], map[uint64]uint32{}
 	s.mu.Lock()

@@ -22,7 +22,6 @@ type snapshot struct {
 	subscriptions *btree.BTreeG[item[string]] // their states
 }
 
-// item is a value with its key.
 type item[T any] struct {
 	key   string
 	value T
@@ -69,7 +68,6 @@ type draft struct {
 	changed []changed
 }
 
-// changed names a row that has changed.
 type changed struct{ table, key string }
 
 func (x *Index) draft() *draft {
@@ -150,7 +148,6 @@ func (d *draft) apply(events []Event) {
 	}
 }
 
-// put makes one change.
 func (d *draft) put(p parsed) {
 	switch p.table {
 	case nodesTable, statusTable:
@@ -170,7 +167,6 @@ func (d *draft) put(p parsed) {
 	d.changed = append(d.changed, changed{p.table, p.key})
 }
 
-// putNode makes a change of a node or its status.
 func (d *draft) putNode(p parsed) {
 	before := d.next.node(p.key)
 	if before != nil {

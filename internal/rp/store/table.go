@@ -232,7 +232,6 @@ func (t Table[T]) Sync(
 	}
 }
 
-// tell calls see with the changes after a revision.
 func (t Table[T]) tell(events []Event, at int64, known map[string]int64, see func(Row[T])) {
 	for _, e := range events {
 		key := strings.TrimPrefix(e.Key, t.prefix)
