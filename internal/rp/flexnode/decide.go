@@ -229,10 +229,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 		"The properties are larger than %d bytes.", maxDesired)
 	problems = append(problems, checkName(p.ID, parent)...)
 	n := &d.Node
-	c := chooser{
-		want: p.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
-		overridden: parent.overridden(),
-	}
+	c := parent.chooser(p.Desired.Versions)
 	if old == nil {
 		n.UID = p.NewUID
 	} else if old.Revision != 0 {

@@ -55,12 +55,16 @@ func StatusOf(e Evidence) *api.Status {
 		e.Seen = e.Now
 	}
 	report := e.Status.Report
+	config := *cmp.Or(report.Config, &api.Applied{})
+	components := *cmp.Or(report.Components, &api.Components{})
+	// These two values have two places (ReadReport).
+	config.Applied, components.Agent = report.AppliedConfigVersion, report.AgentVersion
 	status := &api.Status{
 		AppliedConfigVersion: report.AppliedConfigVersion,
 		LastConfigApplied:    report.LastConfigApplied, AgentVersion: report.AgentVersion,
+		Config: unlessEmpty(config), Components: unlessEmpty(components),
 		Join: e.joinOf(), Drift: report.Drift,
 	}
-	status.Config, status.Components = e.bothPlaces()
 	if ready := e.ready(); ready != nil {
 		status.Conditions = append(status.Conditions, *ready)
 	}
@@ -75,15 +79,6 @@ func StatusOf(e Evidence) *api.Status {
 		status.LastSeen = new(e.Seen.UTC())
 	}
 	return status
-}
-
-// bothPlaces returns the sections of a report with the values that have two places (ReadReport).
-func (e Evidence) bothPlaces() (*api.Applied, *api.Components) {
-	config := *cmp.Or(e.Status.Report.Config, &api.Applied{})
-	components := *cmp.Or(e.Status.Report.Components, &api.Components{})
-	config.Applied = e.Status.Report.AppliedConfigVersion
-	components.Agent = e.Status.Report.AgentVersion
-	return unlessEmpty(config), unlessEmpty(components)
 }
 
 // unlessEmpty returns a value; nil for the zero one.

@@ -141,9 +141,7 @@ func (c *Classes) classify(o Outline) *Class {
 		Components: o.Said.Value().Components,
 	}
 	for _, one := range shown.Status.Conditions {
-		class.Conditions = append(class.Conditions, api.Condition{
-			Type: one.Type, Status: one.Status, Reason: one.Reason,
-		})
+		class.Conditions = append(class.Conditions, brief(one))
 	}
 	for _, state := range states {
 		if state.has(class, o) {
