@@ -173,7 +173,6 @@ func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// etcdIn returns the directory of etcd in a data directory.
 func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }
 
 // Holds reports whether a data directory has a store.

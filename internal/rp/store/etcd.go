@@ -40,7 +40,6 @@ const requestPatience = 15 * time.Second
 
 var errSilent = errors.New("the store does not answer")
 
-// within returns a context for one request.
 func (e *Etcd) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, e.patience, errSilent)
 }

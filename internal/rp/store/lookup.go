@@ -95,19 +95,20 @@ func (x *Index) Subscription(id string) string {
 // Nodes returns up to limit nodes after a key among those whose keys begin with a prefix, and
 // whether there are more.
 func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bool, error) {
-	var found []*entry
+	var rows []Row[flexnode.Node]
+	var err error
+	more := false
 	x.nodes(prefix, after, func(e *entry) bool {
-		found = append(found, e)
-		return len(found) <= limit
-	})
-	more := len(found) > limit
-	rows := make([]Row[flexnode.Node], 0, len(found))
-	for _, e := range found[:min(limit, len(found))] {
-		r, err := unpackRow[flexnode.Node](x, e.key, e.node, e.nodeAt)
-		if err != nil {
-			return nil, false, err
+		if more = len(rows) == limit; more {
+			return false
 		}
+		var r Row[flexnode.Node]
+		r, err = unpackRow[flexnode.Node](x, e.key, e.node, e.nodeAt)
 		rows = append(rows, r)
+		return err == nil
+	})
+	if err != nil {
+		return nil, false, err
 	}
 	return rows, more, nil
 }

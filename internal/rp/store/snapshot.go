@@ -70,14 +70,6 @@ type draft struct {
 
 type changed struct{ table, key string }
 
-func (x *Index) draft() *draft {
-	now := x.snapshot.Load()
-	return &draft{index: x, change: newTally(), next: &snapshot{
-		nodes: now.nodes.Clone(), clusters: now.clusters.Clone(),
-		subscriptions: now.subscriptions.Clone(),
-	}}
-}
-
 // parsed is a row that is ready for a snapshot; revision 0 is a deleted one.
 type parsed struct {
 	table, key string
@@ -102,7 +94,7 @@ func triedWith(facts, version string) string { return facts + " " + version }
 
 // parse decodes and packs a row. Rows that cannot be read are kept; their readers get the error.
 func (x *Index) parse(e Event) parsed {
-	table, key, _ := strings.Cut(strings.TrimPrefix(e.Key, indexed), "/")
+	table, key, _ := strings.Cut(strings.TrimPrefix(e.Key, indexed), "/") // "" if it is not indexed
 	if e.Deleted {
 		return parsed{table: table, key: key}
 	}
@@ -161,7 +153,7 @@ func (d *draft) put(p parsed) {
 			d.index.seen(p.key, p.raw)
 		}
 		return
-	default: // of a newer program
+	default: // not indexed, or of a newer program
 		return
 	}
 	d.changed = append(d.changed, changed{p.table, p.key})
