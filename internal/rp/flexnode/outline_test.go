@@ -74,7 +74,7 @@ func TestOutlineHasTheConditions(t *testing.T) {
 			want = append(want, api.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason})
 		}
 		applied, observed, failed := e.Status.Versions()
-		class := NewClasses(e.Reachable, e.Provider).Of(Outline{
+		class := Classes(e.Reachable, e.Provider)(Outline{
 			Wanted: unique.Make(WantedOf(e.Node)), Said: unique.Make(SaidOf(e.Status)),
 			Order: Ordered(e.Node.Revision, e.Node.Assigned, applied, observed, failed),
 			Heard: HeardAt(e.Seen, e.Now),

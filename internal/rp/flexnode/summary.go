@@ -132,9 +132,7 @@ type Class struct {
 	Components api.Components // running, as the agent reported
 }
 
-func (c *Classes) classify(o Outline) *Class {
-	e := o.evidence(c.reachable)
-	e.Provider = c.provider
+func classify(o Outline, e Evidence) *Class {
 	shown := Shown(e.Node, nil, nil, StatusOf(e)).Properties
 	class := &Class{
 		State: shown.ProvisioningState, Versions: o.Wanted.Value().Versions,
@@ -166,24 +164,16 @@ func find(all []api.Condition, kind string) *api.Condition {
 	return nil
 }
 
-// Classes caches the classes of a cluster's nodes.
-type Classes struct {
-	reachable bool
-	provider  string
-	known     map[Outline]*Class
-}
-
-// NewClasses returns an empty cache for a cluster, reachable or not, and the provider's version.
-func NewClasses(reachable bool, provider string) *Classes {
-	return &Classes{reachable, provider, map[Outline]*Class{}}
-}
-
-// Of returns the class of an outline.
-func (c *Classes) Of(o Outline) *Class {
-	class := c.known[o]
-	if class == nil {
-		class = c.classify(o)
-		c.known[o] = class
+// Classes returns a function that returns the class of an outline. It is for the nodes of a cluster,
+// reachable or not, and for one goroutine; provider is the provider's version.
+func Classes(reachable bool, provider string) func(Outline) *Class {
+	known := map[Outline]*Class{}
+	return func(o Outline) *Class {
+		if known[o] == nil {
+			e := o.evidence(reachable)
+			e.Provider = provider
+			known[o] = classify(o, e)
+		}
+		return known[o]
 	}
-	return class
 }
