@@ -55,8 +55,7 @@ func Load(path string) (Ring, error) {
 	info, err := os.Stat(path)
 	if err == nil && !Private(path, info.Mode()) {
 		return Ring{}, fmt.Errorf("cannot use the keys in %s: other users can read them; run `chmod "+
-			"600 %s`",
-			path, path)
+			"600 %s`", path, path)
 	}
 	data, unread := os.ReadFile(path)
 	if err = cmp.Or(err, unread); err != nil {

@@ -46,7 +46,7 @@ func (x *Index) nodes(prefix, after string, see func(*entry) bool) {
 	})
 }
 
-// entry returns the data of a node, by its key; an empty entry if there is none.
+// entry returns the data of a node, by its key; an empty entry if it does not exist.
 func (x *Index) entry(nodeKey string) *entry {
 	return cmp.Or(x.snapshot.Load().node(nodeKey), &entry{})
 }
