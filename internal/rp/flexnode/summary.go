@@ -164,8 +164,8 @@ func find(all []api.Condition, kind string) *api.Condition {
 	return nil
 }
 
-// Classes returns a function that returns the class of an outline. It is for the nodes of a cluster,
-// reachable or not, and for one goroutine; provider is the provider's version.
+// Classes returns a function that returns the class of an outline and keeps it. It is for the nodes
+// of one cluster, reachable or not, and for one goroutine; provider is the provider's version.
 func Classes(reachable bool, provider string) func(Outline) *Class {
 	known := map[Outline]*Class{}
 	return func(o Outline) *Class {
