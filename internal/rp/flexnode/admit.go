@@ -7,19 +7,8 @@ import (
 	"time"
 )
 
-// Move holds the new values that Admit sets on a node.
-type Move struct {
-	Key               string
-	Assigned, Refused int64
-	Attempt           *Attempt
-	FailedChanges     []string
-}
-
-// Gives reports whether a move gives a slot to a node that has none.
-func (m Move) Gives(c Candidate) bool { return m.Attempt.holds() && !c.Attempt.holds() }
-
-// Ends reports whether a move ends the slot that a node has.
-func (m Move) Ends(c Candidate) bool { return c.Attempt.holds() && !m.Attempt.holds() }
+// HasSlot reports whether a node holds a slot.
+func (c Candidate) HasSlot() bool { return c.Attempt.holds() }
 
 // State is the progress of a change in a cluster.
 type State struct {
@@ -54,13 +43,13 @@ const (
 )
 
 // Admit decides which revision each node of a cluster is offered. It returns the nodes whose rows
-// change and the state of each change; before holds the states that its last call returned. It
-// reads no clock, so the same arguments give the same result.
+// change (Assigned, Refused, Attempt, FailedChanges) and the state of each change; before holds the
+// states that its last call returned. It reads no clock: equal arguments give equal results.
 //
 // A revision that neither restarts nor drains is assigned at once, and so is the revision of a
 // joining node. Every other change needs a slot. Slots are not counted anywhere: a slot is an
 // attempt that has not been Ready yet, so none can leak.
-func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Move, []State) {
+func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Candidate, []State) {
 	a := admission{policy: p, now: now, states: map[string]*State{}, leftOut: map[string]bool{},
 		speakers: map[string]string{}}
 	for _, s := range before {
@@ -83,7 +72,7 @@ func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Move, 
 		a.settle(&next[i])
 	}
 	a.grant(next)
-	return moves(nodes, next), a.list()
+	return changed(nodes, next), a.list()
 }
 
 type admission struct {
@@ -137,7 +126,7 @@ func (a *admission) judge(c *Candidate) {
 		}
 	case late:
 		return
-	case at.Ready.IsZero() && a.now.Before(at.due(a.policy)),
+	case at.Ready.IsZero() && a.now.Before(latest(at.At.Add(a.policy.Deadline), at.Until)),
 		!at.Ready.IsZero() && a.now.Sub(at.Ready) < a.policy.Deadline+a.policy.Soak:
 		return
 	case c.Heard && c.Ready == "False" && (!at.Until.IsZero() || c.Applied == at.Revision):
@@ -160,12 +149,6 @@ func (a *admission) judge(c *Candidate) {
 	if at.Ended.IsZero() || at.Outcome != Unknown {
 		at.Ended = a.now
 	}
-}
-
-// due returns the time by which the node of an attempt must be Ready. No other node gets its slot
-// before.
-func (a Attempt) due(p Policy) time.Time {
-	return latest(a.At.Add(p.Deadline), a.Until)
 }
 
 // count adds a node to the state of its attempt's change, and to the nodes that the budget counts.
@@ -421,21 +404,17 @@ func (s State) rank() int {
 	return 2
 }
 
-// moves returns the nodes that have changed.
-func moves(before, after []Candidate) []Move {
-	var all []Move
+func changed(before, after []Candidate) (all []Candidate) {
 	for i, n := range after {
 		o := before[i]
-		same := n.Assigned == o.Assigned && n.Refused == o.Refused &&
-			slices.Equal(n.FailedChanges, o.FailedChanges) && n.Attempt.equal(o.Attempt)
-		if !same {
-			all = append(all, Move{n.Key, n.Assigned, n.Refused, n.Attempt, n.FailedChanges})
+		same := n.Attempt == o.Attempt || n.Attempt != nil && o.Attempt != nil && *n.Attempt == *o.Attempt
+		if !same || n.Assigned != o.Assigned || n.Refused != o.Refused ||
+			!slices.Equal(n.FailedChanges, o.FailedChanges) {
+			all = append(all, n)
 		}
 	}
 	return all
 }
-
-func (a *Attempt) equal(b *Attempt) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // leftOut reports whether the node has failed so many changes that it is admitted to none.
 func (n Node) leftOut() bool {

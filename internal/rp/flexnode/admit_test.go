@@ -39,7 +39,7 @@ func policyOf(t *testing.T, given api.RolloutPolicy) Policy {
 }
 
 // admitted returns the nodes that a round moves to the desired revision, by name, in order.
-func admitted(nodes []Candidate, moves []Move) string {
+func admitted(nodes []Candidate, moves []Candidate) string {
 	var names []string
 	for i, c := range nodes {
 		for _, m := range moves {
@@ -52,7 +52,7 @@ func admitted(nodes []Candidate, moves []Move) string {
 }
 
 // holding returns the nodes that hold a slot after a round, by name, in order.
-func holding(nodes []Candidate, moves []Move) string {
+func holding(nodes []Candidate, moves []Candidate) string {
 	var names []string
 	for _, c := range nodes {
 		at := c.Attempt
@@ -758,8 +758,12 @@ func TestOffered(t *testing.T) {
 		}
 		offered++
 		moves, states := Admit(policy, []Candidate{c}, nil, began)
+		was := c
 		c.Change, c.Kept, c.Open = upgrade("1.36.0"), !c.Kept, !c.Open
 		moved, after := Admit(policy, []Candidate{c}, nil, began)
+		for i := range moved {
+			moved[i].Change, moved[i].Kept, moved[i].Open = was.Change, was.Kept, was.Open
+		}
 		if !reflect.DeepEqual(moves, moved) || !reflect.DeepEqual(states, after) {
 			t.Fatalf("%+v: %+v and %+v, or %+v and %+v", c, moves, states, moved, after)
 		}

@@ -102,7 +102,7 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 		return api.Desired{}, "", err
 	}
 	for _, m := range []struct{ member, given, want string }{
-		{"id", b.ID, id}, {"name", b.Name, baseName(id)}, {"type", b.Type, api.ResourceType},
+		{"id", b.ID, id}, {"name", b.Name, LastOf(id)}, {"type", b.Type, api.ResourceType},
 	} {
 		if m.given != "" && !arm.EqualFold(m.given, m.want) {
 			return api.Desired{}, "", arm.Errorf(400, "InvalidParameter", "The %s '%s' in the "+
@@ -165,7 +165,6 @@ func (p *Problems) add(target, format string, args ...any) {
 	*p = append(*p, Problem{target, fmt.Sprintf(format, args...)})
 }
 
-// unless adds a problem if good is false.
 func (p *Problems) unless(good bool, target, format string, args ...any) {
 	if !good {
 		p.add(target, format, args...)

@@ -46,9 +46,7 @@ func (p *Problems) nodeConfig(c api.NodeConfig) {
 		"There are %d labels; at most %d are allowed.", len(c.Labels), maxLabels)
 	p.unless(len(c.Taints) <= maxTaints, at+".taints",
 		"There are %d taints; at most %d are allowed.", len(c.Taints), maxTaints)
-	text, err := json.Marshal(c)
-	p.unless(err == nil && len(text) <= maxNodeConfig, at, "It is larger than %d bytes.",
-		maxNodeConfig)
+	p.unless(len(encode(c)) <= maxNodeConfig, at, "It is larger than %d bytes.", maxNodeConfig)
 }
 
 // ARM's limits for tags.
@@ -82,17 +80,30 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if err != nil {
 		return Problems{{"properties", "internal error: " + err.Error()}}
 	}
-	whole := checkedConfig(n, settings, parent, anyGrants(n))
-	_, found := leftopen.Find(whole, anyHost())
-	return n.told(whole, found)
+	_, problems := n.check(settings, parent)
+	return problems
 }
 
 // anyHost returns a host that stands in for a node's machine.
 func anyHost() config.Host { return config.Host{HostName: "host", Arch: "amd64"} }
 
-// told returns the problems of a node's configuration in terms of the resource.
-func (n Node) told(whole object, found config.Problems) Problems {
-	var problems Problems
+// check returns the settings that the configuration of a node with an own layer leaves open, and
+// the problems that the agent finds in it, in terms of the resource. Stand-ins replace secrets and
+// unknown facts.
+func (n Node) check(own object, parent Parent) (open object, problems Problems) {
+	facts, made, grants := parent.FactsLayer, placeholderFacts(), Grants{ClientSecret: anySecret}
+	if !n.Desired.KubernetesAuth.UseAzureAuth {
+		grants.Token = anyToken
+	}
+	if facts == nil {
+		made.Location = parent.Cluster.Location
+		facts = FactsLayer(made, n.ClusterID())
+	}
+	whole := layered(own, parent.Defaults, facts, grants)
+	if azure, ok := whole["azure"].(object); ok && azure["tenantId"] == nil {
+		azure["tenantId"] = made.TenantID
+	}
+	open, found := leftopen.Find(whole, anyHost())
 	problems.unless(textIn(whole, "node", "kubelet", "dnsServiceIP") != "", "properties", "%s", NoDNS)
 	for _, p := range found {
 		message := p.Message
@@ -101,37 +112,7 @@ func (n Node) told(whole object, found config.Problems) Problems {
 		}
 		problems = append(problems, Problem{n.place(p.Path), message})
 	}
-	return problems
-}
-
-// anyGrants returns stand-ins for the secrets that a node with its methods may have.
-func anyGrants(n Node) Grants {
-	g := Grants{ClientSecret: anySecret}
-	if !n.Desired.KubernetesAuth.UseAzureAuth {
-		g.Token = anyToken
-	}
-	return g
-}
-
-// checkedConfig returns the configuration to check, with placeholders for unknown facts.
-func checkedConfig(n Node, own object, parent Parent, g Grants) object {
-	facts := parent.FactsLayer
-	made := placeholderFacts()
-	if facts == nil {
-		made.Location = parent.Cluster.Location
-		facts = FactsLayer(made, clusterID(n.ID))
-	}
-	whole := layered(own, parent.Defaults, facts, g)
-	if azure, ok := whole["azure"].(object); ok && azure["tenantId"] == nil {
-		azure["tenantId"] = made.TenantID
-	}
-	return whole
-}
-
-// clusterID returns the id of the cluster that a node's id is below, in the same casing.
-func clusterID(nodeID string) string {
-	parts := strings.Split(nodeID, "/")
-	return strings.Join(parts[:max(len(parts)-2, 0)], "/")
+	return open, problems
 }
 
 // CheckDefaults returns the problems that the operator's defaults would cause in every node.
@@ -147,7 +128,7 @@ func CheckDefaults(defaults map[string]any) []string {
 		problems = append(problems, path+" holds a secret, such as a user or password, which would be "+
 			"visible to every caller of the provider")
 	}
-	for _, p := range checkNode(n, OwnLayer(n), parent) {
+	for _, p := range checkNode(n, nil, parent) {
 		problems = append(problems, p.Message)
 	}
 	return problems
@@ -199,8 +180,9 @@ func IsAPIServerName(name string, urls ...string) bool {
 // checkName rejects the name of a node whose serving certificate would pass for the API server's,
 // and names that AKS gives to its own Nodes, which the provider may not change.
 func checkName(id string, parent Parent) Problems {
-	urls := []string{parent.Cluster.Properties.ServerURL, parent.serverURL()}
-	name := baseName(id)
+	urls := []string{parent.Cluster.Properties.ServerURL,
+		textIn(parent.FactsLayer.settings(), "node", "kubelet", "serverURL")}
+	name := LastOf(id)
 	if strings.HasPrefix(strings.ToLower(name), "aks") {
 		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': names that begin " +
 			"with aks are reserved for Nodes that AKS manages. Use another name."}}

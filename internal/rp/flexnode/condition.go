@@ -66,7 +66,6 @@ func (e Evidence) agentIsOlder() bool {
 	return known && ok && agent.Compare(provider) < 0
 }
 
-// versionsUnknown returns the condition of versions that were accepted without a known digest.
 func versionsUnknown(unknown []artifact) api.Condition {
 	var names []string
 	for _, u := range unknown {
@@ -83,7 +82,6 @@ func is(status, reason, message string) api.Condition {
 	return api.Condition{Status: status, Reason: reason, Message: message}
 }
 
-// since returns a condition with the time of its last transition.
 func since(at time.Time, c api.Condition) api.Condition {
 	c.LastTransitionTime = at
 	return c

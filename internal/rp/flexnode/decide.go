@@ -50,11 +50,6 @@ func (p Parent) factsID() string {
 // Tenant returns the tenant of the cluster, as its nodes receive it; "" while it is not known.
 func (p Parent) Tenant() string { return textIn(p.FactsLayer.settings(), "azure", "tenantId") }
 
-// serverURL returns the API server's URL for the cluster's nodes; "" while it is not known.
-func (p Parent) serverURL() string {
-	return textIn(p.FactsLayer.settings(), "node", "kubelet", "serverURL")
-}
-
 // directNetworks is the agent's cni setting for networks that pods reach without masquerading.
 const directNetworks = "nonMasqueradeCIDRs"
 
@@ -234,10 +229,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 		"The properties are larger than %d bytes.", maxDesired)
 	problems = append(problems, checkName(p.ID, parent)...)
 	n := &d.Node
-	c := chooser{
-		want: p.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
-		overridden: parent.overridden(),
-	}
+	c := parent.chooser(p.Desired.Versions)
 	if old == nil {
 		n.UID = p.NewUID
 	} else if old.Revision != 0 {

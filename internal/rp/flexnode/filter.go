@@ -42,6 +42,10 @@ func ReadFilter(text string) (Filter, Problems) {
 	if len(text) > maxFilter {
 		return refuse("The filter is too long.")
 	}
+	var names []string
+	for _, state := range states {
+		names = append(names, state.name)
+	}
 	unquoted := strings.NewReplacer("''", "'").Replace
 	for rest := strings.TrimSpace(text); rest != ""; {
 		m := aTerm.FindStringSubmatch(rest)
@@ -55,8 +59,8 @@ func ReadFilter(text string) (Filter, Problems) {
 			t.place, t.name = "labels", unquoted(m[1])
 		case !t.isKnown():
 			return refuse("The property in '" + shorten(m[0]) + "' is not known.")
-		case t.place == "state" && !slices.Contains(States, t.value):
-			return refuse("A state is one of " + strings.Join(States, ", ") + ".")
+		case t.place == "state" && !slices.Contains(names, t.value):
+			return refuse("A state is one of " + strings.Join(names, ", ") + ".")
 		}
 		if f.terms = append(f.terms, t); len(f.terms) > maxTerms {
 			return refuse("The filter has too many terms.")
@@ -72,26 +76,16 @@ func (t term) isKnown() bool {
 	case "state", "provisioningState":
 		return t.name == ""
 	case "versions":
-		return isComponent(t.name, everyWanted)
+		return isIn(wantedVersions(api.Versions{}), t.name)
 	case "components":
-		return isComponent(t.name, everyRunning)
+		return isIn(runningVersions(api.Components{}), t.name)
 	}
 	return t.place == "conditions" && isConditionType(strings.TrimSuffix(t.name, "/reason"))
 }
 
-// everyWanted and everyRunning have a version for each component.
-var (
-	everyWanted = wantedVersions(api.Versions{
-		Kubernetes: "x", Containerd: "x", Runc: "x", CNI: "x", NPD: "x",
-	})
-	everyRunning = runningVersions(api.Components{
-		Kubelet: "x", Containerd: "x", Runc: "x", CNI: "x", NPD: "x", Agent: "x", Kernel: "x",
-		OS: "x",
-	})
-)
-
-func isComponent(name string, among []api.VersionCount) bool {
-	return slices.ContainsFunc(among, func(v api.VersionCount) bool { return v.Component == name })
+func isIn(versions map[string]string, component string) bool {
+	_, ok := versions[component]
+	return ok
 }
 
 // Chooses reports whether the filter may choose nodes of a class; it ignores labels.
@@ -108,25 +102,16 @@ func (f Filter) ChoosesLabels(labels map[string]string) bool {
 	})
 }
 
-// holds reports whether the property has the value.
 func (t term) holds(c *Class) bool {
-	has := func(all []api.VersionCount) bool {
-		for _, v := range all {
-			if v.Component == t.name {
-				return v.Version == t.value
-			}
-		}
-		return t.value == ""
-	}
 	switch t.place {
 	case "state":
 		return slices.Contains(c.States, t.value)
 	case "provisioningState":
 		return c.State == t.value
 	case "versions":
-		return has(wantedVersions(c.Versions))
+		return wantedVersions(c.Versions)[t.name] == t.value
 	case "components":
-		return has(runningVersions(c.Components))
+		return runningVersions(c.Components)[t.name] == t.value
 	}
 	if kind, reason := strings.CutSuffix(t.name, "/reason"); reason {
 		return c.find(kind).Reason == t.value

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,13 +64,11 @@ func (h *History) ReadRow(row []byte) error {
 
 // Row returns the stored form: each revision byte for byte as it was read, since it never changes.
 func (h History) Row() ([]byte, error) {
-	row := []byte(`{"revisions":[`)
-	for i, r := range h.revisions {
-		if i > 0 {
-			row = append(row, ',')
-		}
-		row = append(row, r.text...)
+	var texts [][]byte
+	for _, r := range h.revisions {
+		texts = append(texts, r.text)
 	}
+	row := append([]byte(`{"revisions":[`), bytes.Join(texts, []byte(","))...)
 	row = append(row, ']')
 	for _, name := range slices.Sorted(maps.Keys(h.others)) {
 		row = append(append(append(row, ','), encode(name)...), ':')

@@ -99,9 +99,9 @@ func TestTombstones(t *testing.T) {
 	var stones Tombstones
 	newer := `{"id":"/n","uid":"newer","revision":1,"deleted":"1970-01-01T00:00:50Z","more":[1]}`
 	for i := range KeptStones + 20 {
-		stones = must(stones.With(Tombstone{
+		stones = stones.With(Tombstone{
 			UID: fmt.Sprint(i), Revision: int64(i), Deleted: at(i),
-		}))
+		})
 		if i == 50 {
 			stones.Stored[0] = json.RawMessage(newer)
 		}
@@ -133,7 +133,7 @@ func TestTombstonesAreNeeded(t *testing.T) {
 	deleted := time.Unix(1e9, 0).UTC()
 	var stones Tombstones
 	for _, uid := range []string{"short", "long"} {
-		stones = must(stones.With(Tombstone{UID: uid, Deleted: deleted}))
+		stones = stones.With(Tombstone{UID: uid, Deleted: deleted})
 	}
 	const day = 24 * time.Hour
 	certificates := Certificates{Seen: []Certificate{

@@ -45,7 +45,7 @@ func MachineOf(id string, d api.Desired) string {
 	if err != nil {
 		return ""
 	}
-	return node.Scope() + "/providers/Microsoft.HybridCompute/machines/" + baseName(id)
+	return node.Scope() + "/providers/Microsoft.HybridCompute/machines/" + LastOf(id)
 }
 
 // Former holds the previous identities of a node, oldest first, separated by blanks: the shortest
@@ -111,13 +111,16 @@ func (n Node) ShowsToken() bool {
 func (n Node) Assignee() string {
 	_, rest, _ := strings.Cut(n.Identity, ":")
 	if !strings.HasPrefix(rest, "/") {
-		rest = rest[strings.LastIndex(rest, "/")+1:]
+		rest = LastOf(rest)
 	}
 	return cmp.Or(n.PrincipalID(), rest)
 }
 
-// ClusterID returns the ARM id of the node's cluster.
-func (n Node) ClusterID() string { return clusterID(n.ID) }
+// ClusterID returns the ARM id of the node's cluster, in the casing of the node's.
+func (n Node) ClusterID() string {
+	parts := strings.Split(n.ID, "/")
+	return strings.Join(parts[:max(len(parts)-2, 0)], "/")
+}
 
 // Joins sets the object id of the Azure identity that a node joins with; it ignores other texts.
 func (n Node) Joins(principal string) Node {

@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
-// object is a JSON object.
 type object = map[string]any
 
 // Layer is an immutable part of configurations that many nodes share; nil is an empty one.
@@ -135,10 +134,7 @@ func ownLayer(n Node, network string) object {
 }
 
 // nodeName returns the name of the Node in Kubernetes.
-func nodeName(id string) string { return strings.ToLower(baseName(id)) }
-
-// baseName returns the last segment of an id.
-func baseName(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
+func nodeName(id string) string { return strings.ToLower(LastOf(id)) }
 
 // ownAzure adds the node's way to join and its identity in Azure.
 func ownAzure(n Node, section object) {
@@ -219,16 +215,15 @@ func saidByFacts() [][]string {
 func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
 	own := ownLayer(n, network)
 	parent.mark(own)
-	whole := checkedConfig(n, own, parent, anyGrants(n))
-	open, found := leftopen.Find(whole, anyHost())
+	open, problems := n.check(own, parent)
 	for _, path := range saidByFacts() {
 		drop(open, path)
 	}
 	text := encode(fill(own, open))
 	if n.Chosen.Versions.Kubernetes == "" {
-		return text, checkNode(n, text, parent)
+		problems = checkNode(n, text, parent)
 	}
-	return text, n.told(whole, found)
+	return text, problems
 }
 
 // fill returns an object with the settings of another that it leaves open.
@@ -247,7 +242,6 @@ func fill(o, open object) object {
 	return filled
 }
 
-// drop removes a setting from an object.
 func drop(o object, path []string) {
 	for _, name := range path[:len(path)-1] {
 		o, _ = o[name].(object)

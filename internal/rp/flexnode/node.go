@@ -4,6 +4,7 @@
 package flexnode
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,13 +129,10 @@ func offerOf(etag string) (uid, assigned string) {
 // ETag returns the ETag of a node with a uid, an assigned and a desired revision.
 func ETag(uid string, assigned, desired int64) string {
 	short, _, _ := strings.Cut(uid, "-")
-	tag := make([]byte, 0, 48) // each poll makes one
-	tag = append(append(append(tag, '"'), short...), '-')
-	tag = strconv.AppendInt(tag, assigned, 10)
-	if assigned != desired {
-		tag = strconv.AppendInt(append(tag, '-'), desired, 10)
+	if assigned == desired {
+		return fmt.Sprintf(`"%s-%d"`, short, assigned)
 	}
-	return string(append(tag, '"'))
+	return fmt.Sprintf(`"%s-%d-%d"`, short, assigned, desired)
 }
 
 // Keys of rows are in lower case: "<subscription>/<group>/<cluster>" for a cluster, and one part
@@ -142,18 +140,11 @@ func ETag(uid string, assigned, desired int64) string {
 
 // ClusterOf returns the key of the cluster of a row: the first three parts of its key.
 func ClusterOf(key string) string {
-	at := 0
-	for range 3 {
-		next := strings.IndexByte(key[at:], '/')
-		if next < 0 {
-			return key
-		}
-		at += next + 1
-	}
-	return key[:at-1]
+	parts := strings.SplitN(key, "/", 4)
+	return strings.Join(parts[:min(3, len(parts))], "/")
 }
 
-// LastOf returns the last part of a key, such as the name of a node.
+// LastOf returns the last part of a key or id, such as the name of a node.
 func LastOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
 // Taint keeps pods off a Node.

@@ -60,9 +60,10 @@ func WantedOf(n Node) Wanted {
 // Said summarizes the reports about a node by its agent and its cluster.
 type Said struct {
 	Components api.Components
-	// Conditions has a line of type, status and reason for each condition of the agent, Ready such a
-	// line; "" without a Node.
-	Ready, Conditions string
+	// Ready is the brief Ready condition of the Node; the zero one without a Node.
+	Ready api.Condition
+	// Conditions has a line of type, status and reason for each condition of the agent.
+	Conditions string
 	// Failure is the reason that a configuration failed.
 	Failure string
 	Drifted bool
@@ -114,11 +115,12 @@ const maxReason = 64
 func SaidOf(s Status) Said {
 	said := Said{Drifted: s.Report.Drift != nil && s.Report.Drift.Count > 0}
 	if s.Ready != nil {
-		said.Ready = conditionLine(*s.Ready)
+		said.Ready = brief(*s.Ready)
 	}
 	var lines strings.Builder
 	for _, c := range s.Report.Conditions {
-		lines.WriteString(conditionLine(c))
+		c = brief(c)
+		lines.WriteString(c.Type + " " + c.Status + " " + c.Reason + "\n")
 	}
 	said.Conditions = lines.String()
 	if c := s.Report.Components; c != nil {
@@ -131,12 +133,12 @@ func SaidOf(s Status) Said {
 	return said
 }
 
-func conditionLine(c api.Condition) string {
-	reason := c.Reason
-	if len(reason) > maxReason || strings.ContainsAny(reason, " \n") {
-		reason = ""
+// brief returns a condition without time and message.
+func brief(c api.Condition) api.Condition {
+	if len(c.Reason) > maxReason || strings.ContainsAny(c.Reason, " \n") {
+		c.Reason = ""
 	}
-	return c.Type + " " + c.Status + " " + reason + "\n"
+	return api.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason}
 }
 
 func conditionsIn(lines string) (all []api.Condition) {
@@ -211,8 +213,8 @@ func (o Outline) evidence(reachable bool) Evidence {
 	if wanted.Ended != "" {
 		e.Node.Ended = &JoinEnd{State: wanted.Ended}
 	}
-	if ready := conditionsIn(said.Ready); len(ready) > 0 {
-		e.Status.Ready = &ready[0]
+	if said.Ready != (api.Condition{}) {
+		e.Status.Ready = &said.Ready
 	}
 	report := &e.Status.Report
 	report.Conditions = conditionsIn(said.Conditions)

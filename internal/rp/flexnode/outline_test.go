@@ -74,7 +74,7 @@ func TestOutlineHasTheConditions(t *testing.T) {
 			want = append(want, api.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason})
 		}
 		applied, observed, failed := e.Status.Versions()
-		class := NewClasses(e.Reachable, e.Provider).Of(Outline{
+		class := Classes(e.Reachable, e.Provider)(Outline{
 			Wanted: unique.Make(WantedOf(e.Node)), Said: unique.Make(SaidOf(e.Status)),
 			Order: Ordered(e.Node.Revision, e.Node.Assigned, applied, observed, failed),
 			Heard: HeardAt(e.Seen, e.Now),
@@ -130,7 +130,7 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s: %v", text, problems)
 			continue
 		}
-		if got := f.Chooses(classOf(StateJoined)) && f.ChoosesLabels(labels); got != want {
+		if got := f.Chooses(classOf("joined")) && f.ChoosesLabels(labels); got != want {
 			t.Errorf("%s: %v", text, got)
 		}
 	}
@@ -160,14 +160,14 @@ func TestFilterIsRefused(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
-	got := Summary(map[*Class]int{classOf(StateJoined, StateFailed): 3, classOf(StateJoined): 4})
+	got := Summary(map[*Class]int{classOf("joined", "failed"): 3, classOf("joined"): 4})
 	want := []api.VersionCount{
 		{Component: "kubernetes", Version: "1.33.1", Running: 7},
 		{Component: "kubernetes", Version: "1.34.4", Wanted: 7},
 		{Component: "os", Version: "Ubuntu 24.04 'Noble'", Running: 7},
 	}
 	expect(t, "the versions", got.Versions, want)
-	if len(got.States) != len(States) || got.States[0] != (api.StateCount{State: "joined", Nodes: 7}) {
+	if len(got.States) != len(states) || got.States[0] != (api.StateCount{State: "joined", Nodes: 7}) {
 		t.Errorf("states: %+v", got.States)
 	}
 	if got.Nodes != 7 || len(got.Conditions) != 2 || got.Conditions[0].Nodes != 7 {

@@ -2,113 +2,41 @@ package flexnode
 
 import "strings"
 
-// places maps each setting that an owner writes, below properties, to one of the agent's
+// places maps the settings that an owner writes, below properties, to those of the agent's
 // configuration. adopt makes the value of a node's own layer at config, unless it is empty; a
-// problem at config is reported at resource. If adopt is nil, ownLayer writes the setting. option
-// is the option of az, and may have shorter forms; if several settings share it, it is the one
-// below the method of azureAuth. TestOptions writes them for packaging/az.
+// problem at config is reported at resource. If adopt is nil, ownLayer writes the settings.
 var places = []struct {
 	resource, config string
 	adopt            func(any) any
-	option, help     string
 }{
-	{"azureAuth.servicePrincipal.clientId", "", nil, "--client-id",
-		"Client id of the service principal or of a user-assigned managed identity."},
-	{"azureAuth.managedIdentity.clientId", "", nil, "--client-id", ""},
-	{"azureAuth.servicePrincipal.clientSecret", "", nil, "--client-secret",
-		"Secret of the service principal. Use @FILE to keep it out of process lists; `create` " +
-			"prompts for it at a terminal. The machine tests it before use."},
-	{"azureAuth.servicePrincipal.clientTenant", "", nil, "--client-tenant",
-		"Tenant of the service principal. Default: the cluster's."},
-	{"azureAuth.servicePrincipal.secretExpires", "", nil, "--secret-expires",
-		"Day on which the secret ends in Entra ID, such as 2027-01-31. The machine warns two " +
-			"weeks before."},
-	{"azureAuth.arc.onboarding.secretExpires", "", nil, "--secret-expires", ""},
-	{"azureAuth.servicePrincipal.principalId", "", nil, "--principal-id",
-		"Object id of the identity, by which the cluster knows the node. Default: reported by its " +
-			"machine; there is no default for a system-assigned managed identity."},
-	{"azureAuth.managedIdentity.principalId", "", nil, "--principal-id", ""},
-	{"azureAuth.arc.principalId", "", nil, "--principal-id", ""},
-	{"azureAuth.arc.machineResourceId", "", nil, "--arc-machine-id",
-		"Resource id of the Arc machine. Default: the one of the node's name in the cluster's " +
-			"resource group."},
-	{"azureAuth.arc.onboarding.clientId", "", nil, "--onboarding-client-id",
-		"Client id of the service principal that connects the machine to Arc if it is not " +
-			"connected yet. It is not the identity of the node."},
-	{"azureAuth.arc.onboarding.clientSecret", "", nil, "--onboarding-secret",
-		"Secret of that service principal. Use @FILE; `create` prompts for it at a terminal. The " +
-			"machine erases it once it has joined."},
-	{"azureAuth.arc.onboarding.clientTenant", "", nil, "--onboarding-tenant",
-		"Tenant of that service principal. Default: the cluster's."},
-	{"azureAuth.arc.autoRoleAssignment", "", nil, "--auto-role-assignment",
-		"The identity that connects the machine to Arc also assigns the roles that " +
-			"--kubelet-credential token needs."},
-	{"azureAuth.registries", "", nil, "--registries",
-		"Container registries from which kubelet pulls images with the identity, which needs " +
-			"AcrPull: hosts or *.DOMAIN, with spaces between them. " + replaces},
-	{"kubernetesAuth.useAzureAuth", "", nil, "--use-azure-auth",
-		"kubelet joins with the Azure identity instead of a bootstrap token."},
-	{"kubernetesAuth.kubeletCredential", "azure.kubeletCredential", same, "--kubelet-credential",
-		"Credential that kubelet presents to the cluster with --use-azure-auth."},
-	{"azureAuth", "azure", nil, "", ""},
+	{"kubernetesAuth.kubeletCredential", "azure.kubeletCredential", same},
+	{"azureAuth", "azure", nil},
 
-	{"versions.kubernetes", "kubernetes.version", same, "--kubernetes-version -k",
-		"Version of Kubernetes."},
-	{"versions.containerd", "containerd.version", same, "--containerd-version",
-		"Version of containerd."},
-	{"versions.runc", "runc.version", same, "--runc-version", "Version of runc."},
-	{"versions.cni", "cni.version", same, "--cni-version", "Version of the CNI plugins."},
-	{"versions.npd", "npd.version", same, "--npd-version", "Version of node-problem-detector."},
-	{"versions.allowUnknown", "", nil, "--allow-unknown",
-		"Accept versions whose digests the provider does not know."},
-	{"versions.allowVulnerable", "", nil, "--allow-vulnerable",
-		"Accept versions with which a container can break out."},
+	{"versions.kubernetes", "kubernetes.version", same},
+	{"versions.containerd", "containerd.version", same},
+	{"versions.runc", "runc.version", same},
+	{"versions.cni", "cni.version", same},
+	{"versions.npd", "npd.version", same},
 
-	{"nodeConfig.maxPods", "node.maxPods", same, "--max-pods -m", "Maximum number of pods on the " +
-		"node."},
-	{"nodeConfig.labels", "node.labels", same, "--labels",
-		"Labels of the node, KEY=VALUE with spaces between them. " + replaces},
-	{"nodeConfig.taints", "node.taints", same, "--node-taints",
-		"Taints of the node, KEY=VALUE:EFFECT with commas between them. " + replaces},
-	{"nodeConfig.kubelet", "node.kubelet", same, "--kubelet-config",
-		"File with the settings of kubelet as JSON: kubeReserved, evictionHard, " +
-			"imageGCHighThreshold, imageGCLowThreshold, verbosity, nodeIP."},
-	{"network.metadata", "network.metadata", same, "--metadata-access",
-		"Whether pods reach the metadata service of a cloud, which gives tokens of the machine's " +
-			"identity. Default: block."},
+	{"nodeConfig.maxPods", "node.maxPods", same},
+	{"nodeConfig.labels", "node.labels", same},
+	{"nodeConfig.taints", "node.taints", same},
+	{"nodeConfig.kubelet", "node.kubelet", same},
+	{"network.metadata", "network.metadata", same},
 
-	{"continuousMonitoring", "continuousMonitoring", onlyTrue, "--continuous-monitoring --follow",
-		"The machine follows this resource, and applies changes by itself. Default: true. With false " +
-			"it only joins; `update` asks for confirmation before disabling it."},
-	{"driftPolicy", "agent.driftPolicy", same, "--drift-policy",
-		"What happens when the machine is not as configured."},
-	{"driftPolicies", "agent.driftPolicies", same, "--drift-policies",
-		"The same for single kinds of things, KIND=POLICY with spaces between them: unit=repair " +
-			"sysctl=off. " + replaces},
-	{"upgradePolicy.drain", "agent.upgradePolicy.drain", same, "--drain",
-		"When pods are moved away before a change."},
-	{"upgradePolicy.deadline", "agent.upgradePolicy.deadline", duration, "--drain-deadline",
-		"Maximum time to move them, such as PT15M."},
-	{"upgradePolicy.drainOptions.force", "agent.upgradePolicy.drainOptions.force", same,
-		"--drain-force",
-		"Also delete pods without a controller. By default such a pod blocks the change."},
-	{"upgradePolicy.drainOptions.deleteEmptyDir", "agent.upgradePolicy.drainOptions.deleteEmptyDir",
-		same, "--drain-delete-empty-dir --drain-empty-dir",
-		"Also move pods with an emptyDir volume, whose data is lost. Default: true."},
-	{"upgradePolicy.readyTimeout", "agent.readyTimeout", duration, "--ready-timeout",
-		"How long a node may take to become healthy before rollback, such as PT5M."},
-	{"upgradePolicy.maintenanceWindow", "agent.upgradePolicy.maintenanceWindow", window,
-		"--maintenance-window",
-		"When a change may start: days=Saturday,Sunday start=22:00 duration=PT4H " +
-			"utcOffset=+01:00; '' is at any time."},
-	{"monitoring.endpoint", "agent.monitoring.endpoint", same, "--poll-endpoint",
-		"URL of the provider that the machine polls, or resourceManager. Default: the provider's " +
-			"own."},
-	{"monitoring.interval", "agent.monitoring.interval", duration, "--poll-interval",
-		"Mean time between two polls, such as PT30S."},
+	{"continuousMonitoring", "continuousMonitoring", onlyTrue},
+	{"driftPolicy", "agent.driftPolicy", same},
+	{"driftPolicies", "agent.driftPolicies", same},
+	{"upgradePolicy.drain", "agent.upgradePolicy.drain", same},
+	{"upgradePolicy.deadline", "agent.upgradePolicy.deadline", duration},
+	{"upgradePolicy.drainOptions.force", "agent.upgradePolicy.drainOptions.force", same},
+	{"upgradePolicy.drainOptions.deleteEmptyDir",
+		"agent.upgradePolicy.drainOptions.deleteEmptyDir", same},
+	{"upgradePolicy.readyTimeout", "agent.readyTimeout", duration},
+	{"upgradePolicy.maintenanceWindow", "agent.upgradePolicy.maintenanceWindow", window},
+	{"monitoring.endpoint", "agent.monitoring.endpoint", same},
+	{"monitoring.interval", "agent.monitoring.interval", duration},
 }
-
-const replaces = "They replace all existing ones; '' removes all."
 
 // adopted returns the agent's settings that follow from a node's resource, with the chosen
 // versions.
@@ -129,7 +57,6 @@ func adopted(n Node) object {
 	return own
 }
 
-// put sets the value at a path of an object.
 func put(o object, path string, value any) {
 	names := strings.Split(path, ".")
 	last := len(names) - 1
@@ -180,7 +107,7 @@ func (n Node) place(path string) string {
 	}
 	for _, p := range places {
 		rest, ok := strings.CutPrefix(path, p.config)
-		if ok && p.config != "" && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
 			return "properties." + p.resource + rest
 		}
 	}

@@ -126,14 +126,7 @@ func goDuration(s string) string {
 	if !ok {
 		return ""
 	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
 }
 
 // durations checks that durations can be read. The agent's rules limit them.
@@ -143,13 +136,9 @@ func (p *Problems) durations(d api.Desired) {
 		p.unless(ok || s == "", "properties."+at, "'%s' is not a duration of ISO 8601 in days, "+
 			"hours, minutes and seconds, such as PT15M.", shorten(s))
 	}
-	resource := objectOf(d)
-	for _, place := range places {
-		text, ok := in(resource, strings.Split(place.resource, ".")...).(string)
-		if ok && place.adopt != nil && place.adopt(text) == "" { // only a duration can be lost there
-			check(place.resource, text)
-		}
-	}
+	check("upgradePolicy.deadline", d.UpgradePolicy.Deadline)
+	check("upgradePolicy.readyTimeout", d.UpgradePolicy.ReadyTimeout)
+	check("monitoring.interval", d.Monitoring.Interval)
 	if w := d.UpgradePolicy.MaintenanceWindow; w != nil {
 		check("upgradePolicy.maintenanceWindow.duration", w.Duration)
 	}

@@ -41,11 +41,7 @@ func Refresh(
 
 // resolve renders a node for the first time, once its cluster is known.
 func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revision) {
-	c := chooser{
-		want: n.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
-		overridden: parent.overridden(),
-	}
-	versions, problems := c.choose()
+	versions, problems := parent.chooser(n.Desired.Versions).choose()
 	next := n
 	next.Chosen.Versions = versions
 	own, wrong := next.wholeOwnLayer(parent.podNetwork(), parent)

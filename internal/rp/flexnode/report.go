@@ -52,7 +52,6 @@ func (p *Problems) merge(at string, older, newer *string) {
 	*newer = ""
 }
 
-// report checks a report.
 func (p *Problems) report(r api.Report) {
 	p.unless(len(r.Conditions) <= maxConditions, "conditions",
 		"There are %d conditions; at most %d are kept.", len(r.Conditions), maxConditions)

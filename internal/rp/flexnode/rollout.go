@@ -260,9 +260,6 @@ func (n Node) Released() bool {
 // Lasts returns the time that an agent may take to drain and become Ready, and a margin.
 func Lasts(whole map[string]any) (time.Duration, error) {
 	var agent config.Agent
-	text, err := json.Marshal(whole["agent"])
-	if err == nil {
-		err = json.Unmarshal(text, &agent)
-	}
+	err := json.Unmarshal(encode(whole["agent"]), &agent)
 	return agent.Disruption() + beginMargin, err
 }

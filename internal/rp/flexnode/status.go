@@ -17,18 +17,19 @@ const (
 
 // NodeMissing returns the Ready condition of a node whose Node object is not in its cluster.
 func NodeMissing(since time.Time) *api.Condition {
-	return &api.Condition{
-		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeNotFound,
-		Message: "The cluster has no Node object of that name.",
-	}
+	return unknownReady(since, NodeNotFound, "The cluster has no Node object of that name.")
 }
 
 // ForeignNode returns the Ready condition of a node whose name another installation's Node has.
 func ForeignNode(since time.Time) *api.Condition {
+	return unknownReady(since, NodeForeign, "The Node of that name belongs to another installation "+
+		"of the provider, according to its labels. It is not changed.")
+}
+
+func unknownReady(since time.Time, reason, message string) *api.Condition {
 	return &api.Condition{
-		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeForeign,
-		Message: "The Node of that name belongs to another installation of the provider, according " +
-			"to its labels. It is not changed.",
+		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: reason,
+		Message: message,
 	}
 }
 
@@ -54,12 +55,16 @@ func StatusOf(e Evidence) *api.Status {
 		e.Seen = e.Now
 	}
 	report := e.Status.Report
+	config := *cmp.Or(report.Config, &api.Applied{})
+	components := *cmp.Or(report.Components, &api.Components{})
+	// These two values have two places (ReadReport).
+	config.Applied, components.Agent = report.AppliedConfigVersion, report.AgentVersion
 	status := &api.Status{
 		AppliedConfigVersion: report.AppliedConfigVersion,
 		LastConfigApplied:    report.LastConfigApplied, AgentVersion: report.AgentVersion,
+		Config: unlessEmpty(config), Components: unlessEmpty(components),
 		Join: e.joinOf(), Drift: report.Drift,
 	}
-	status.Config, status.Components = e.bothPlaces()
 	if ready := e.ready(); ready != nil {
 		status.Conditions = append(status.Conditions, *ready)
 	}
@@ -76,15 +81,6 @@ func StatusOf(e Evidence) *api.Status {
 	return status
 }
 
-// bothPlaces returns the sections of a report with the values that have two places (ReadReport).
-func (e Evidence) bothPlaces() (*api.Applied, *api.Components) {
-	config := *cmp.Or(e.Status.Report.Config, &api.Applied{})
-	components := *cmp.Or(e.Status.Report.Components, &api.Components{})
-	config.Applied = e.Status.Report.AppliedConfigVersion
-	components.Agent = e.Status.Report.AgentVersion
-	return unlessEmpty(config), unlessEmpty(components)
-}
-
 // unlessEmpty returns a value; nil for the zero one.
 func unlessEmpty[T comparable](value T) *T {
 	if value == *new(T) {
@@ -99,10 +95,8 @@ func (e Evidence) ready() *api.Condition {
 	if known == nil || e.Reachable || known.Status == "Unknown" {
 		return known
 	}
-	return &api.Condition{
-		Type: Ready, Status: "Unknown", Reason: ClusterUnreachable,
-		Message: "The cluster does not answer; the last known Ready status is " + known.Status + ".",
-	}
+	return unknownReady(time.Time{}, ClusterUnreachable,
+		"The cluster does not answer; the last known Ready status is "+known.Status+".")
 }
 
 // Brief returns a status as lists show it, without log and drifted items.
@@ -123,7 +117,7 @@ func Brief(s *api.Status) *api.Status {
 // Shown returns a node as callers see it, with a revision and its config; nil in a list.
 func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.FlexNodeConfig {
 	shown := api.FlexNodeConfig{
-		ID: n.ID, Name: baseName(n.ID), Type: api.ResourceType, ETag: n.ETag(),
+		ID: n.ID, Name: LastOf(n.ID), Type: api.ResourceType, ETag: n.ETag(),
 		SystemData: new(n.SystemData),
 		Properties: api.Properties{
 			Desired: n.Desired, ProvisioningState: cmp.Or(n.State, api.Succeeded), ResourceUID: n.UID,

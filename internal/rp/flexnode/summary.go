@@ -17,37 +17,42 @@ func Summary(counts map[*Class]int) api.Summary {
 		States: []api.StateCount{}, Versions: []api.VersionCount{},
 		Conditions: []api.ConditionCount{},
 	}
-	states, provisioning := map[string]int{}, map[string]int{}
-	versions, conditions := map[api.VersionCount]int{}, map[api.ConditionCount]int{}
-	running := map[api.VersionCount]int{}
+	counted, provisioning := map[string]int{}, map[string]int{}
+	versions, conditions := map[api.VersionCount]*api.VersionCount{}, map[api.ConditionCount]int{}
+	version := func(component, version string) *api.VersionCount {
+		v := api.VersionCount{Component: component, Version: version}
+		if versions[v] == nil {
+			versions[v] = &v
+		}
+		return versions[v]
+	}
 	for class, n := range counts {
 		s.Nodes += n
 		provisioning[class.State] += n
 		for _, state := range class.States {
-			states[state] += n
+			counted[state] += n
 		}
 		for _, c := range class.Conditions {
 			conditions[api.ConditionCount{Type: c.Type, Status: c.Status, Reason: c.Reason}] += n
 		}
-		for _, v := range wantedVersions(class.Versions) {
-			versions[v] += n
-			running[v] += 0
+		for component, v := range wantedVersions(class.Versions) {
+			version(component, v).Wanted += n
 		}
-		for _, v := range runningVersions(class.Components) {
-			versions[v] += 0
-			running[v] += n
+		for component, v := range runningVersions(class.Components) {
+			version(component, v).Running += n
 		}
 	}
-	for _, state := range States {
-		s.States = append(s.States, api.StateCount{State: state, Nodes: states[state]})
+	for _, state := range states {
+		s.States = append(s.States, api.StateCount{State: state.name, Nodes: counted[state.name]})
 	}
 	for _, state := range []string{api.Succeeded, api.Creating, api.Updating, api.Failed} {
 		s.ProvisioningStates = append(s.ProvisioningStates,
 			api.StateCount{State: state, Nodes: provisioning[state]})
 	}
-	for v, n := range versions {
-		v.Wanted, v.Running = n, running[v]
-		s.Versions = append(s.Versions, v)
+	for _, v := range versions {
+		if v.Version != "" {
+			s.Versions = append(s.Versions, *v)
+		}
 	}
 	for c, n := range conditions {
 		c.Nodes = n
@@ -78,45 +83,42 @@ func most[T any](all []T, of func(T) (n int, name string)) []T {
 	return all
 }
 
-// versionCounts returns the pairs of component and version that have a version.
-func versionCounts(pairs ...string) (all []api.VersionCount) {
-	for pair := range slices.Chunk(pairs, 2) {
-		if pair[1] != "" {
-			all = append(all, api.VersionCount{Component: pair[0], Version: pair[1]})
-		}
+// wantedVersions returns versions by component.
+func wantedVersions(v api.Versions) map[string]string {
+	return map[string]string{
+		"kubernetes": v.Kubernetes, "containerd": v.Containerd, "runc": v.Runc, "cni": v.CNI,
+		"npd": v.NPD,
 	}
-	return all
 }
 
-func wantedVersions(v api.Versions) []api.VersionCount {
-	return versionCounts("kubernetes", v.Kubernetes, "containerd", v.Containerd, "runc", v.Runc,
-		"cni", v.CNI, "npd", v.NPD)
+// runningVersions returns the versions that an agent reports, by component.
+func runningVersions(c api.Components) map[string]string {
+	return map[string]string{
+		"kubernetes": c.Kubelet, "containerd": c.Containerd, "runc": c.Runc, "cni": c.CNI,
+		"npd": c.NPD, "agent": c.Agent, "kernel": c.Kernel, "os": c.OS,
+	}
 }
 
-func runningVersions(c api.Components) []api.VersionCount {
-	return versionCounts("kubernetes", c.Kubelet, "containerd", c.Containerd, "runc", c.Runc,
-		"cni", c.CNI, "npd", c.NPD, "agent", c.Agent, "kernel", c.Kernel, "os", c.OS)
-}
-
-// The states that nodes are counted by. A node is in several of them.
-const (
-	StateJoined       = "joined"
-	StateNotJoined    = "notJoined"
-	StateReady        = "ready"
-	StateNotReady     = "notReady"
-	StateUpToDate     = "upToDate"
-	StateOutdated     = "outdated"
-	StateFailed       = "failed"
-	StateHeldBack     = "heldBack"
-	StateReporting    = "reporting"
-	StateNotReporting = "notReporting"
-	StateDrifted      = "drifted"
-)
-
-// States lists all of them.
-var States = []string{
-	StateJoined, StateNotJoined, StateReady, StateNotReady, StateUpToDate, StateOutdated,
-	StateFailed, StateHeldBack, StateReporting, StateNotReporting, StateDrifted,
+// states has those by which nodes are counted. A node is in several of them.
+var states = []struct {
+	name string
+	has  func(c *Class, o Outline) bool
+}{
+	{"joined", func(c *Class, _ Outline) bool { return c.is(Joined, "True") }},
+	{"notJoined", func(c *Class, _ Outline) bool { return !c.is(Joined, "True") }},
+	{"ready", func(c *Class, _ Outline) bool { return c.is(Ready, "True") }},
+	{"notReady", func(c *Class, o Outline) bool {
+		return o.Said.Value().Ready != (api.Condition{}) && !c.is(Ready, "True")
+	}},
+	{"upToDate", func(c *Class, _ Outline) bool { return c.is(UpToDate, "True") }},
+	{"outdated", func(c *Class, _ Outline) bool { return c.is(UpToDate, "False") }},
+	{"failed", func(c *Class, _ Outline) bool {
+		return c.State == api.Failed || c.find(UpToDate).Reason == "Failed"
+	}},
+	{"heldBack", func(_ *Class, o Outline) bool { return o.Order.Assigned != o.Order.Revision }},
+	{"reporting", func(c *Class, _ Outline) bool { return c.is(Reporting, "True") }},
+	{"notReporting", func(c *Class, _ Outline) bool { return c.is(Reporting, "False") }},
+	{"drifted", func(_ *Class, o Outline) bool { return o.Said.Value().Drifted }},
 }
 
 // Class holds the properties by which nodes of an outline are counted.
@@ -130,39 +132,18 @@ type Class struct {
 	Components api.Components // running, as the agent reported
 }
 
-// classify returns the class of an outline.
-func (c *Classes) classify(o Outline) *Class {
-	e := o.evidence(c.reachable)
-	e.Provider = c.provider
+func classify(o Outline, e Evidence) *Class {
 	shown := Shown(e.Node, nil, nil, StatusOf(e)).Properties
 	class := &Class{
 		State: shown.ProvisioningState, Versions: o.Wanted.Value().Versions,
 		Components: o.Said.Value().Components,
 	}
 	for _, one := range shown.Status.Conditions {
-		class.Conditions = append(class.Conditions, api.Condition{
-			Type: one.Type, Status: one.Status, Reason: one.Reason,
-		})
+		class.Conditions = append(class.Conditions, brief(one))
 	}
-	is := func(kind, status string) bool { return class.find(kind).Status == status }
-	for _, test := range []struct {
-		state string
-		so    bool
-	}{
-		{StateJoined, is(Joined, "True")},
-		{StateNotJoined, !is(Joined, "True")},
-		{StateReady, is(Ready, "True")},
-		{StateNotReady, e.Status.Ready != nil && !is(Ready, "True")},
-		{StateUpToDate, is(UpToDate, "True")},
-		{StateOutdated, is(UpToDate, "False")},
-		{StateFailed, class.State == api.Failed || class.find(UpToDate).Reason == "Failed"},
-		{StateHeldBack, o.Order.Assigned != o.Order.Revision},
-		{StateReporting, is(Reporting, "True")},
-		{StateNotReporting, is(Reporting, "False")},
-		{StateDrifted, o.Said.Value().Drifted},
-	} {
-		if test.so {
-			class.States = append(class.States, test.state)
+	for _, state := range states {
+		if state.has(class, o) {
+			class.States = append(class.States, state.name)
 		}
 	}
 	return class
@@ -173,6 +154,8 @@ func (c *Class) find(kind string) api.Condition {
 	return *cmp.Or(find(c.Conditions, kind), &api.Condition{})
 }
 
+func (c *Class) is(kind, status string) bool { return c.find(kind).Status == status }
+
 // find returns the condition of a type; nil for none.
 func find(all []api.Condition, kind string) *api.Condition {
 	if i := slices.IndexFunc(all, func(c api.Condition) bool { return c.Type == kind }); i >= 0 {
@@ -181,24 +164,16 @@ func find(all []api.Condition, kind string) *api.Condition {
 	return nil
 }
 
-// Classes caches the classes of a cluster's nodes.
-type Classes struct {
-	reachable bool
-	provider  string
-	known     map[Outline]*Class
-}
-
-// NewClasses returns an empty cache for a cluster, reachable or not, and the provider's version.
-func NewClasses(reachable bool, provider string) *Classes {
-	return &Classes{reachable, provider, map[Outline]*Class{}}
-}
-
-// Of returns the class of an outline.
-func (c *Classes) Of(o Outline) *Class {
-	class := c.known[o]
-	if class == nil {
-		class = c.classify(o)
-		c.known[o] = class
+// Classes returns a function that returns the class of an outline and keeps it. It is for the nodes
+// of one cluster, reachable or not, and for one goroutine; provider is the provider's version.
+func Classes(reachable bool, provider string) func(Outline) *Class {
+	known := map[Outline]*Class{}
+	return func(o Outline) *Class {
+		if known[o] == nil {
+			e := o.evidence(reachable)
+			e.Provider = provider
+			known[o] = classify(o, e)
+		}
+		return known[o]
 	}
-	return class
 }

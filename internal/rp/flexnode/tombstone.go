@@ -36,13 +36,9 @@ type Tombstones struct {
 const KeptStones = 100
 
 // With returns the tombstones with a new one.
-func (t Tombstones) With(s Tombstone) (Tombstones, error) {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return t, fmt.Errorf("internal error: cannot encode a tombstone: %w", err)
-	}
+func (t Tombstones) With(s Tombstone) Tombstones {
 	kept := min(len(t.Stored), KeptStones-1)
-	return Tombstones{append([]json.RawMessage{text}, t.Stored[:kept]...)}, nil
+	return Tombstones{append([]json.RawMessage{encode(s)}, t.Stored[:kept]...)}
 }
 
 // Sign returns the tombstones with the signatures that sign returns, nil for no change, and whether

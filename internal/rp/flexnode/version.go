@@ -8,10 +8,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// atKubernetes is the path of the Kubernetes version in a resource.
 const atKubernetes = "properties.versions.kubernetes"
 
-// chooser chooses the versions of a node.
 type chooser struct {
 	// want is the present request; asked and chosen are the previous request and choice, if any.
 	want, asked, chosen api.Versions
@@ -70,7 +68,6 @@ func (c chooser) choose() (api.Versions, Problems) {
 	return versionsOf(got.Filled()), problems
 }
 
-// versionsOf returns the versions of a set.
 func versionsOf(s release.Set) api.Versions {
 	return api.Versions{
 		Kubernetes: s.Kubernetes, Containerd: s.Containerd, Runc: s.Runc, CNI: s.CNI, NPD: s.NPD,
@@ -111,15 +108,17 @@ func allowsVulnerable(v api.Versions) bool {
 	})
 }
 
-// overridden returns the artifacts, or versions of one, whose digests the operator has set.
-func (p Parent) overridden() map[string]bool {
+// chooser returns a chooser for a node without previous versions.
+func (p Parent) chooser(want api.Versions) chooser {
+	c := chooser{
+		want: want, server: p.Cluster.Properties.KubernetesVersion, overridden: map[string]bool{},
+	}
 	overrides, _ := in(p.Defaults.settings(), "artifacts", "overrides").(object)
-	found := map[string]bool{}
 	for name, value := range overrides {
 		o, _ := value.(object)
-		found[name] = textIn(o, "sha256") != ""
+		c.overridden[name] = textIn(o, "sha256") != ""
 	}
-	return found
+	return c
 }
 
 // checkSkew checks that a kubelet works with an API server, as far as their versions are known.

@@ -17,11 +17,11 @@ func (a *API) summarizeNodes(r *request) (any, error) {
 		return nil, err
 	}
 	counts := map[*flexnode.Class]int{}
-	classes := flexnode.NewClasses(a.reachable(key), a.Renderer)
+	classOf := flexnode.Classes(a.reachable(key), a.Renderer)
 	now := a.Now()
 	a.Index.Outlines(key+"/", "", func(node string, o flexnode.Outline) bool {
 		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
-		counts[classes.Of(o)]++
+		counts[classOf(o)]++
 		return r.Context().Err() == nil
 	})
 	if err := r.Context().Err(); err != nil {
@@ -100,7 +100,7 @@ func (a *API) chosen(
 	r *request, after string, size int, f flexnode.Filter,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
 	key := r.clusterKey()
-	classes, now := flexnode.NewClasses(a.reachable(key), a.Renderer), a.Now()
+	classOf, now := flexnode.Classes(a.reachable(key), a.Renderer), a.Now()
 	looked, unpacked, last := 0, 0, after
 	a.Index.Outlines(key+"/", after, func(node string, o flexnode.Outline) bool {
 		if looked == maxLooked || unpacked == maxUnpacked || len(rows) == size {
@@ -109,7 +109,7 @@ func (a *API) chosen(
 		}
 		looked, last = looked+1, node
 		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
-		if !f.Chooses(classes.Of(o)) {
+		if !f.Chooses(classOf(o)) {
 			return true
 		}
 		unpacked++

@@ -259,17 +259,17 @@ func (r *Rollout) candidate(
 // round. The ends of slots are written first: if one was not, since its agent has begun meanwhile,
 // this round gives no slot.
 func (r *Rollout) move(
-	ctx context.Context, nodes []flexnode.Candidate, moves []flexnode.Move,
+	ctx context.Context, nodes []flexnode.Candidate, moves []flexnode.Candidate,
 ) error {
 	seen := map[string]flexnode.Candidate{}
 	for _, c := range nodes {
 		seen[c.Key] = c
 	}
-	decided := map[string]flexnode.Move{}
+	decided := map[string]flexnode.Candidate{}
 	var ends, gives []string
 	for _, m := range moves {
 		decided[m.Key] = m
-		if m.Gives(seen[m.Key]) {
+		if m.HasSlot() && !seen[m.Key].HasSlot() {
 			gives = append(gives, m.Key)
 		} else {
 			ends = append(ends, m.Key)
@@ -286,7 +286,7 @@ func (r *Rollout) move(
 // write writes some of the nodes, and reports whether one of them keeps its slot.
 func (r *Rollout) write(
 	ctx context.Context, keys []string, seen map[string]flexnode.Candidate,
-	decided map[string]flexnode.Move,
+	decided map[string]flexnode.Candidate,
 ) (kept bool, err error) {
 	moved := 0
 	var mu sync.Mutex // of moved, kept and r.written
@@ -308,7 +308,7 @@ func (r *Rollout) write(
 			}
 			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
 				!reflect.DeepEqual(n.Attempt, c.Attempt) {
-				kept = kept || n.UID == c.UID && decided[key].Ends(c)
+				kept = kept || n.UID == c.UID && c.HasSlot() && !decided[key].HasSlot()
 				return nil
 			}
 			if err := r.apply(v, &n, c, decided[key]); err != nil {
@@ -330,7 +330,7 @@ func (r *Rollout) write(
 
 // apply changes a node to the decision. A node that goes back gets its former identity back.
 func (r *Rollout) apply(
-	v *store.View, n *flexnode.Node, c flexnode.Candidate, m flexnode.Move,
+	v *store.View, n *flexnode.Node, c flexnode.Candidate, m flexnode.Candidate,
 ) error {
 	back := m.Assigned == c.Applied && m.Assigned != c.Desired && m.Assigned != c.Assigned
 	n.Failed, n.Attempt, n.FailedChanges = m.Refused, m.Attempt, m.FailedChanges

@@ -94,7 +94,7 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 	}
 	c := flexnode.Candidate{Key: node, UID: "u", Desired: 2, Assigned: 1, Applied: 1}
 	seen := map[string]flexnode.Candidate{node: c}
-	moves := map[string]flexnode.Move{node: {Key: node, Assigned: 2}}
+	moves := map[string]flexnode.Candidate{node: {Key: node, Assigned: 2}}
 	for late, want := range map[bool]int64{true: 1, false: 2} {
 		if r.round = must(r.begin(t.Context())); late {
 			must(r.begin(t.Context())) // the next round

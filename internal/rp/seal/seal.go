@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/signing"
@@ -54,8 +55,7 @@ func Load(path string) (Ring, error) {
 	info, err := os.Stat(path)
 	if err == nil && !Private(path, info.Mode()) {
 		return Ring{}, fmt.Errorf("cannot use the keys in %s: other users can read them; run `chmod "+
-			"600 %s`",
-			path, path)
+			"600 %s`", path, path)
 	}
 	data, unread := os.ReadFile(path)
 	if err = cmp.Or(err, unread); err != nil {
@@ -291,18 +291,16 @@ func (r Ring) Seal(about string, content []byte) (Box, error) {
 
 // Open opens a box.
 func (r Ring) Open(about string, b Box) ([]byte, error) {
-	for _, k := range r.Keys {
-		if k.ID != b.Key {
-			continue
-		}
-		dataKey, err := decrypt(k.Bytes, b.Wrapped, about)
-		if err != nil {
-			return nil, err
-		}
-		return decrypt(dataKey, b.Data, about)
+	i := slices.Index(r.IDs(), b.Key)
+	if i < 0 {
+		return nil, fmt.Errorf("cannot open what was sealed with the key %q: it is not in the ring",
+			b.Key)
 	}
-	return nil, fmt.Errorf("cannot open what was sealed with the key %q: it is not in the ring",
-		b.Key)
+	dataKey, err := decrypt(r.Keys[i].Bytes, b.Wrapped, about)
+	if err != nil {
+		return nil, err
+	}
+	return decrypt(dataKey, b.Data, about)
 }
 
 // Rewrap seals the content of a box again, with the first key.

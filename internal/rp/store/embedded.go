@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
@@ -62,8 +62,8 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 			lock.Close())
 	}
 	return &Etcd{
-		server: server, client: v3client.New(server.Server), lock: lock, free: freeIn(dir),
-		patience: requestPatience,
+		server: server, client: v3client.New(server.Server), lock: lock,
+		free: func() int64 { return freeIn(dir) }, patience: requestPatience,
 	}, nil
 }
 
@@ -152,24 +152,17 @@ func startEmbedded(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 	return nil, err
 }
 
-// readOwn is Read on the etcd in this process, without its client, which takes longer than the
-// reading. It does not ask for newer data: as the only member, it has applied every write that it
-// has answered, and a reader need not wait for writes of others to reach the disk.
-func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64, error) {
-	request := &etcdserverpb.TxnRequest{}
-	for _, key := range keys {
-		get := &etcdserverpb.RangeRequest{Key: []byte(key), Serializable: true}
-		request.Success = append(request.Success, &etcdserverpb.RequestOp{
-			Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: get}})
+// reading returns the options of a read. The etcd in this process is not asked for newer data: as
+// the only member, it has applied every write that it has answered, and a reader need not wait for
+// writes of others to reach the disk.
+func (e *Etcd) reading(options ...clientv3.OpOption) []clientv3.OpOption {
+	if e.server != nil {
+		options = append(options, clientv3.WithSerializable())
 	}
-	response, err := e.server.Server.Txn(ctx, request)
-	if err != nil {
-		return nil, 0, err
-	}
-	return found(response), response.Header.Revision, nil
+	return options
 }
 
-// awaitOwn waits until readOwn reads a revision: etcd reports a change just before it can be read
+// awaitOwn waits until a read sees a revision: etcd reports a change just before it can be read
 // (watchableStoreTxnWrite.End), and a busy machine makes that time long.
 func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
 	for e.server.Server.KV().Rev() < revision {
@@ -180,7 +173,6 @@ func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// etcdIn returns the directory of etcd in a data directory.
 func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }
 
 // Holds reports whether a data directory has a store.

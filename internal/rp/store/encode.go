@@ -81,12 +81,9 @@ var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithNoEntropyCompression(true), zstd.WithEncoderCRC(false),
 		zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true))
-	if err != nil {
-		panic("internal error: " + err.Error())
-	}
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0),
+	decoder, err2 := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0),
 		zstd.WithDecoderLowmem(true))
-	if err != nil {
+	if err := errors.Join(err, err2); err != nil {
 		panic("internal error: " + err.Error())
 	}
 	return encoder, decoder

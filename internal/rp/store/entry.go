@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unique"
@@ -9,25 +10,18 @@ import (
 )
 
 // entry holds the rows of a node in a snapshot: itself and its status, packed, and the values that
-// are read without unpacking. Every replica has one for each node, so values that many nodes share
-// are kept once.
+// are read without unpacking. Values that many nodes share are kept once.
 type entry struct {
 	key, uid         string
 	identity         string // for polls; each agent may have its own
 	machineKey, boot string // the thumbprint of the machine's key, and its current boot
 	node, status     string // packed
 	nodeAt, statusAt int64  // revisions, 0 without such a row
-	traits           unique.Handle[traits]
+	former           flexnode.Former
+	facts            unique.Handle[string]          // not set without a node's row
+	wanted           unique.Handle[flexnode.Wanted] // the same
 	said             unique.Handle[flexnode.Said]
 	versions         versions
-}
-
-// traits holds values that many nodes share.
-type traits struct {
-	state, ready, facts string
-	former              flexnode.Former
-	joining             bool
-	wanted              unique.Handle[flexnode.Wanted]
 }
 
 // versions holds the configVersions of a node: in its row, and in its agent's report.
@@ -43,54 +37,36 @@ func (e *entry) size() int {
 		len(e.node) + len(e.status)
 }
 
-// without returns an entry without a node's row, with a status that has a Ready condition.
-func (e entry) without(ready string) entry {
-	return entry{
-		key: e.key, status: e.status, statusAt: e.statusAt, said: e.said, versions: e.versions,
-		traits: unique.Make(traits{ready: ready, wanted: unique.Make(flexnode.Wanted{})}),
-	}
-}
-
 // with returns an entry, or nil, after a change of its node or status; nil if neither is left.
 func (e *entry) with(p parsed) *entry {
-	next := entry{key: p.key, said: unique.Make(flexnode.Said{})}.without("")
+	next := entry{key: p.key, said: unique.Make(flexnode.Said{})}
 	if e != nil {
 		next = *e
 	}
-	ready := next.traits.Value().ready
 	switch {
 	case p.table == statusTable:
-		next.say(p)
-	case p.deleted:
-		next = next.without(ready)
+		said := *cmp.Or(p.status, &flexnode.Status{})
+		next.status, next.statusAt = p.packed, p.revision
+		next.said = unique.Make(flexnode.SaidOf(said))
+		next.versions.applied, next.versions.observed, next.versions.failed = said.Versions()
+	case p.revision == 0:
+		next = entry{
+			key: p.key, status: next.status, statusAt: next.statusAt, said: next.said,
+			versions: next.versions,
+		}
 	default:
 		n := p.node
 		next.uid, next.identity, next.machineKey = n.UID, n.Identity, n.MachineKey
 		next.boot = n.Boots.Current
 		next.node, next.nodeAt = p.packed, p.revision
 		next.versions.revision, next.versions.assigned = n.Revision, n.Assigned
-		next.traits = unique.Make(traits{
-			n.State, ready, factsOf(n), n.Former, n.Credential != "",
-			unique.Make(flexnode.WantedOf(*n)),
-		})
+		next.former, next.facts = n.Former, unique.Make(factsOf(n))
+		next.wanted = unique.Make(flexnode.WantedOf(*n))
 	}
 	if next.nodeAt == 0 && next.statusAt == 0 {
 		return nil
 	}
 	return &next
-}
-
-// say takes over a status.
-func (e *entry) say(p parsed) {
-	said, t := flexnode.Status{}, e.traits.Value()
-	if e.status, e.statusAt = "", 0; !p.deleted {
-		said, e.status, e.statusAt = *p.status, p.packed, p.revision
-	}
-	if t.ready = ""; said.Ready != nil {
-		t.ready = said.Ready.Status
-	}
-	e.traits, e.said = unique.Make(t), unique.Make(flexnode.SaidOf(said))
-	e.versions.applied, e.versions.observed, e.versions.failed = said.Versions()
 }
 
 // unpackRow returns a row of an index.
@@ -132,12 +108,12 @@ func (t tally) count(e *entry, by int) {
 	if e.nodeAt == 0 {
 		return
 	}
-	is := e.traits.Value()
-	t.states[[2]string{is.state, is.ready}] += by
+	wanted := e.wanted.Value()
+	t.states[[2]string{wanted.State, e.said.Value().Ready.Status}] += by
 	subscription, _, _ := strings.Cut(e.key, "/")
 	t.used[[2]string{subscription, allNodes}] += by
 	t.used[[2]string{subscription, nodeBytes}] += by * e.size()
-	if is.joining {
+	if wanted.Joining {
 		t.used[[2]string{subscription, joiningNodes}] += by
 	}
 	if e.outline().Unsettled() {

@@ -26,8 +26,8 @@ type Etcd struct {
 	client *clientv3.Client
 	server *embed.Etcd // nil for an external cluster
 	lock   *os.File    // of the data directory
-	// free returns the free space on the disk of the data directory; nil for an external cluster.
-	free func() (uint64, error)
+	// free returns the free space on the disk of the data directory, in bytes; -1: unknown.
+	free func() int64
 	full atomic.Bool // set by the last commit
 
 	// patience limits the time of one request.
@@ -40,7 +40,6 @@ const requestPatience = 15 * time.Second
 
 var errSilent = errors.New("the store does not answer")
 
-// within returns a context for one request.
 func (e *Etcd) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, e.patience, errSilent)
 }
@@ -52,15 +51,12 @@ func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, 
 	if len(keys) > MaxWrites {
 		return nil, 0, ErrTooLarge
 	}
-	if e.server != nil {
-		return e.readOwn(ctx, keys)
-	}
 	ops := make([]clientv3.Op, 0, len(keys))
 	for _, key := range keys {
-		ops = append(ops, clientv3.OpGet(key))
+		ops = append(ops, clientv3.OpGet(key, e.reading()...))
 	}
 	if len(ops) == 0 { // only the revision is needed
-		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
+		ops = append(ops, clientv3.OpGet(root, e.reading(clientv3.WithCountOnly())...))
 	}
 	ctx, cancel := e.within(ctx)
 	defer cancel()
@@ -68,7 +64,13 @@ func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, 
 	if err != nil {
 		return nil, 0, failure(ctx, err)
 	}
-	return found((*etcdserverpb.TxnResponse)(response)), response.Header.Revision, nil
+	got := map[string]KV{}
+	for _, r := range response.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			got[string(kv.Key)] = valueOf(kv)
+		}
+	}
+	return got, response.Header.Revision, nil
 }
 
 // Commit implements Backend.
@@ -161,29 +163,12 @@ func (e *Etcd) scan(
 	}
 	ctx, cancel := e.within(ctx)
 	defer cancel()
-	options := []clientv3.OpOption{
-		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
-		clientv3.WithLimit(int64(limit)), what,
-	}
-	if e.server != nil { // reads its own data, as readOwn does
-		options = append(options, clientv3.WithSerializable())
-	}
-	got, err := e.client.Get(ctx, from, options...)
+	got, err := e.client.Get(ctx, from, e.reading(what, clientv3.WithLimit(int64(limit)),
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)))...)
 	if err != nil {
 		return nil, failure(ctx, err)
 	}
 	return got, nil
-}
-
-// found returns the values that a transaction has read.
-func found(response *etcdserverpb.TxnResponse) map[string]KV {
-	got := map[string]KV{}
-	for _, r := range response.Responses {
-		for _, kv := range r.GetResponseRange().Kvs {
-			got[string(kv.Key)] = valueOf(kv)
-		}
-	}
-	return got
 }
 
 // valueOf converts a value of etcd. The one of a deletion has only a key and a revision.

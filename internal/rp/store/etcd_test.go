@@ -145,7 +145,7 @@ func TestDiskIsFull(t *testing.T) {
 	e := embedded(t, t.TempDir(), Options{NoSync: true})
 	put(t, e, "a", "1", "b", "1")
 	free := e.free
-	e.free = func() (uint64, error) { return reserve - 1, nil }
+	e.free = func() int64 { return reserve - 1 }
 	_, err := e.Commit(ctx, nil, []Write{{Key: "a", Value: []byte("2")}})
 	if !errors.Is(err, ErrFull) || !errors.Is(err, ErrNoRoom) {
 		t.Errorf("a write: %v", err)
@@ -164,8 +164,8 @@ func TestDiskIsFull(t *testing.T) {
 	if h, err := e.Health(ctx); err != nil || h.Full || h.NoRoom {
 		t.Errorf("with room again: %+v, %v", h, err)
 	}
-	if n, err := free(); err != nil || n == 0 {
-		t.Errorf("free are %d, %v", n, err)
+	if n := free(); n <= 0 {
+		t.Errorf("free are %d", n)
 	}
 }
 

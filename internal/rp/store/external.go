@@ -31,7 +31,8 @@ func Dial(at External) (*Etcd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach etcd at %v: %w", at.Endpoints, err)
 	}
-	return &Etcd{client: client, patience: requestPatience}, nil
+	unknown := func() int64 { return -1 }
+	return &Etcd{client: client, free: unknown, patience: requestPatience}, nil
 }
 
 // silent is the logger of a client without a server: it writes nothing.

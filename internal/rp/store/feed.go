@@ -31,9 +31,6 @@ const maxHeld = 10_000
 func (f *feed) listen(to string) (l *listener, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.by == nil {
-		f.by = map[string][]*listener{}
-	}
 	l = &listener{told: make(chan struct{}, 1)}
 	f.by[to] = append(f.by[to], l)
 	return l, func() {
@@ -56,7 +53,6 @@ func (f *feed) take(l *listener) (events []Event, missed, back bool) {
 	return events, missed, back
 }
 
-// tell passes changes to their listeners.
 func (f *feed) tell(events []Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,14 +86,6 @@ func (f *feed) skip(back bool) {
 			signal(l.told)
 		}
 	}
-}
-
-// again makes a listener read its rows again.
-func (f *feed) again(l *listener) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l.events, l.missed = nil, true
-	signal(l.told)
 }
 
 // Wait reads a row, and again after each change, until wanted reports true or ctx ends. It returns

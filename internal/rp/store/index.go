@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,21 +132,12 @@ func (x *Index) follow(ctx context.Context) error {
 func (x *Index) apply(b Batch) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	own := make([]Event, 0, len(b.Events))
-	for _, e := range b.Events {
-		if strings.HasPrefix(e.Key, indexed) {
-			own = append(own, e)
-		}
-	}
-	if len(own) == 0 {
-		next := *x.snapshot.Load()
-		next.revision = b.Revision
-		x.snapshot.Store(&next)
-		x.heard.Store(time.Now().UnixNano())
-		return
-	}
-	d := x.draft()
-	d.apply(own)
+	now := x.snapshot.Load()
+	d := &draft{index: x, change: newTally(), next: &snapshot{
+		nodes: now.nodes.Clone(), clusters: now.clusters.Clone(),
+		subscriptions: now.subscriptions.Clone(),
+	}}
+	d.apply(b.Events)
 	x.publish(d, b.Revision)
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -45,50 +46,34 @@ func (x *Index) nodes(prefix, after string, see func(*entry) bool) {
 	})
 }
 
-// entry returns the data of a node, by its key.
-func (x *Index) entry(nodeKey string) (*entry, bool) {
-	return x.snapshot.Load().node(nodeKey)
+// entry returns the data of a node, by its key; an empty entry if it does not exist.
+func (x *Index) entry(nodeKey string) *entry {
+	return cmp.Or(x.snapshot.Load().node(nodeKey), &entry{})
 }
 
 // Poll returns the data of a node, by its key.
 func (x *Index) Poll(nodeKey string) (Poll, bool) {
-	e, ok := x.entry(nodeKey)
-	if !ok || e.nodeAt == 0 {
+	e := x.entry(nodeKey)
+	if e.nodeAt == 0 {
 		return Poll{}, false
 	}
-	t := e.traits.Value()
-	wanted := t.wanted.Value()
+	wanted := e.wanted.Value()
 	return Poll{
-		UID: e.uid, ETag: e.etag(), Identity: e.identity, Former: t.former,
-		MachineKey: e.machineKey, Boot: e.boot, State: t.state, Joining: t.joining,
+		UID: e.uid, ETag: e.etag(), Identity: e.identity, Former: e.former,
+		MachineKey: e.machineKey, Boot: e.boot, State: wanted.State, Joining: wanted.Joining,
 		Second: wanted.Second, Diagnose: wanted.Diagnose,
 	}, true
 }
 
-// uid returns the uid of a node, by its key.
-func (x *Index) uid(nodeKey string) (string, bool) {
-	e, ok := x.entry(nodeKey)
-	if !ok || e.nodeAt == 0 {
-		return "", false
-	}
-	return e.uid, true
-}
-
 // Node returns a node, by its key.
 func (x *Index) Node(key string) (Row[flexnode.Node], error) {
-	e, ok := x.entry(key)
-	if !ok {
-		return Row[flexnode.Node]{Key: key}, nil
-	}
+	e := x.entry(key)
 	return unpackRow[flexnode.Node](x, key, e.node, e.nodeAt)
 }
 
 // Status returns the status of a node, by its key.
 func (x *Index) Status(key string) (Row[flexnode.Status], error) {
-	e, ok := x.entry(key)
-	if !ok {
-		return Row[flexnode.Status]{Key: key}, nil
-	}
+	e := x.entry(key)
 	return unpackRow[flexnode.Status](x, key, e.status, e.statusAt)
 }
 
@@ -110,19 +95,20 @@ func (x *Index) Subscription(id string) string {
 // Nodes returns up to limit nodes after a key among those whose keys begin with a prefix, and
 // whether there are more.
 func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bool, error) {
-	var found []*entry
+	var rows []Row[flexnode.Node]
+	var err error
+	more := false
 	x.nodes(prefix, after, func(e *entry) bool {
-		found = append(found, e)
-		return len(found) <= limit
-	})
-	more := len(found) > limit
-	rows := make([]Row[flexnode.Node], 0, len(found))
-	for _, e := range found[:min(limit, len(found))] {
-		r, err := unpackRow[flexnode.Node](x, e.key, e.node, e.nodeAt)
-		if err != nil {
-			return nil, false, err
+		if more = len(rows) == limit; more {
+			return false
 		}
+		var r Row[flexnode.Node]
+		r, err = unpackRow[flexnode.Node](x, e.key, e.node, e.nodeAt)
 		rows = append(rows, r)
+		return err == nil
+	})
+	if err != nil {
+		return nil, false, err
 	}
 	return rows, more, nil
 }
@@ -145,7 +131,7 @@ func (x *Index) Outlines(prefix, after string, see func(key string, o flexnode.O
 func (e *entry) outline() flexnode.Outline {
 	v := e.versions
 	return flexnode.Outline{
-		Wanted: e.traits.Value().wanted, Said: e.said,
+		Wanted: e.wanted, Said: e.said,
 		Order: flexnode.Ordered(v.revision, v.assigned, v.applied, v.observed, v.failed),
 	}
 }
@@ -185,15 +171,13 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 
 // IsStale reports whether Stale returns a node.
 func (x *Index) IsStale(nodeKey, facts string) bool {
-	e, ok := x.entry(nodeKey)
 	cluster, err := x.Cluster(flexnode.ClusterOf(nodeKey))
-	return ok && err == nil &&
-		e.isStale(facts, triedWith(facts, cluster.Value.Properties.KubernetesVersion))
+	tried := triedWith(facts, cluster.Value.Properties.KubernetesVersion)
+	return err == nil && x.entry(nodeKey).isStale(facts, tried)
 }
 
 func (e *entry) isStale(facts, tried string) bool {
-	is := e.traits.Value().facts
-	return e.nodeAt != 0 && is != facts && is != tried
+	return e.nodeAt != 0 && e.facts.Value() != facts && e.facts.Value() != tried
 }
 
 // Identified returns the keys of a cluster's nodes with a present or former identity that has an
@@ -205,7 +189,7 @@ func (x *Index) Identified(clusterKey, ending string) []string {
 		return at >= 0 && strings.EqualFold(identity[at:], ending)
 	}
 	x.nodes(clusterKey+"/", "", func(e *entry) bool {
-		if ends(e.identity) || slices.ContainsFunc(e.traits.Value().former.All(), ends) {
+		if ends(e.identity) || slices.ContainsFunc(e.former.All(), ends) {
 			keys = append(keys, e.key)
 		}
 		return true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +38,10 @@ const memberTimeout = 2 * time.Second
 
 // Members asks all members for their state, at once and without a write.
 func (e *Etcd) Members(ctx context.Context) []EtcdMember {
-	endpoints := e.endpoints()
+	endpoints := []string{""} // the member in this process needs none
+	if e.server == nil {
+		endpoints = e.client.Endpoints()
+	}
 	members := make([]EtcdMember, len(endpoints))
 	var all sync.WaitGroup
 	for i, endpoint := range endpoints {
@@ -47,14 +49,6 @@ func (e *Etcd) Members(ctx context.Context) []EtcdMember {
 	}
 	all.Wait()
 	return members
-}
-
-// endpoints returns the addresses of the members. The one in this process needs none.
-func (e *Etcd) endpoints() []string {
-	if e.server != nil {
-		return []string{""}
-	}
-	return e.client.Endpoints()
 }
 
 func (e *Etcd) member(ctx context.Context, endpoint string) EtcdMember {
@@ -83,7 +77,7 @@ func raised(status *clientv3.StatusResponse, alarm etcdserverpb.AlarmType) bool 
 
 // Health implements Backend. It returns an error if no member answers or none has a leader.
 func (e *Etcd) Health(ctx context.Context) (Health, error) {
-	h := Health{Full: e.full.Load(), NoRoom: e.room() != nil, Free: e.left()}
+	h := Health{Full: e.full.Load(), NoRoom: e.room() != nil, Free: e.free()}
 	h.Full = h.Full || h.NoRoom
 	var errs []error
 	led := false
@@ -144,15 +138,10 @@ func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
 // done, after.
 func (e *Etcd) Defragment(ctx context.Context, tell func(m EtcdMember, done bool)) error {
 	members := e.Members(ctx)
-	slices.SortStableFunc(members, func(a, b EtcdMember) int {
-		switch {
-		case a.Leader == b.Leader:
-			return 0
-		case a.Leader:
-			return 1
-		}
-		return -1
-	})
+	if i := slices.IndexFunc(members, func(m EtcdMember) bool { return m.Leader }); i >= 0 {
+		leader := members[i]
+		members = append(slices.Delete(members, i, i+1), leader)
+	}
 	var errs []error
 	for _, m := range members {
 		if m.Err == nil {
@@ -242,34 +231,19 @@ var ErrNoRoom = fmt.Errorf("the store's disk has less than %d MiB left: %w", res
 
 // room returns ErrNoRoom while the disk of an embedded etcd is nearly full.
 func (e *Etcd) room() error {
-	if e.free == nil {
-		return nil
-	}
-	if free, err := e.free(); err == nil && free < reserve {
+	if free := e.free(); free >= 0 && free < reserve {
 		return ErrNoRoom
 	}
 	return nil
 }
 
-// left returns the free space on the disk of an embedded etcd, in bytes; -1 if it is unknown.
-func (e *Etcd) left() int64 {
-	if e.free == nil {
+// freeIn returns the free space on the disk of a directory, in bytes; -1 if it is unknown.
+func freeIn(dir string) int64 {
+	var s unix.Statfs_t
+	if unix.Statfs(dir, &s) != nil {
 		return -1
 	}
-	free, err := e.free()
-	if err != nil || free > math.MaxInt64 {
-		return -1
-	}
-	return int64(free)
-}
-
-// freeIn returns a function that returns the free space on the disk of a directory.
-func freeIn(dir string) func() (uint64, error) {
-	return func() (uint64, error) {
-		var s unix.Statfs_t
-		err := unix.Statfs(dir, &s)
-		return s.Bavail * uint64(s.Bsize), err
-	}
+	return int64(s.Bavail) * s.Bsize
 }
 
 // ErrCrowded is ErrFull before the quota is reached: the last tenth is kept for deletions,

@@ -79,6 +79,8 @@ func NewMembership(s *Store, replica string) *Membership {
 
 // enter gets a lease and writes the row of the member.
 func (m *Membership) enter(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, memberPatience)
+	defer cancel()
 	lease, err := m.store.Lease(ctx, MemberTTL)
 	if err == nil {
 		m.lease = lease
@@ -142,9 +144,7 @@ func (m *Membership) Run(ctx context.Context) {
 // join makes this replica a member, also after its lease has ended, however long it takes.
 func (m *Membership) join(ctx context.Context) {
 	for ctx.Err() == nil {
-		within, cancel := context.WithTimeout(ctx, memberPatience)
-		err := m.enter(within)
-		cancel()
+		err := m.enter(ctx)
 		if err == nil {
 			return
 		}
@@ -161,7 +161,6 @@ func signal(c chan struct{}) {
 	}
 }
 
-// followTable follows one of the tables.
 func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func(Row[T])) {
 	t.Sync(ctx, "", func(r Row[T]) {
 		see(r)

@@ -108,7 +108,7 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 		return nil, nil, next
 	}
 	for _, cluster := range sortedKeys(m.owned) {
-		if !m.clusters[cluster] || m.chosen(cluster) != m.replica {
+		if !m.wants(cluster) {
 			o := m.owned[cluster]
 			m.lose(o)
 			m.leaving[cluster] = o
@@ -124,12 +124,21 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 	}
 	releases = append(releases, m.strays()...)
 	for _, cluster := range sortedKeys(m.clusters) {
-		if m.owned[cluster] == nil && m.leaving[cluster] == nil && m.free(m.owners[cluster]) &&
-			m.chosen(cluster) == m.replica {
+		if !m.holds(cluster) && m.free(m.owners[cluster]) && m.wants(cluster) {
 			claims = append(claims, cluster)
 		}
 	}
 	return claims, releases, next
+}
+
+// wants reports whether this replica should own a cluster, and the cluster is registered.
+func (m *Membership) wants(cluster string) bool {
+	return m.clusters[cluster] && m.chosen(cluster) == m.replica
+}
+
+// holds reports whether this replica owns a cluster, or has yet to release it.
+func (m *Membership) holds(cluster string) bool {
+	return m.owned[cluster] != nil || m.leaving[cluster] != nil
 }
 
 // strays returns rows of claims whose outcome this replica did not get, and that it does not want
@@ -137,9 +146,7 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 func (m *Membership) strays() (strays []*Ownership) {
 	for _, cluster := range sortedKeys(m.owners) {
 		row := m.owners[cluster]
-		if row.Value.Lease == m.lease.ID() && m.owned[cluster] == nil &&
-			m.leaving[cluster] == nil &&
-			(!m.clusters[cluster] || m.chosen(cluster) != m.replica) {
+		if row.Value.Lease == m.lease.ID() && !m.holds(cluster) && !m.wants(cluster) {
 			fence := Condition{Key: m.store.Owners.Key(cluster), Revision: row.Revision}
 			strays = append(strays, &Ownership{Cluster: cluster, fence: fence})
 		}
@@ -186,7 +193,6 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 	return nil
 }
 
-// own records claims.
 func (m *Membership) own(rows []Row[Member]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -133,9 +133,5 @@ func (s *Store) ReadEpoch(ctx context.Context) (epoch int64, err error) {
 // RaiseEpoch begins a new epoch within a view, and returns it.
 func (s *Store) RaiseEpoch(v *View) (int64, error) {
 	epoch := s.Epoch(v) + 1
-	next, err := json.Marshal(epoch)
-	if err != nil {
-		return 0, fmt.Errorf("internal error: %w", err)
-	}
-	return epoch, s.Meta.Put(v, epochRow, next)
+	return epoch, s.Meta.Put(v, epochRow, strconv.AppendInt(nil, epoch, 10))
 }

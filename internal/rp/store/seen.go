@@ -36,15 +36,11 @@ type Seen struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	store  *Store
-	index  *Index
-	shards [seenShards]seenShard
-}
+	store *Store
+	index *Index
 
-// seenShard holds the nodes whose hash begins with its number.
-type seenShard struct {
-	mu    sync.Mutex
-	nodes map[uint64]heard
+	mu     sync.Mutex
+	shards [seenShards]map[uint64]heard // nodes whose hash begins with the number
 }
 
 // heard is a time in minutes, 0 for a deleted node, and whether it must still be written.
@@ -57,7 +53,7 @@ type heard struct {
 func NewSeen(s *Store, x *Index) *Seen {
 	seen := &Seen{Now: time.Now, store: s, index: x}
 	for i := range seen.shards {
-		seen.shards[i].nodes = map[uint64]heard{}
+		seen.shards[i] = map[uint64]heard{}
 	}
 	x.seen = seen.merge
 	return seen
@@ -68,7 +64,7 @@ func seenHash(uid string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-func (s *Seen) shard(hash uint64) *seenShard { return &s.shards[hash>>58] }
+func (s *Seen) shard(hash uint64) map[uint64]heard { return s.shards[hash>>58] }
 
 func seenKey(shard int) string { return fmt.Sprintf("%s%s/%02d", indexed, seenTable, shard) }
 
@@ -77,30 +73,24 @@ func minutes(t time.Time) uint32 { return uint32(max(t.Unix()/60, 0)) }
 // Note records that the agent of a node was heard of. It ignores a node that the index does not
 // have yet.
 func (s *Seen) Note(nodeKey string, now time.Time) {
-	uid, ok := s.index.uid(nodeKey)
-	if !ok {
+	uid := s.index.entry(nodeKey).uid
+	if uid == "" {
 		return
 	}
 	hash, at := seenHash(uid), minutes(now)
-	shard := s.shard(hash)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if shard.nodes[hash].minutes < at {
-		shard.nodes[hash] = heard{at, true}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if shard := s.shard(hash); shard[hash].minutes < at {
+		shard[hash] = heard{at, true}
 	}
 }
 
 // Last returns the time of the last contact of a node's agent, to the minute; zero for never.
 func (s *Seen) Last(nodeKey string) time.Time {
-	uid, ok := s.index.uid(nodeKey)
-	if !ok {
-		return time.Time{}
-	}
-	hash := seenHash(uid)
-	shard := s.shard(hash)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	h := shard.nodes[hash]
+	hash := seenHash(s.index.entry(nodeKey).uid) // of "" it has none
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.shard(hash)[hash]
 	if h.minutes == 0 {
 		return time.Time{}
 	}
@@ -111,15 +101,14 @@ func (s *Seen) Last(nodeKey string) time.Time {
 // heard of are spread evenly.
 func (s *Seen) Share(replicas int) int {
 	polled, nodes := minutes(s.Now().Add(-agentAge)), 0
-	for i := range s.shards {
-		shard := &s.shards[i]
-		shard.mu.Lock()
-		for _, h := range shard.nodes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, shard := range s.shards {
+		for _, h := range shard {
 			if h.minutes >= polled {
 				nodes++
 			}
 		}
-		shard.mu.Unlock()
 	}
 	replicas = max(replicas, 1)
 	return (nodes + replicas - 1) / replicas
@@ -151,31 +140,30 @@ func (s *Seen) Flush(ctx context.Context) error {
 	return failed
 }
 
-// flush writes the changes of a shard.
 func (s *Seen) flush(ctx context.Context, i int) error {
-	shard, news := &s.shards[i], map[uint64]uint32{}
-	shard.mu.Lock()
-	for hash, h := range shard.nodes {
+	shard, news := s.shards[i], map[uint64]uint32{}
+	s.mu.Lock()
+	for hash, h := range shard {
 		if h.news {
 			news[hash] = h.minutes
 		}
 	}
-	shard.mu.Unlock()
+	s.mu.Unlock()
 	if len(news) == 0 {
 		return nil
 	}
 	if err := s.write(ctx, seenKey(i), news); err != nil {
 		return fmt.Errorf("cannot write when nodes were seen: %w", err)
 	}
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for hash, at := range news {
 		switch {
-		case shard.nodes[hash].minutes != at: // heard of again meanwhile
+		case shard[hash].minutes != at: // heard of again meanwhile
 		case at == 0:
-			delete(shard.nodes, hash)
+			delete(shard, hash)
 		default:
-			shard.nodes[hash] = heard{minutes: at}
+			shard[hash] = heard{minutes: at}
 		}
 	}
 	return nil
@@ -205,21 +193,19 @@ func (s *Seen) write(ctx context.Context, key string, news map[uint64]uint32) er
 
 // sweep removes the nodes that the index does not have.
 func (s *Seen) sweep() {
-	var live []uint64
+	live := map[uint64]bool{}
 	s.index.nodes("", "", func(e *entry) bool {
-		live = append(live, seenHash(e.uid))
+		live[seenHash(e.uid)] = true
 		return true
 	})
-	slices.Sort(live)
-	for i := range s.shards {
-		shard := &s.shards[i]
-		shard.mu.Lock()
-		for hash := range shard.nodes {
-			if _, ok := slices.BinarySearch(live, hash); !ok {
-				shard.nodes[hash] = heard{0, true}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, shard := range s.shards {
+		for hash := range shard {
+			if !live[hash] {
+				shard[hash] = heard{0, true}
 			}
 		}
-		shard.mu.Unlock()
 	}
 }
 
@@ -229,12 +215,12 @@ func (s *Seen) merge(key string, row []byte) {
 	if err != nil || i < 0 || i >= seenShards {
 		return // of another program
 	}
-	shard, latest := &s.shards[i], minutes(s.Now().Add(seenAhead))
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
+	shard, latest := s.shards[i], minutes(s.Now().Add(seenAhead))
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for hash, at := range unpackSeen(row) {
-		if hash>>58 == uint64(i) && at <= latest && shard.nodes[hash].minutes < at {
-			shard.nodes[hash] = heard{minutes: at}
+		if hash>>58 == uint64(i) && at <= latest && shard[hash].minutes < at {
+			shard[hash] = heard{minutes: at}
 		}
 	}
 }

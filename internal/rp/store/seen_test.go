@@ -164,7 +164,7 @@ func TestSeenForgetsDeletedNodes(t *testing.T) {
 		for replica, s := range []*Seen{a, b} {
 			left := 0
 			for i := range s.shards {
-				left += len(s.shards[i].nodes)
+				left += len(s.shards[i])
 			}
 			if left != 1 || s.Last("s/g/c/99").IsZero() {
 				t.Errorf("%d remembers %d", replica, left)

@@ -22,7 +22,6 @@ type snapshot struct {
 	subscriptions *btree.BTreeG[item[string]] // their states
 }
 
-// item is a value with its key.
 type item[T any] struct {
 	key   string
 	value T
@@ -45,9 +44,10 @@ func newSnapshot() *snapshot {
 	}
 }
 
-func (s *snapshot) node(key string) (*entry, bool) {
-	found, ok := s.nodes.Get(item[*entry]{key: key})
-	return found.value, ok
+// node returns the entry of a node; nil for none.
+func (s *snapshot) node(key string) *entry {
+	found, _ := s.nodes.Get(item[*entry]{key: key})
+	return found.value
 }
 
 // The indexed tables, as Subscribe names them.
@@ -68,22 +68,12 @@ type draft struct {
 	changed []changed
 }
 
-// changed names a row that has changed.
 type changed struct{ table, key string }
 
-func (x *Index) draft() *draft {
-	now := x.snapshot.Load()
-	return &draft{index: x, change: newTally(), next: &snapshot{
-		nodes: now.nodes.Clone(), clusters: now.clusters.Clone(),
-		subscriptions: now.subscriptions.Clone(),
-	}}
-}
-
-// parsed is a row that is ready for a snapshot.
+// parsed is a row that is ready for a snapshot; revision 0 is a deleted one.
 type parsed struct {
 	table, key string
 	revision   int64
-	deleted    bool
 	raw        []byte
 	// For a node or status; empty if it cannot be read.
 	node   *flexnode.Node
@@ -104,11 +94,11 @@ func triedWith(facts, version string) string { return facts + " " + version }
 
 // parse decodes and packs a row. Rows that cannot be read are kept; their readers get the error.
 func (x *Index) parse(e Event) parsed {
-	table, key, _ := strings.Cut(strings.TrimPrefix(e.Key, indexed), "/")
-	p := parsed{table: table, key: key, revision: e.Revision, deleted: e.Deleted, raw: e.Value}
+	table, key, _ := strings.Cut(strings.TrimPrefix(e.Key, indexed), "/") // "" if it is not indexed
 	if e.Deleted {
-		return p
+		return parsed{table: table, key: key}
 	}
+	p := parsed{table: table, key: key, revision: e.Revision, raw: e.Value}
 	switch table {
 	case nodesTable:
 		if p.node = new(flexnode.Node); decode(e.Value, p.node) != nil {
@@ -150,7 +140,6 @@ func (d *draft) apply(events []Event) {
 	}
 }
 
-// put makes one change.
 func (d *draft) put(p parsed) {
 	switch p.table {
 	case nodesTable, statusTable:
@@ -164,16 +153,15 @@ func (d *draft) put(p parsed) {
 			d.index.seen(p.key, p.raw)
 		}
 		return
-	default: // of a newer program
+	default: // not indexed, or of a newer program
 		return
 	}
 	d.changed = append(d.changed, changed{p.table, p.key})
 }
 
-// putNode makes a change of a node or its status.
 func (d *draft) putNode(p parsed) {
-	before, there := d.next.node(p.key)
-	if there {
+	before := d.next.node(p.key)
+	if before != nil {
 		d.change.count(before, -1)
 	}
 	after := before.with(p)
@@ -203,7 +191,7 @@ func (d *draft) putSubscription(p parsed) {
 
 // replace sets the value for the key of a row in a tree, or removes it if the row is deleted.
 func replace[T any](tree *btree.BTreeG[item[T]], p parsed, value T) {
-	if p.deleted {
+	if p.revision == 0 {
 		tree.Delete(item[T]{key: p.key})
 	} else {
 		tree.ReplaceOrInsert(item[T]{p.key, value})

@@ -80,7 +80,7 @@ const (
 
 // New returns a store on a backend.
 func New(b Backend) *Store {
-	s := &Store{Backend: b}
+	s := &Store{Backend: b, feed: feed{by: map[string][]*listener{}}}
 	s.layers, _ = lru.New[string, *flexnode.Layer](keptLayers) // an error only of a size below 1
 	table(s, &s.Nodes, indexed, "nodes")
 	table(s, &s.Status, indexed, "status")
@@ -121,11 +121,7 @@ func table[T any](s *Store, t *Table[T], place, name string) {
 
 // AddTombstone adds a tombstone of a node within a change.
 func (s *Store) AddTombstone(v *View, nodeKey string, stone flexnode.Tombstone) error {
-	next, err := s.Tombstones.Row(v, nodeKey).Value.With(stone)
-	if err != nil {
-		return err
-	}
-	return s.Tombstones.Put(v, nodeKey, next)
+	return s.Tombstones.Put(v, nodeKey, s.Tombstones.Row(v, nodeKey).Value.With(stone))
 }
 
 // The types of package kv for a Store's database.

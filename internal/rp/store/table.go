@@ -208,16 +208,8 @@ func (t Table[T]) Sync(
 	l, leave := t.store.feed.listen(t.prefix + prefix)
 	defer leave()
 	known := map[string]int64{}
-	at, err := t.resync(ctx, prefix, known, see)
-	for err != nil {
-		if ctx.Err() != nil {
-			return
-		}
-		say(err)
-		Pause(ctx, Jitter(followPause))
-		at, err = t.resync(ctx, prefix, known, see)
-	}
-	if ready != nil {
+	at := t.resync(ctx, prefix, known, see, say)
+	if ready != nil && ctx.Err() == nil {
 		ready()
 	}
 	for {
@@ -232,18 +224,14 @@ func (t Table[T]) Sync(
 				known[key] = uncommitted
 			}
 		}
-		if !missed {
-			t.tell(events, at, known, see)
-		} else if now, err := t.resync(ctx, prefix, known, see); err == nil {
-			at = now
+		if missed {
+			at = t.resync(ctx, prefix, known, see, func(error) {})
 		} else {
-			Pause(ctx, followPause)
-			t.store.feed.again(l)
+			t.tell(events, at, known, see)
 		}
 	}
 }
 
-// tell calls see with the changes after a revision.
 func (t Table[T]) tell(events []Event, at int64, known map[string]int64, see func(Row[T])) {
 	for _, e := range events {
 		key := strings.TrimPrefix(e.Key, t.prefix)
@@ -275,8 +263,21 @@ func Pause(ctx context.Context, d time.Duration) bool {
 // Jitter returns a random time from half a mean to one and a half.
 func Jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
 
-// resync reads everything below a prefix and calls see with differences from known.
+// resync calls readAll until it succeeds or ctx ends, and say with each error.
 func (t Table[T]) resync(
+	ctx context.Context, prefix string, known map[string]int64, see func(Row[T]), say func(error),
+) (at int64) {
+	at, err := t.readAll(ctx, prefix, known, see)
+	for err != nil && ctx.Err() == nil {
+		say(err)
+		Pause(ctx, Jitter(followPause))
+		at, err = t.readAll(ctx, prefix, known, see)
+	}
+	return at
+}
+
+// readAll reads everything below a prefix and calls see with differences from known.
+func (t Table[T]) readAll(
 	ctx context.Context, prefix string, known map[string]int64, see func(Row[T]),
 ) (int64, error) {
 	there := map[string]bool{}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,17 +71,12 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 // that cannot be read or written, so that decide need not check each of them. The first error
 // counts.
 func (v *View) Fail(err error) {
-	if v.failed == nil {
-		v.failed = err
-	}
+	v.failed = cmp.Or(v.failed, err)
 }
 
 // outcome returns the error of a change whose decision returned err; nil if it may be written.
 func (v *View) outcome(err error) error {
-	if v.failed != nil {
-		return v.failed
-	}
-	return err
+	return cmp.Or(v.failed, err)
 }
 
 // commit writes the change, if the rows it read are unchanged.
