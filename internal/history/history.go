@@ -3,6 +3,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -174,7 +175,7 @@ type Memory struct {
 
 // Past lists the generations of a machine, the newest first, and a received but unapplied one.
 func (m Memory) Past() []Past {
-	past := append(m.pending(), m.kept()...) // before those rejected in the same second
+	past := m.kept()
 	for _, r := range m.Rejected {
 		past = append(past, Past{
 			Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
@@ -182,19 +183,10 @@ func (m Memory) Past() []Past {
 			State: StateRejected, Reason: firstLine(r.Reason),
 		})
 	}
-	slices.SortStableFunc(past, func(a, b Past) int { return b.when().Compare(a.when()) })
-	return past
-}
-
-// when returns the time to sort by: unfinished entries are the newest.
-func (p Past) when() time.Time {
-	switch {
-	case p.At != nil:
-		return *p.At
-	case p.State == StateReceived:
-		return time.Unix(1<<40, 0)
-	}
-	return time.Time{}
+	slices.SortStableFunc(past, func(a, b Past) int {
+		return cmp.Or(b.At, &time.Time{}).Compare(*cmp.Or(a.At, &time.Time{}))
+	})
+	return append(m.pending(), past...)
 }
 
 // pending returns the pending entry: a change under way, or a configuration received and waiting.
@@ -295,9 +287,6 @@ func Compare(
 	if err != nil {
 		return Comparison{}, err
 	}
-	if settings == nil {
-		settings = []config.Difference{}
-	}
 	whole := func(g *generation.Generation) state.Desired { return node.Bind(g.Node, bind(g)) }
 	plan := state.Between(whole(before), whole(after))
 	labels := func(g *generation.Generation) state.Desired {
@@ -309,7 +298,8 @@ func Compare(
 	}
 	plan = append(plan, state.Between(labels(before), labels(after))...)
 	return Comparison{
-		From: before.ID, To: after.ID, Config: settings, Changes: state.Lines(plan),
+		From: before.ID, To: after.ID, Changes: state.Lines(plan),
+		Config: append([]config.Difference{}, settings...), // never null in JSON
 	}, nil
 }
 
