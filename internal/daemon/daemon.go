@@ -31,10 +31,9 @@ type Node interface {
 
 // Finding holds the result of a check.
 type Finding struct {
-	Left    bool   // the machine is no longer a node: an operator ran unbootstrap
-	Summary string // one line for systemd's status
-	// Drift names the things that differ from the applied state, and Repair those to repair.
-	Drift, Repair []string
+	Left    bool     // the machine is no longer a node: an operator ran unbootstrap
+	Summary string   // one line for systemd's status
+	Repair  []string // the things to repair
 	// Reconcile is set if a repair is not enough, as when the API server has a new address.
 	Reconcile bool
 	Every     time.Duration // the interval between checks; 0 is a minute
@@ -171,8 +170,8 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 			l.running.cancel()
 		case <-l.next:
 			l.hinted, l.wantCheck = false, true
-		case hint, ok := <-l.Hints:
-			l.hint(hint, ok)
+		case hint := <-l.Hints:
+			l.hint(hint)
 		case <-feed:
 			l.feed()
 		}
@@ -288,11 +287,7 @@ func (l *loop) deleted() {
 	}
 }
 
-func (l *loop) hint(what string, ok bool) {
-	if !ok {
-		l.Hints = nil
-		return
-	}
+func (l *loop) hint(what string) {
 	if l.hinted { // the scheduled check will see it
 		return
 	}
