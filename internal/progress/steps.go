@@ -93,12 +93,6 @@ func (p *Steps) Remain() {
 	p.remaining = true
 }
 
-// Finish ends the current step with a text.
-func (p *Steps) Finish(text string) {
-	p.Done(text)
-	p.ended = true
-}
-
 // Doing shows the current activity of the step.
 func (p *Steps) Doing(text string) {
 	if text == p.did {
@@ -124,6 +118,7 @@ func (p *Steps) Done(text string) {
 		}
 	}
 	p.Show(Event{Kind: StepDone, Step: p.current, Text: text, Took: time.Since(p.began)})
+	p.ended = true
 }
 
 // End ends the current step, unless it has ended or failed.
