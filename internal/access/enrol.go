@@ -92,11 +92,8 @@ func (a *Azure) withGiven(c config.Config) config.Config {
 	return c.WithCredentials(credentials)
 }
 
-// admitted reports whether this is already an Arc machine whose identity the cluster authorises.
+// admitted reports whether the cluster authorises the identity of this Arc machine.
 func (a *Azure) admitted(ctx context.Context, c config.Config, at transition.Cluster) bool {
-	if MachineID(ctx, a.Node, c) == "" {
-		return false
-	}
 	token, err := Fresh(ctx, c)
 	if err != nil {
 		return false
@@ -290,7 +287,6 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	return takes(*l.Asked, c)
 }
 
-// takes returns an error if a cluster does not authenticate or authorise as configured.
 func takes(cluster aks.Cluster, c config.Config) error {
 	name := c.Azure.TargetCluster.ResourceID
 	switch {
@@ -326,8 +322,8 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 	case slices.ContainsFunc(gaps, func(g arc.Gap) bool { return !g.Later }):
 		return fmt.Errorf("cannot enrol the machine with Azure Arc: the identity %s lacks "+
 			"permissions; nothing was changed. It needs the following, which an owner assigns "+
-			"with:\n%s\nA role assignment takes some "+
-			"minutes to have an effect", principal, arc.Explain(gaps, principal))
+			"with:\n%s\nA role assignment takes some minutes to have an effect", principal,
+			arc.Explain(gaps, principal))
 	case len(gaps) > 0:
 		a.Node.Warn("the identity %s can enrol the machine with Azure Arc but cannot undo that; for "+
 			"unbootstrap it needs the following, which an owner assigns with:\n%s", principal,
