@@ -23,13 +23,17 @@ const maxBody = 1 << 20 // max bytes read of an answer; a bundle has a few kilob
 // NewClient returns an HTTP client for the provider, with a proxy or nil, trusting roots or, if
 // nil, the system's. It follows no redirects, requests no compression, and keeps one connection.
 func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool) *http.Client {
+	return newClient(proxy, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+}
+
+func newClient(proxy func(*http.Request) (*url.URL, error), trust *tls.Config) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  proxy,
 			DialContext:            dialer.DialContext,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+			TLSClientConfig:        trust,
 			TLSHandshakeTimeout:    10 * time.Second,
 			ResponseHeaderTimeout:  90 * time.Second, // longer than a long poll
 			IdleConnTimeout:        5 * time.Minute,
@@ -111,6 +115,24 @@ func (r *reply) decode(to any, name string) error {
 		return r.strange("it is not %s", name)
 	}
 	return r.err
+}
+
+// problem is the error in an answer, as Resource Manager writes it.
+type problem struct {
+	Code, Message  string
+	AdditionalInfo []struct {
+		Type string
+		Info json.RawMessage
+	}
+}
+
+// problem returns the error in an answer; zero for none.
+func (r *reply) problem() problem {
+	var answer struct{ Error problem }
+	if r.StatusCode < 400 || json.Unmarshal(r.json, &answer) != nil {
+		return problem{}
+	}
+	return answer.Error
 }
 
 // withoutURL removes the URL that net/http quotes in its errors.

@@ -65,24 +65,22 @@ func (f *Follower) Run(ctx context.Context) {
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, held)
 		if err == nil && answer.Deleted != nil {
-			err = f.genuine(*answer.Deleted)
-		}
-		if err == nil && answer.Deleted != nil {
-			answer.Waited = false
-			pause = f.pace.after(answer)
-			f.Told(answer, nil, pause)
-			if f.deleted(answer) {
-				return
+			if err = f.genuine(*answer.Deleted); err == nil {
+				answer.Waited = false
+				pause = f.pace.after(answer)
+				f.Told(answer, nil, pause)
+				if f.deleted(answer) {
+					return
+				}
+				continue
 			}
-			continue
+			f.etag = "" // the next answer describes the offer
+			f.Machine.Unusable(answer.Deleted.ConfigVersion, err)
 		}
 		f.stones = 0
 		first := f.etag == ""
 		if err == nil {
 			err = f.take(ctx, answer)
-		} else if answer.Deleted != nil {
-			f.etag = "" // the next answer describes the offer
-			f.Machine.Unusable(answer.Deleted.ConfigVersion, err)
 		}
 		if err != nil && ctx.Err() != nil {
 			return // the caller has cancelled it
@@ -143,12 +141,12 @@ func (f *Follower) take(ctx context.Context, answer Answer) error {
 	received, applied := f.Machine.Offers()
 	if v := answer.Version; v != "" && v != received.ConfigVersion && v != applied.ConfigVersion {
 		err := f.receive(ctx, received, applied)
-		if _, untrusted := errors.AsType[*UntrustedError](err); untrusted {
+		_, unusable := errors.AsType[*UnusableError](err)
+		if _, untrusted := errors.AsType[*UntrustedError](err); untrusted || unusable {
 			f.Machine.Unusable(v, err)
 		}
-		if _, unusable := errors.AsType[*UnusableError](err); unusable {
+		if unusable {
 			f.Log.Error("the offered configuration is not used", "version", v, "error", err)
-			f.Machine.Unusable(v, err)
 		} else if err != nil {
 			return err
 		}

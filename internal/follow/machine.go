@@ -2,7 +2,6 @@ package follow
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -118,13 +117,11 @@ const (
 	secondMachine = "SecondMachine"
 )
 
-func (r *reply) hasCode(code string) bool {
-	var answer struct{ Error struct{ Code string } }
-	return r.StatusCode >= 400 && json.Unmarshal(r.json, &answer) == nil && answer.Error.Code == code
-}
-
 // unknown reports whether the provider does not know this machine: its key may not be registered.
-func (r *reply) unknown() bool { return r.hasCode(notRegistered) || r.hasCode(secondMachine) }
+func (r *reply) unknown() bool {
+	code := r.problem().Code
+	return code == notRegistered || code == secondMachine
+}
 
 // IsSecond reports whether the provider refuses this machine because another one is the node.
 func IsSecond(err error) bool {

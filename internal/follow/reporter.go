@@ -27,10 +27,10 @@ type Reporter struct {
 	says chan said // the last report, until Run takes it
 	last said
 	told string // the last content reported
-	// failed counts the consecutive failures; overdue is set if a due report was too old.
-	failed  int
+	pace pace   // counts the consecutive failures
+	// overdue is set if a due report was too old; after is the earliest time of the next attempt.
 	overdue bool
-	after   time.Time // the earliest time of the next attempt after a failure
+	after   time.Time
 }
 
 type said struct {
@@ -67,7 +67,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		case <-again.C:
 			due = true
 		}
-		if pause := r.tell(ctx, due || r.overdue || r.failed > 0); pause > 0 {
+		if pause := r.tell(ctx, due || r.overdue || r.pace.failures > 0); pause > 0 {
 			again.Reset(pause)
 		}
 	}
@@ -91,15 +91,14 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 		if ctx.Err() != nil {
 			return 0 // the caller has cancelled it
 		}
-		p := pace{failures: r.failed}
-		if r.failed++; r.failed == 1 {
+		pause := r.pace.afterError(err)
+		if r.pace.failures == 1 {
 			r.Log.Warn("cannot report how the node is; trying again", "error", err)
 		}
-		pause := p.afterError(err)
 		r.after = time.Now().Add(pause)
 		return pause
 	}
-	r.told, r.failed, r.after = says, 0, time.Time{}
+	r.told, r.pace, r.after = says, pace{}, time.Time{}
 	return wait.Jitter(heartbeat)
 }
 

@@ -125,20 +125,9 @@ func (r *Resource) refusal(resp *reply) (*agentapi.Tombstone, error) {
 	refused := &RefusedError{
 		Host: resp.host(), Status: resp.StatusCode, Pause: resp.retryAfter(),
 	}
-	var answer struct {
-		Error struct {
-			Code, Message  string
-			AdditionalInfo []struct {
-				Type string
-				Info json.RawMessage
-			}
-		}
-	}
-	if json.Unmarshal(resp.json, &answer) != nil {
-		return nil, refused
-	}
-	refused.Code, refused.Message = shorten(answer.Error.Code), shorten(answer.Error.Message)
-	for _, info := range answer.Error.AdditionalInfo {
+	problem := resp.problem()
+	refused.Code, refused.Message = shorten(problem.Code), shorten(problem.Message)
+	for _, info := range problem.AdditionalInfo {
 		var stone agentapi.Tombstone
 		if resp.StatusCode == http.StatusNotFound && info.Type == tombstoneInfo &&
 			json.Unmarshal(info.Info, &stone) == nil && r.UID != "" && stone.UID == r.UID {
@@ -205,9 +194,28 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {
-	resp, err := r.sendOnce(ctx, wait, method, action, header, body)
+	once := func() (*reply, error) {
+		ctx, cancel := context.WithTimeout(ctx, tryLimit+wait)
+		defer cancel()
+		req, err := r.request(ctx, method, action, body)
+		if err != nil {
+			return nil, err
+		}
+		req.Header = header.Clone()
+		if err := r.authorize(ctx, req, body); err != nil {
+			return nil, err
+		}
+		if r.UID != "" {
+			req.Header.Set("x-ms-flexnode-uid", r.UID)
+		}
+		if r.Trial {
+			req.Header.Set("x-ms-flexnode-trial", "true")
+		}
+		return ask(r.Client, req)
+	}
+	resp, err := once()
 	if err == nil && r.Signer != nil && r.Signer.challenged(resp) {
-		resp, err = r.sendOnce(ctx, wait, method, action, header, body)
+		resp, err = once()
 	}
 	if err != nil || r.Signer == nil || action == "/"+registerAction || !resp.unknown() {
 		return resp, err
@@ -215,29 +223,7 @@ func (r *Resource) send(
 	if err := r.register(ctx); err != nil {
 		return nil, err
 	}
-	return r.sendOnce(ctx, wait, method, action, header, body)
-}
-
-func (r *Resource) sendOnce(
-	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
-) (*reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryLimit+wait)
-	defer cancel()
-	req, err := r.request(ctx, method, action, body)
-	if err != nil {
-		return nil, err
-	}
-	req.Header = header.Clone()
-	if err := r.authorize(ctx, req, body); err != nil {
-		return nil, err
-	}
-	if r.UID != "" {
-		req.Header.Set("x-ms-flexnode-uid", r.UID)
-	}
-	if r.Trial {
-		req.Header.Set("x-ms-flexnode-trial", "true")
-	}
-	return ask(r.Client, req)
+	return once()
 }
 
 func (r *Resource) request(
