@@ -103,13 +103,13 @@ func catalogue() []entry {
 		{"InodesFree", LayerMachine, inodesFree, Watch | ofUpkeep},
 		{NodeObserved, LayerMachine, nodeObserved, Watch},
 		{"DiskResponsive", LayerMachine, diskResponsive, harmless | ofExamined},
-		{"MemorySize", LayerMachine, memorySize, Watch | Preflight},
-		{"SizeAdvised", LayerMachine, sizeAdvised, Watch | caution | harmless},
+		{"MemorySize", LayerMachine, memorySize, Watch | Preflight | ofMachine},
+		{"SizeAdvised", LayerMachine, sizeAdvised, Watch | caution | harmless | ofMachine},
 		{"ProgramTrusted", LayerMachine, programTrusted, Watch | Preflight},
 		{"StoreIntact", LayerMachine, storeIntact, Watch},
 		{"RuntimeOwned", LayerMachine, runtimeOwned, Watch | Preflight | ofMachine | forRoot},
 		{"DirectoriesFree", LayerMachine, directoriesFree, Watch | Preflight | ofMachine | forRoot},
-		{"ReservationsFit", LayerMachine, reservationsFit, Watch | Preflight},
+		{"ReservationsFit", LayerMachine, reservationsFit, Watch | Preflight | ofMachine},
 		{"SwapOff", LayerMachine, swapOff, Watch | ofUpkeep},
 		{"SwapLimited", LayerMachine, swapLimited, Watch | Preflight | ofMachine},
 		{"HostNameStable", LayerMachine, hostNameStable, Watch | ofUpkeep},
@@ -117,7 +117,7 @@ func catalogue() []entry {
 		{"PortsFree", LayerMachine, portsFree, ofExamined},
 		{FirewallOpen, LayerMachine, firewallOpen, Watch | caution | harmless | ofMachine | forRoot},
 		{"MetadataGuarded", LayerMachine, metadataGuarded, Watch},
-		{"PackagesInOrder", LayerMachine, packagesInOrder, harmless},
+		{"PackagesInOrder", LayerMachine, packagesInOrder, harmless | ofExamined},
 		{"RebootNotPending", LayerMachine, rebootNotPending, Watch | harmless | ofUpkeep},
 		{DefaultRoute, LayerNetwork, defaultRoute, ofExamined},
 		{"NodeAddressPresent", LayerNetwork, nodeAddressPresent, Watch | Preflight | Gate | GateLocal},
@@ -240,7 +240,6 @@ func ClipLines(lines []string, most int) string {
 
 func cut(text string, most int) string {
 	const dots = "..."
-	text = strings.ToValidUTF8(text, "")
 	if len(text) <= most {
 		return text
 	}
@@ -272,7 +271,6 @@ func fails(owner, reason, what string, cures ...cure) Condition {
 	return c
 }
 
-// when returns a False condition if wrong is set, and a True one otherwise.
 func when(wrong bool, owner, reason, what string, cures ...cure) Condition {
 	if wrong {
 		return fails(owner, reason, what, cures...)

@@ -101,7 +101,7 @@ type Evidence struct {
 type Wanted struct {
 	config.Config
 	ArcRole  string        // the role that the identity of an Arc machine needs in the cluster
-	Settling time.Duration // how long kubelet must have run as one process; 0 is 10 s
+	Settling time.Duration // how long kubelet must have run as one process
 }
 
 // Machine holds the findings on the machine. Units are foreign runtimes and kubelets.

@@ -69,8 +69,7 @@ func podFeatures(e Evidence) Condition {
 		(!ok || kubernetes.Minor >= 33) && (ids[0] != ids[1] || !idsFit(ids[0], w.Node.MaxPods)) {
 		return fails(OwnerMachine, "SubordinateIDs", fmt.Sprintf("this machine has a user kubelet "+
 			"whose subordinate ids kubelet does not accept: /etc/subuid and /etc/subgid must have the "+
-			"same one line for it, kubelet:N:M, with N a multiple of 65536 and M at least %d times "+
-			"65536",
+			"same one line for it, kubelet:N:M, with N a multiple of 65536 and M at least %d times 65536",
 			w.Node.MaxPods), "correct them, or remove the user")
 	}
 	is := map[string]string{"Kubernetes": w.Kubernetes.Version, "containerd": w.Containerd.Version,
@@ -109,7 +108,6 @@ func idsFit(ids string, pods int) bool {
 		first%each == 0 && length%each == 0 && length >= int64(pods)*each
 }
 
-// ownersSettings notes the owner's settings that override ours.
 func ownersSettings(e Evidence) Condition {
 	if found := e.Examined.OwnersSettings; len(found) > 0 {
 		return noted("OfOthers", "settings of other programs change the services, and are not drift: "+
@@ -171,8 +169,6 @@ func diskResponsive(e Evidence) Condition {
 // runtime beneath pods.
 func packagesInOrder(e Evidence) Condition {
 	switch x, m := e.Examined, e.distro().Manager; {
-	case x == nil:
-		return notAsked()
 	case len(x.Unfinished) > 0:
 		return fails(OwnerMachine, "Unfinished", m.Name+" has not finished with "+
 			strings.Join(x.Unfinished, ", ")+", and "+m.Front+" installs nothing until it has",

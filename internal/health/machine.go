@@ -255,7 +255,7 @@ const imagesDir = "/var/lib" // holds images and the data of pods
 
 func memorySize(e Evidence) Condition {
 	m := e.Machine
-	if m == nil || m.MemoryBytes == 0 {
+	if m.MemoryBytes == 0 {
 		return notAsked()
 	}
 	return when(m.MemoryBytes < leastMemory, OwnerMachine, "MemoryTooSmall", fmt.Sprintf("this "+
@@ -266,7 +266,7 @@ func memorySize(e Evidence) Condition {
 // sizeAdvised warns of a small machine, which works with few pods and small images.
 func sizeAdvised(e Evidence) Condition {
 	m := e.Machine
-	if m == nil || m.MemoryBytes == 0 {
+	if m.MemoryBytes == 0 {
 		return notAsked()
 	}
 	var less []string
@@ -298,16 +298,14 @@ const (
 // reservationsFit fails if kubeReserved and evictionHard exceed the machine: kubelet exits then.
 func reservationsFit(e Evidence) Condition {
 	m, w := e.Machine, e.Wanted
-	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
+	if m.CPUs == 0 || m.MemoryBytes == 0 {
 		return notAsked()
 	}
 	reserved, eviction := w.Node.Reserved(m.CPUs, m.MemoryBytes), w.Node.Kubelet.EvictionHard
-	var wrong []error
+	var wrong error
 	amount := func(text string, whole int64) float64 {
 		is, err := amountOf(text, whole)
-		if err != nil {
-			wrong = append(wrong, err)
-		}
+		wrong = cmp.Or(wrong, err)
 		return is
 	}
 	cpu := max(amount(reserved["cpu"], 0)*1000, systemMillis)
@@ -315,9 +313,9 @@ func reservationsFit(e Evidence) Condition {
 		amount(cmp.Or(eviction["memory.available"], defaultMemoryEviction), m.MemoryBytes)
 	disk := amount(reserved["ephemeral-storage"], 0) +
 		amount(cmp.Or(eviction["nodefs.available"], defaultDiskEviction), m.DiskBytes)
-	if len(wrong) > 0 {
+	if wrong != nil {
 		return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
-			"evictionHard: "+wrong[0].Error())
+			"evictionHard: "+wrong.Error())
 	}
 	var short []string
 	if cpu >= float64(m.CPUs) {
@@ -356,8 +354,8 @@ func swapLimited(e Evidence) Condition {
 	if e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits {
 		return fails(OwnerConfiguration, "NoSwapLimits", "node.kubelet.swap is LimitedSwap, and "+
 			"the kernel cannot limit the swap of containers: it uses cgroup v1, or was booted with "+
-			"swapaccount=0", "set it to off, or boot with "+
-			"systemd.unified_cgroup_hierarchy=1 and without swapaccount=0")
+			"swapaccount=0", "set it to off, or boot with systemd.unified_cgroup_hierarchy=1 and without "+
+			"swapaccount=0")
 	}
 	return holds()
 }

@@ -187,8 +187,7 @@ func taintsApplied(e Evidence) Condition {
 	}
 	return fails(OwnerCluster, "TaintsDiffer", "the Node lacks taints of the configuration, and a "+
 		"node may not change its own taints").run("the cluster's operator can run `kubectl taint node "+
-		"%s "+
-		"--overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
+		"%s --overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
 }
 
 // nodeOwned fails if another machine has the name: both write the Node and take each other's pods.

@@ -108,7 +108,6 @@ func versionsCompatible(e Evidence) Condition {
 	return holds()
 }
 
-// clusterUpgradable checks that this kubelet works with the cluster's next minor version.
 func clusterUpgradable(e Evidence) Condition {
 	if !e.ServerVersion.OK() {
 		return e.ServerVersion.missing()
@@ -125,7 +124,6 @@ func clusterUpgradable(e Evidence) Condition {
 			"before that", kubelet, release.MaxSkew, server, v.Minor))
 }
 
-// certificateIssued checks the node's credential, or else kubelet's latest certificate request.
 func certificateIssued(e Evidence) Condition {
 	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
 		return holds()
@@ -188,8 +186,7 @@ func servicesReachable(e Evidence) Condition {
 		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
 			Clip(strings.Join(silent, "; "), longestLine)+"; if kube-proxy has just started, wait a "+
 			"moment; otherwise check its log, whether a firewall of this machine drops forwarded "+
-			"packets, and whether the network has routes to the pods behind the "+
-			"Service; "+servicesGuide)
+			"packets, and whether the network has routes to the pods behind the Service; "+servicesGuide)
 	case dns != "" && told != "" && dns != told &&
 		!strings.HasPrefix(told, "169.254."): // a cache on each node (NodeLocal DNSCache)
 		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods ask "+told+

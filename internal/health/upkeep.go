@@ -2,13 +2,13 @@ package health
 
 import (
 	"cmp"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/release"
@@ -151,15 +151,8 @@ func clusterCAValid(e Evidence) Condition {
 		return unknown(notChecked, "the cluster's CA is not known")
 	}
 	var ended string
-	for rest := []byte(e.Upkeep.CA); ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		ca, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			continue // the configuration was checked
-		}
+	all, _ := cert.ParseCertsPEM([]byte(e.Upkeep.CA)) // the configuration was checked
+	for _, ca := range all {
 		if e.Now.Before(ca.NotAfter) && !e.Now.Before(ca.NotBefore) {
 			return holds()
 		}
@@ -281,7 +274,6 @@ func providerAnswers(e Evidence) Condition {
 // notVulnerable fails for releases that are known to let a container break out.
 func notVulnerable(e Evidence) Condition { return said(e, "Vulnerable", e.Wanted.Flaw) }
 
-// versionsSupported fails for release branches that no longer get fixes.
 func versionsSupported(e Evidence) Condition {
 	return said(e, "EndOfSupport", func(name, version string) string {
 		if day := release.SupportEnded(name, version, e.Today); day != "" {
