@@ -132,30 +132,22 @@ func present(text string, addresses []string) bool {
 
 // podSubnetsFit checks that the address families of pods and of their configuration match.
 func podSubnetsFit(e Evidence) Condition {
-	var six, four []string
-	for _, cidr := range e.Machine.PodCIDRs {
-		if strings.Contains(cidr, ":") {
-			six = append(six, cidr)
-		} else {
-			four = append(four, cidr)
-		}
-	}
-	if len(six) > 0 && e.Machine.NoIPv6 {
+	own := e.Machine.PodCIDRs
+	isSix := func(cidr string) bool { return strings.Contains(cidr, ":") }
+	if six := slices.IndexFunc(own, isSix); six >= 0 && e.Machine.NoIPv6 {
 		return fails(OwnerMachine, "IPv6Off", fmt.Sprintf("cannot assign pods addresses of %s: IPv6 "+
 			"is disabled on this machine; set net.ipv6.conf.all.disable_ipv6 and "+
 			"net.ipv6.conf.default.disable_ipv6 to 0 (and boot without ipv6.disable=1), or set "+
-			"cni.podCIDR to a subnet of IPv4", six[0]))
+			"cni.podCIDR to a subnet of IPv4", own[six]))
 	}
 	for _, cidr := range e.Wanted.CNI.NonMasqueradeCIDRs {
-		family, has := "IPv4", four
-		if strings.Contains(cidr, ":") {
-			family, has = "IPv6", six
-		}
-		if e.Wanted.CNI.PodCIDR == "" && len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
+		family := map[bool]string{false: "IPv4", true: "IPv6"}[isSix(cidr)]
+		has := slices.ContainsFunc(own, func(o string) bool { return isSix(o) == isSix(cidr) })
+		if e.Wanted.CNI.PodCIDR == "" && len(own) > 0 && !has {
 			return fails(OwnerCluster, "FamilyMissing", fmt.Sprintf("pods cannot reach %s of "+
 				"cni.nonMasqueradeCIDRs with their own address: the cluster has allocated %s to this "+
 				"Node, and no subnet of %s; make the cluster dual-stack, or remove that network",
-				cidr, strings.Join(e.Machine.PodCIDRs, " and "), family))
+				cidr, strings.Join(own, " and "), family))
 		}
 	}
 	return holds()

@@ -272,11 +272,12 @@ func (e Evidence) endpoints() []Endpoint {
 }
 
 // broken fails if a server needed now cannot be reached because of a fault in one of the layers.
-func (e Evidence) broken(reason string, advice cure, in func(Endpoint, kube.Layer) bool) Condition {
+// The API server has a condition of its own, but for its name.
+func (e Evidence) broken(reason string, advice cure, layers ...kube.Layer) Condition {
 	var found, remedies []string
 	for _, p := range e.endpoints() {
 		fault, ok := errors.AsType[*kube.Fault](p.Err)
-		if !ok || !in(p, fault.Layer) {
+		if !ok || !slices.Contains(layers, fault.Layer) || p.Cluster && fault.Layer != kube.LayerDNS {
 			continue
 		}
 		bare := *fault
@@ -294,22 +295,17 @@ func (e Evidence) broken(reason string, advice cure, in func(Endpoint, kube.Laye
 
 func namesResolved(e Evidence) Condition {
 	return e.broken("NotResolved", "query the machine's resolver with `resolvectl query NAME`; the "+
-		"name of a private cluster resolves only with its private DNS zone",
-		func(_ Endpoint, l kube.Layer) bool { return l == kube.LayerDNS })
+		"name of a private cluster resolves only with its private DNS zone", kube.LayerDNS)
 }
 
 func endpointsReachable(e Evidence) Condition {
 	return e.broken("NotConnected", "`aks-flex-node endpoints` lists every server that this machine "+
-		"needs",
-		func(p Endpoint, l kube.Layer) bool {
-			return !p.Cluster && (l == kube.LayerTCP || l == kube.LayerProxy)
-		})
+		"needs", kube.LayerTCP, kube.LayerProxy)
 }
 
 func endpointsTrusted(e Evidence) Condition {
 	return e.broken("NotTrusted", "a proxy that inspects TLS presents its own certificate: exempt "+
-		"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)",
-		func(p Endpoint, l kube.Layer) bool { return !p.Cluster && l == kube.LayerTLS })
+		"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)", kube.LayerTLS)
 }
 
 // pathMTU checks the path MTU: if larger packets are dropped, connections open and then hang.

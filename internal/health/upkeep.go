@@ -128,10 +128,9 @@ const settled = 10 * time.Minute // the time that synchronisation may take after
 
 // timeSynchronized fails if nothing corrects the clock: it drifts until certificates are refused.
 func timeSynchronized(e Evidence) Condition {
-	if e.Upkeep.Clock == nil {
-		return notAsked()
-	}
 	switch c := e.Upkeep.Clock; {
+	case c == nil:
+		return notAsked()
 	case c.Synchronized, c.Container:
 		return holds()
 	case c.Uptime < settled:
