@@ -137,11 +137,6 @@ func Cache(m Machine, c config.Config) (identity.Cache, error) {
 // Images answers kubelet's requests for image credentials.
 type Images = identity.Images
 
-// ImagesOf returns an Images with a configuration's identity.
-func ImagesOf(m Machine, c config.Config) Images {
-	return Images{Dir: m.Path(config.RunDir), Azure: c.Azure, Proxy: c.ProxyFunc()}
-}
-
 // ImageFailures returns the recent errors of registries.
 func ImageFailures(m Machine, now time.Time) []string {
 	return identity.Failures(m.Path(config.RunDir), now)

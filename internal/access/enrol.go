@@ -38,12 +38,6 @@ func (a *Azure) Enrolled() (bool, error) {
 	return a.Records.Load(RecordFile, &arc.Record{})
 }
 
-func (a *Azure) enrolledBefore() bool {
-	record, err := Record(a.Records)
-	live, _ := a.Proved()
-	return err == nil && record.MachineID != "" && live != nil
-}
-
 // Enrolment is an Arc machine whose identity the cluster should authorise.
 type Enrolment struct {
 	// Principal is the object id of its identity; assigned is the time of its newest role assignment.
@@ -304,11 +298,13 @@ func takes(cluster aks.Cluster, c config.Config) error {
 // onboardable checks that there is a login that may enrol the machine with Arc and authorise it,
 // and warns if it cannot undo that. It changes nothing.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
-	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !arc.Assigns(c.Azure) {
+	record, err := Record(a.Records)
+	live, _ := a.Proved()
+	enrolled := err == nil && record.MachineID != "" && live != nil
+	if enrolled || connected && !c.Azure.Onboards() && !arc.Assigns(c.Azure) {
 		return nil // the latter waits until an owner authorises it
 	}
 	conversation := a.arc(c, nil)
-	var err error
 	conversation.Credential, err = a.loggedIn(ctx, c, "register the machine with Azure Arc")
 	if err != nil {
 		return err

@@ -193,7 +193,7 @@ func Token(ctx context.Context, a *Env) (access.Token, error) {
 func Images(ctx context.Context, a *Env) (access.Images, error) {
 	h := NewNode(a, nil)
 	c, err := live(ctx, h)
-	return access.ImagesOf(h, c), err
+	return access.Images{Dir: h.Path(config.RunDir), Azure: c.Azure, Proxy: c.ProxyFunc()}, err
 }
 
 // live returns the configuration of the live generation, with its credentials.
