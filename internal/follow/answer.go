@@ -27,12 +27,11 @@ func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool
 }
 
 func newClient(proxy func(*http.Request) (*url.URL, error), trust *tls.Config) *http.Client {
-	dialer := net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  proxy,
-			DialContext:            dialer.DialContext,
+			DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 			TLSClientConfig:        trust,
 			TLSHandshakeTimeout:    10 * time.Second,
 			ResponseHeaderTimeout:  90 * time.Second, // longer than a long poll
@@ -71,8 +70,6 @@ func ask(client *http.Client, req *http.Request) (*reply, error) {
 	return r, nil
 }
 
-func (r *reply) host() string { return r.Request.URL.Host }
-
 func (r *reply) kind() string {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return shorten(kind)
@@ -80,7 +77,8 @@ func (r *reply) kind() string {
 
 // strange returns an error for an answer that no provider gives: something else has answered.
 func (r *reply) strange(format string, args ...any) error {
-	return fmt.Errorf("cannot use the answer of %s: %s", r.host(), fmt.Sprintf(format, args...))
+	said := fmt.Sprintf(format, args...)
+	return fmt.Errorf("cannot use the answer of %s: %s", r.Request.URL.Host, said)
 }
 
 // read reads the body of an answer, which must be JSON, up to maxBody bytes.
@@ -101,7 +99,7 @@ func (r *reply) read() ([]byte, error) {
 		err = r.Request.Context().Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the answer of %s: %w", r.host(), withoutURL(err))
+		return nil, fmt.Errorf("cannot read the answer of %s: %w", r.Request.URL.Host, withoutURL(err))
 	}
 	if len(body) > maxBody {
 		return nil, r.strange("it is larger than 1 MiB")

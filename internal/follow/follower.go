@@ -205,13 +205,10 @@ func older(a, b string) bool {
 }
 
 const (
-	// usualInterval is the default poll interval, give or take a third.
-	usualInterval = 30 * time.Second
-	// The min and max of intervals from a provider.
-	leastInterval = 5 * time.Second
-	maxInterval   = time.Hour
-	// again is the max pause between two polls of which the first was held.
-	again = time.Second
+	usualInterval = 30 * time.Second // the default poll interval, give or take a third
+	leastInterval = 5 * time.Second  // of a provider
+	maxInterval   = time.Hour        // of a provider
+	again         = time.Second      // the max pause between two polls of which the first was held
 )
 
 type pace struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -182,11 +183,11 @@ func Introduce(ctx context.Context, q Question, principal string) error {
 
 func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	c := r.claims()
-	req, err := r.request(ctx, http.MethodPost, "/"+registerAction, nil)
+	at, err := url.Parse(r.url("/" + registerAction))
 	if err != nil {
-		return err
+		return withoutURL(err)
 	}
-	c.Request = machinekey.RequestOf(req.Method, req.URL.Path, nil) // the token is in the body
+	c.Request = machinekey.RequestOf(http.MethodPost, at.Path, nil) // the token is in the body
 	token, err := r.Signer.sign(ctx, c)
 	if err != nil {
 		return err

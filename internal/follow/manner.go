@@ -90,10 +90,8 @@ func refusesNode(err error) bool {
 }
 
 const (
-	// formerAfter is the time of failing polls after which the former way is tried too.
-	formerAfter = 15 * time.Minute
-	// formerFor is the time for which the former way is used until the configured one is tried again.
-	formerFor = 5 * time.Minute
+	formerAfter = 15 * time.Minute // the time of failing polls after which the former way is tried
+	formerFor   = 5 * time.Minute  // the time after which the configured way is tried again
 )
 
 // Ways holds the ways to poll the provider: the configured one, and, until that has been answered,

@@ -14,10 +14,8 @@ import (
 )
 
 const (
-	// beginLimit bounds one request in one way to begin a change, and Introduce.
-	beginLimit = 45 * time.Second
-	// holdLeast is the min pause before a provider that holds a change is asked again.
-	holdLeast = 10 * time.Second
+	beginLimit = 45 * time.Second // bounds one request in one way to begin a change, and Introduce
+	holdLeast  = 10 * time.Second // the min pause before a provider that holds a change is asked again
 )
 
 // Question holds the ways to a provider, for requests beside the polls.
@@ -122,12 +120,7 @@ func ArcSecret(ctx context.Context, q Question) (config.Secret, error) {
 	if err != nil {
 		return "", err
 	}
-	var answer agentapi.LeaveSecret
-	if err := resp.decode(&answer, "an answer of leave"); err != nil {
-		return "", err
-	}
-	secret, err := key.Open(sealed.About{ID: q.Resource.ID, UID: q.Resource.UID},
-		answer.EncapsulatedKey, answer.Ciphertext)
+	secret, err := q.Resource.opened(key, resp, "an answer of leave")
 	return config.Secret(secret), err
 }
 

@@ -11,11 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// heartbeat is the interval of reports from an unchanged node, give or take a half. fresh is the
-// max age of such a report.
 const (
-	heartbeat = time.Hour
-	fresh     = 30 * time.Minute
+	heartbeat = time.Hour        // the interval of reports from an unchanged node, give or take a half
+	fresh     = 30 * time.Minute // the max age of such a report
 )
 
 // Reporter reports the node's status to the provider: on changes, and periodically.
@@ -105,9 +103,8 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 // saysOf returns the content of a report. The time at which drift was last seen is no news.
 func saysOf(report agentapi.Report) string {
 	if report.Drift != nil {
-		drift := *report.Drift
-		drift.LastSeen = nil
-		report.Drift = &drift
+		report.Drift = new(*report.Drift)
+		report.Drift.LastSeen = nil
 	}
 	text, err := json.Marshal(report)
 	if err != nil {

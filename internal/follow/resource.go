@@ -74,13 +74,13 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 	if err != nil {
 		return Answer{}, fmt.Errorf("cannot ask for the configuration: %w", err)
 	}
+	applied := resp.Header.Get("Preference-Applied")
 	answer := Answer{
 		ETag: resp.Header.Get("ETag"), Interval: resp.seconds("X-Ms-Flexnode-Poll-Interval"),
+		Waited: strings.HasPrefix(applied, "wait"),
+		Second: resp.Header.Get(machinekey.SecondHeader) != "",
 	}
-	answer.Second = resp.Header.Get(machinekey.SecondHeader) != ""
 	answer.Diagnose, answer.Kind, _ = strings.Cut(resp.Header.Get(agentapi.DiagnoseHeader), " ")
-	applied := resp.Header.Get("Preference-Applied")
-	answer.Waited = strings.HasPrefix(applied, "wait")
 	switch resp.StatusCode {
 	case http.StatusNotModified:
 		held, err := strconv.Atoi(strings.TrimPrefix(applied, "wait="))
@@ -123,7 +123,7 @@ func (r *Resource) refusal(resp *reply) (*agentapi.Tombstone, error) {
 		return nil, resp.redirect()
 	}
 	refused := &RefusedError{
-		Host: resp.host(), Status: resp.StatusCode, Pause: resp.retryAfter(),
+		Host: resp.Request.URL.Host, Status: resp.StatusCode, Pause: resp.retryAfter(),
 	}
 	problem := resp.problem()
 	refused.Code, refused.Message = shorten(problem.Code), shorten(problem.Message)
@@ -149,8 +149,13 @@ func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot fetch the configuration: %w", err)
 	}
-	var answer agentapi.Refreshed
-	if err := resp.decode(&answer, "an answer of refreshCredentials"); err != nil {
+	return r.opened(key, resp, "an answer of refreshCredentials")
+}
+
+// opened returns the sealed content of an answer.
+func (r *Resource) opened(key *sealed.Key, resp *reply, name string) ([]byte, error) {
+	var answer agentapi.LeaveSecret // the sealed part of a Refreshed too
+	if err := resp.decode(&answer, name); err != nil {
 		return nil, err
 	}
 	return key.Open(sealed.About{ID: r.ID, UID: r.UID}, answer.EncapsulatedKey, answer.Ciphertext)
@@ -197,9 +202,9 @@ func (r *Resource) send(
 	once := func() (*reply, error) {
 		ctx, cancel := context.WithTimeout(ctx, tryLimit+wait)
 		defer cancel()
-		req, err := r.request(ctx, method, action, body)
+		req, err := http.NewRequestWithContext(ctx, method, r.url(action), bytes.NewReader(body))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("cannot make a request for %s: %w", r.ID, withoutURL(err))
 		}
 		req.Header = header.Clone()
 		if err := r.authorize(ctx, req, body); err != nil {
@@ -226,13 +231,6 @@ func (r *Resource) send(
 	return once()
 }
 
-func (r *Resource) request(
-	ctx context.Context, method, action string, body []byte,
-) (*http.Request, error) {
-	where := strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + agentapi.Version
-	req, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a request for %s: %w", r.ID, withoutURL(err))
-	}
-	return req, nil
+func (r *Resource) url(action string) string {
+	return strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + agentapi.Version
 }
