@@ -63,16 +63,12 @@ type Daemon struct {
 }
 
 // Beat records that the worker makes progress.
-func (d *Daemon) Beat() {
-	now := time.Now()
-	d.progress.Store(&now)
-}
+func (d *Daemon) Beat() { d.progress.Store(new(time.Now())) }
 
 // Proving marks the node as being proved, until done is called. A new configuration interrupts the
 // proof only after a while: otherwise frequent changes could keep the node from ever being proved.
 func (d *Daemon) Proving() (done func()) {
-	now := time.Now()
-	d.proving.Store(&now)
+	d.proving.Store(new(time.Now()))
 	return func() { d.proving.Store(nil) }
 }
 
@@ -313,22 +309,18 @@ func (l *loop) tell() {
 // The intervals of the loop. Those that cause requests to the cluster are spread, so that a
 // thousand machines that started together do not send them together.
 const (
-	checkEvery = time.Minute
-	pollEvery  = 5 * time.Second // the configuration file
-	busyPause  = 5 * time.Second
-	// The pauses after failures: retryFirst doubles up to maxRetry.
-	retryFirst = 5 * time.Second
-	maxRetry   = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
-	hintPause  = time.Second                    // hints come in swarms
-	maxHint    = 8 * time.Second                // while hints keep coming
-	// lookAgain is the max pause before a given time: the clock may be set meanwhile.
-	lookAgain = 10 * time.Minute
-	stall     = 150 * time.Second // max time without progress of the worker (TestNoWaitIsAStall)
-	feeds     = 4                 // the number of feeds in an interval of the watchdog
-	// checkLimit bounds a check, repairLimit a repair, and stopLimit the wait for a stopping worker:
-	// systemd waits for a minute (TimeoutStopSec).
+	checkEvery  = time.Minute
+	pollEvery   = 5 * time.Second // the configuration file
+	busyPause   = 5 * time.Second
+	retryFirst  = 5 * time.Second                // the first pause after a failure, which doubles
+	maxRetry    = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
+	hintPause   = time.Second                    // hints come in swarms
+	maxHint     = 8 * time.Second                // while hints keep coming
+	lookAgain   = 10 * time.Minute               // max pause: the clock may be set meanwhile
+	stall       = 150 * time.Second              // max without progress (TestNoWaitIsAStall)
+	feeds       = 4                              // the number of feeds in an interval of the watchdog
 	checkLimit  = time.Minute
 	repairLimit = 20 * time.Minute
-	stopLimit   = 45 * time.Second
-	proofLimit  = 5 * time.Minute // max time for which a new configuration waits for a proof
+	stopLimit   = 45 * time.Second // of a stopping worker; systemd waits for a minute (TimeoutStopSec)
+	proofLimit  = 5 * time.Minute  // max time for which a new configuration waits for a proof
 )
