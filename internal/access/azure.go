@@ -30,9 +30,8 @@ type Changer interface {
 
 // Person describes the user who runs the agent.
 type Person struct {
-	Terminal bool // the user can be asked
-	// Invoker called sudo, and has the Azure CLI login to use; nil for root itself.
-	Invoker *host.User
+	Terminal bool       // the user can be asked
+	Invoker  *host.User // called sudo, and has the Azure CLI login to use; nil for root itself
 }
 
 // Azure is a machine's access to Azure.
@@ -139,8 +138,7 @@ func (a *Azure) AdminKubeconfig(ctx context.Context, c config.Config) (config.Se
 type Locator struct {
 	Azure *Azure
 	Asked *aks.Cluster // Azure's answer; nil if it was not asked
-	// Again asks Azure even if there is a proved address, which no longer works.
-	Again bool
+	Again bool         // asks Azure even if there is a proved address, which no longer works
 }
 
 // Locate returns the configured address, else the proved one, else Azure's.

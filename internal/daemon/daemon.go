@@ -31,19 +31,17 @@ type Node interface {
 
 // Finding holds the result of a check.
 type Finding struct {
-	Left    bool     // the machine is no longer a node: an operator ran unbootstrap
-	Summary string   // one line for systemd's status
-	Repair  []string // the things to repair
-	// Reconcile is set if a repair is not enough, as when the API server has a new address.
-	Reconcile bool
+	Left      bool          // the machine is no longer a node: an operator ran unbootstrap
+	Summary   string        // one line for systemd's status
+	Repair    []string      // the things to repair
+	Reconcile bool          // a repair is not enough, as when the API server has a new address
 	Every     time.Duration // the interval between checks; 0 is a minute
 }
 
 // Daemon runs the loop.
 type Daemon struct {
-	Node Node
-	// Changed reports whether the configuration file has changed since the last call.
-	Changed func() bool
+	Node    Node
+	Changed func() bool   // reports whether the file has changed since the last call
 	Hints   <-chan string // requests early checks; may be nil
 	// Received signals a new configuration, or that the waiting one may be applied. Deleted signals,
 	// once, that its owner has deleted it. Both may be nil.
@@ -52,9 +50,8 @@ type Daemon struct {
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	// Told is called when a job of the worker begins and when it ends.
-	Told func(Job)
-	Log  *slog.Logger
+	Told     func(Job) // called when a job of the worker begins and when it ends
+	Log      *slog.Logger
 
 	// progress is the time at which the worker last made progress, with a monotonic reading.
 	progress atomic.Pointer[time.Time]
@@ -74,9 +71,8 @@ func (d *Daemon) Proving() (done func()) {
 
 // Job is one job of the worker.
 type Job struct {
-	Kind JobKind
-	// Things are the things to repair; in a check, those no longer repaired.
-	Things []string
+	Kind   JobKind
+	Things []string // to repair; in a check, those no longer repaired
 	Ended  bool
 	Err    error // the error of the job, once it has ended
 }
@@ -114,16 +110,13 @@ type loop struct {
 	swarm   time.Duration
 	swarmed time.Time
 	// patience ends when a proof is interrupted for a new configuration; nil if none waits.
-	patience <-chan time.Time
-	// isDeleted is set if the machine is to be given back.
-	isDeleted bool
+	patience  <-chan time.Time
+	isDeleted bool // the machine is to be given back
 	// The pauses after a failed reconciliation, between reconciliations that checks request, and after
 	// a failed repair.
 	failing, asking, mending wait.Backoff
-	// mendAfter is the earliest time of the next repair, whatever a hint brings forward.
-	mendAfter time.Time
-	// end is the reason why the loop ends; nil while it runs.
-	end *transition.Outcome
+	mendAfter                time.Time           // of the next repair, at the earliest
+	end                      *transition.Outcome // the reason why the loop ends; nil while it runs
 	// The status line: the last check's summary, the reason why the configuration is not in force, and
 	// the line last sent to systemd.
 	summary, trouble, told string

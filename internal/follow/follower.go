@@ -41,8 +41,7 @@ func (e *UnusableError) Unwrap() error { return e.Err }
 type Follower struct {
 	Resource *Resource
 	Machine  Machine
-	// Root returns the root certificate that the machine trusts, in DER; nil for none.
-	Root     func() []byte
+	Root     func() []byte // the root certificate that the machine trusts, in DER; nil for none
 	Wait     time.Duration // max time for which the provider may hold a poll; 0 disables that
 	Interval time.Duration // between polls until the provider sends another; 0 is 30 s
 	// Told receives each answer or failure, and the following pause.

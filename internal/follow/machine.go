@@ -35,9 +35,8 @@ type Keys interface {
 type Signer struct {
 	Keys Keys
 
-	mu sync.Mutex
-	// nonce is the last one from the provider; "" while its clock agrees with ours.
-	nonce string
+	mu    sync.Mutex
+	nonce string // the provider's last; "" while its clock agrees with ours
 	poll  signedPoll
 }
 

@@ -14,9 +14,8 @@ import (
 
 // Manner describes how a provider is polled; the zero value does not poll.
 type Manner struct {
-	Asks bool
-	// Signs is set for the provider's own listener, which is polled with the machine's key.
-	Signs    bool
+	Asks     bool
+	Signs    bool // with the machine's key, for the provider's own listener
 	Endpoint string
 	Interval time.Duration
 	Proxy    config.Proxy

@@ -21,8 +21,7 @@ const (
 // Question holds the ways to a provider, for requests beside the polls.
 type Question struct {
 	Resource Resource // without its endpoint, client and token
-	// Ways are tried in order until the provider answers.
-	Ways     []Manner
+	Ways     []Manner // tried in order until the provider answers
 	Client   func(c config.Config) *http.Client
 	Identity Identity
 	Keys     Keys

@@ -17,22 +17,19 @@ import (
 
 // Resource is a client of a flexNodeConfig, which authenticates as its node.
 type Resource struct {
-	Client *http.Client
-	// Signer signs requests with the machine's key; if nil, Token returns a token for each.
-	Signer   *Signer
+	Client   *http.Client
+	Signer   *Signer // signs with the machine's key; if nil, Token returns a token for each request
 	Token    func(context.Context) (string, error)
 	Endpoint string // the base URL of Resource Manager, or of the provider itself
-	// ID is its ARM id, UID distinguishes it from others with that id.
-	ID, UID string
-	Trial   bool // tells the provider that the request is no sign of life
+	ID, UID  string // the ARM id, and what distinguishes it from others with that id
+	Trial    bool   // tells the provider that the request is no sign of life
 }
 
 // Answer holds the result of a poll.
 type Answer struct {
 	// ETag identifies the offer; Version is its configVersion, "" for none or the one in the request.
 	ETag, Version string
-	// Interval is the poll interval requested by the provider; 0 if none.
-	Interval time.Duration
+	Interval      time.Duration // between polls, as the provider requests; 0 if none
 	// Waited is set if the provider has held the request. Woken is set if it has answered early
 	// although the offer is the same: a held change may begin.
 	Waited, Woken bool

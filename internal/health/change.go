@@ -91,10 +91,9 @@ const (
 
 // Waiting describes why a change waits.
 type Waiting struct {
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	// Owner names the party that can remove the cause.
-	Owner       string    `json:"owner"`
+	Reason      string    `json:"reason"`
+	Message     string    `json:"message"`
+	Owner       string    `json:"owner"` // can remove the cause
 	Since       time.Time `json:"since"`
 	NextAttempt time.Time `json:"nextAttempt"`        // latest time of the next attempt by the service
 	Received    string    `json:"received,omitempty"` // the digest of the document

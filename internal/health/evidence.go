@@ -41,30 +41,24 @@ func (a Answer[T]) missing() Condition {
 
 // Evidence holds the input of conditions. Zero fields were not gathered, and make them Unknown.
 type Evidence struct {
-	Now time.Time
-	// Today is the date for judging the end of support, such as 2026-11-26; "" disables that.
-	Today string
-	// Paused is the PauseText of a paused machine, else "".
-	Paused string
-	Wanted Wanted
-	// Machine holds the findings on the machine, nil if it was not examined.
-	Machine  *Machine
+	Now      time.Time
+	Today    string // such as 2026-11-26, for judging the end of support; "" disables that
+	Paused   string // the PauseText of a paused machine, else ""
+	Wanted   Wanted
+	Machine  *Machine         // nil if it was not examined
 	Observed Answer[struct{}] // the error lists what could not be observed
-	// Trust has an error if the program or its configuration cannot be trusted.
-	Trust Answer[struct{}]
+	Trust    Answer[struct{}] // an error if the program or its configuration cannot be trusted
 
 	// Detector is the node-problem-detector.
 	Containerd, Kubelet, Detector Answer[Service]
-	// Runtime is the answer of kube.Runtime, requested while containerd runs.
-	Runtime Answer[struct{}]
-	// Unanswered counts the consecutive requests that the container runtime has not answered.
-	Unanswered int
+
+	Runtime    Answer[struct{}] // of kube.Runtime, requested while containerd runs
+	Unanswered int              // consecutive requests to the container runtime
 	Healthz    Answer[struct{}] // the answer of kubelet's healthz endpoint
 
 	// Probe is the answer of kube.Probe; an error other than *kube.Fault means there is no credential.
-	Probe Answer[struct{}]
-	// Credential is the answer of kube.Client.WhoAmI.
-	Credential    Answer[string]
+	Probe         Answer[struct{}]
+	Credential    Answer[string] // of kube.Client.WhoAmI
 	ServerVersion Answer[string]
 	CSRs          Answer[[]kube.CSR]
 	Node          Answer[kube.Node]
@@ -79,17 +73,13 @@ type Evidence struct {
 	Arc        Answer[Arc]
 	Authorised Answer[bool]
 
-	// Upkeep holds the parts of a machine that wear out or change, nil if not gathered.
-	Upkeep *Upkeep
-	// Examined holds the evidence that only Examine gathers, nil if not gathered.
-	Examined *Examined
+	Upkeep   *Upkeep   // parts of a machine that wear out or change, nil if not gathered
+	Examined *Examined // for Examine only, nil if not gathered
 
 	Metadata Answer[Metadata] // the result of a pod's connection to the metadata service
 
-	// Damaged are the names of artifacts whose files differ from the verified ones.
-	Damaged Answer[[]string]
-	// Drift counts the differences from the applied configuration.
-	Drift           Answer[int]
+	Damaged         Answer[[]string] // the artifacts whose files differ from the verified ones
+	Drift           Answer[int]      // the number of differences from the applied configuration
 	BudgetExhausted bool
 	// Rejected is the wanted configuration, if it has failed; Transition the change under way.
 	Rejected   *Rejection

@@ -189,10 +189,9 @@ type Examined struct {
 	host.Examination
 	// Configuration has the error of reading the configuration, State that of the agent's records.
 	Configuration, State Answer[struct{}]
-	Unprivileged         bool // the caller is not root, and cannot see the node's own files
-	CgroupV1Allowed      bool // the owner has configured kubelet to accept version 1
-	// OwnersSettings are the owner's files that override the services' settings.
-	OwnersSettings []string
+	Unprivileged         bool     // the caller is not root, and cannot see the node's own files
+	CgroupV1Allowed      bool     // the owner has configured kubelet to accept version 1
+	OwnersSettings       []string // the owner's files that override the services' settings
 	// Taken are the ports of kubelet on which another process listens while kubelet does not run.
 	Taken []int
 	// Endpoints are the servers that the configuration needs, with the results of reaching them.
@@ -204,10 +203,8 @@ type Endpoint struct {
 	// URL has only scheme, host and port; Purpose is what the server is needed for.
 	URL     string `json:"url"`
 	Purpose string `json:"purpose"`
-	// Needed is set if this machine needs it now, and not only for a future change.
-	Needed bool `json:"needed"`
-	// Cluster is set for the API server, which has a condition of its own.
-	Cluster bool `json:"-"`
+	Needed  bool   `json:"needed"` // now, and not only for a future change
+	Cluster bool   `json:"-"`      // it is the API server, which has a condition of its own
 	kube.Reached
 	Err error `json:"-"` // why it cannot be reached, a *kube.Fault
 }

@@ -19,14 +19,11 @@ type Upkeep struct {
 	host.Upkeep
 	Swaps     []string // the swap areas in use on a machine that is a node
 	HostNames []string // the machine's current and static names, if kubelet uses them
-	// CA holds the cluster's certificates in PEM, "" if unknown.
-	CA string
+	CA        string   // the cluster's certificates in PEM, "" if unknown
 	// Client is kubelet's client certificate, Principal the service principal's credential.
 	Client, Principal Answer[Validity]
-	// Registries are the reasons why registries have recently refused the node's identity.
-	Registries []string
-	// Polls describes the polls of the provider; nil when it is not polled.
-	Polls *Polls
+	Registries        []string // why registries have recently refused the node's identity
+	Polls             *Polls   // of the provider; nil when it is not polled
 }
 
 // Validity is the period in which a certificate is valid.

@@ -67,22 +67,18 @@ func (list List) IDs() []string {
 
 // Rejection is a failed generation. It is retried only if it changes or a person asks.
 type Rejection struct {
-	Generation string `json:"generation"`
-	// Received is the digest of its document.
-	Received string    `json:"received"`
-	Reason   string    `json:"reason"`
-	At       time.Time `json:"at"`
-	// Log holds the last lines of the unit that failed.
-	Log []string `json:"log,omitempty"`
-	// Past is set if another document has been wanted since. It is still not retried.
-	Past   bool `json:"past,omitempty"`
-	ByHand bool `json:"byHand,omitempty"` // it has not failed: a person rolled it back
+	Generation string    `json:"generation"`
+	Received   string    `json:"received"` // the digest of its document
+	Reason     string    `json:"reason"`
+	At         time.Time `json:"at"`
+	Log        []string  `json:"log,omitempty"`    // the last lines of the unit that failed
+	Past       bool      `json:"past,omitempty"`   // another document is wanted since
+	ByHand     bool      `json:"byHand,omitempty"` // it has not failed: a person rolled it back
 	// Origin and Resource are its origin, Kubernetes is its version.
 	Origin     generation.Origin `json:"origin,omitzero"`
 	Resource   config.Resource   `json:"resource,omitzero"`
 	Kubernetes string            `json:"kubernetes,omitempty"`
-	// Facts are the facts of the machine for which the generation was rendered.
-	Facts node.Facts `json:"facts,omitzero"`
+	Facts      node.Facts        `json:"facts,omitzero"` // for which the generation was rendered
 }
 
 // Rejections are the stored rejections, oldest first.
@@ -144,8 +140,7 @@ const (
 
 // Past is one entry of a machine's history.
 type Past struct {
-	// Generation is "" for a document that was not rendered yet.
-	Generation string     `json:"generation,omitempty"`
+	Generation string     `json:"generation,omitempty"` // "" if not rendered yet
 	At         *time.Time `json:"at,omitempty"`
 	// Origin is the source of the configuration, Resource and Version its flexNodeConfig.
 	Origin   string `json:"origin,omitempty"`
@@ -160,11 +155,10 @@ type Past struct {
 
 // Memory holds everything that a machine has recorded about itself.
 type Memory struct {
-	Generations generation.Reader
-	Proved      List
-	Rejected    Rejections
-	// Applied and Previous are generations; "" for none.
-	Applied, Previous string
+	Generations       generation.Reader
+	Proved            List
+	Rejected          Rejections
+	Applied, Previous string // generations; "" for none
 	Transition        *transition.Transition
 	// Received is the resource last delivered by a provider, Digest that of its document, and Runs the
 	// resource that the machine runs; zero for none.

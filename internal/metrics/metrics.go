@@ -24,9 +24,8 @@ type Family struct {
 
 // Sample is one number.
 type Sample struct {
-	Suffix string // follows the name of the family: _sum and _count of a summary
-	// Labels are alternating names and values.
-	Labels []string
+	Suffix string   // follows the name of the family: _sum and _count of a summary
+	Labels []string // alternating names and values
 	Value  float64
 }
 

@@ -19,12 +19,11 @@ type Steps struct {
 	// Quiet counts changes without showing their step, which is shown later and includes them.
 	Quiet bool
 
-	current state.Step
-	began   time.Time
-	changes int
-	last    string
-	// did is the last shown activity of the step.
-	did       string
+	current   state.Step
+	began     time.Time
+	changes   int
+	last      string
+	did       string // the last shown activity of the step
 	remaining bool
 	undoing   bool
 	early     int
