@@ -18,12 +18,10 @@ import (
 
 // Machine is the part of this machine that Follower needs. One goroutine calls its methods.
 type Machine interface {
-	// Offers returns the resources last received and now applied.
-	Offers() (received, applied config.Resource)
+	Offers() (received, applied config.Resource) // last received and now applied
 	// Fetch returns the offered configuration, with its secrets, verified.
 	Fetch(ctx context.Context) (bundle []byte, of config.Resource, err error)
-	// Receive stores a configuration. An *UnusableError is not retried.
-	Receive(ctx context.Context, bundle []byte) error
+	Receive(ctx context.Context, bundle []byte) error // stores it; an *UnusableError is not retried
 	// Unusable records the version of a refused offer, and the reason; nil if it was accepted.
 	Unusable(version string, why error)
 	// Deleted begins to give the machine back and reports whether it does: the owner may forbid that.

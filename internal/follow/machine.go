@@ -21,14 +21,11 @@ import (
 
 // Keys provides the key of this machine, the secret that registers it, and its boot id.
 type Keys interface {
-	// MachineKey returns the key, which the first call creates.
-	MachineKey(ctx context.Context) (*machinekey.Key, error)
-	// EnrolmentSecret returns the secret in the bundle; "" for none.
-	EnrolmentSecret() (string, error)
+	MachineKey(ctx context.Context) (*machinekey.Key, error) // created by the first call
+	EnrolmentSecret() (string, error)                        // in the bundle; "" for none
 	// SignAsKubelet signs a statement as the node's kubelet; nil while kubelet has no certificate.
 	SignAsKubelet(ctx context.Context, statement []byte) (certificate, signature []byte, err error)
-	// BootID returns the id of the current boot.
-	BootID() (string, error)
+	BootID() (string, error) // of the current boot
 }
 
 // Signer signs requests to a provider's own listener as the machine. It is safe for concurrent use.

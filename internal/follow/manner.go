@@ -97,13 +97,11 @@ const (
 // in turns the former one. Otherwise a change that cuts a node off could not be reverted.
 type Ways struct {
 	current, former Manner // former is zero if current is the only way
-	// Asked is the one of the two in use since turned; Back is set if it is the former.
-	Asked  Manner
-	Back   bool
-	turned time.Time
-	// answered is set if a poll in this manner was answered; failing is the time since when none was.
-	answered bool
-	failing  time.Time
+	Asked           Manner // the one of the two in use since turned
+	Back            bool   // Asked is the former one
+	turned          time.Time
+	answered        bool      // a poll in the current manner was answered
+	failing         time.Time // the time since when none was
 }
 
 // NewWays returns the ways of a provider that is polled in one manner.

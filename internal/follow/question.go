@@ -96,7 +96,7 @@ var ErrNotFollowed = errors.New("the node follows no resource provider")
 
 // Leave makes the provider delete the Node of this machine.
 func Leave(ctx context.Context, q Question) error {
-	_, err := leave(ctx, q, agentapi.Leave{}, "request the deletion of the Node from the resource "+
+	_, err := q.leave(ctx, agentapi.Leave{}, "request the deletion of the Node from the resource "+
 		"provider")
 	return err
 }
@@ -104,7 +104,7 @@ func Leave(ctx context.Context, q Question) error {
 // LeftArc reports to the provider that the Arc machine of a deleted node has left, or the problem.
 func LeftArc(ctx context.Context, q Question, problem string) error {
 	said := agentapi.Leave{Arc: &agentapi.ArcLeft{Problem: problem}}
-	_, err := leave(ctx, q, said, "report what is left in Azure Arc to the resource provider")
+	_, err := q.leave(ctx, said, "report what is left in Azure Arc to the resource provider")
 	return err
 }
 
@@ -114,7 +114,7 @@ func ArcSecret(ctx context.Context, q Question) (config.Secret, error) {
 	if err != nil {
 		return "", err
 	}
-	resp, err := leave(ctx, q, agentapi.Leave{PublicKey: key.Public()},
+	resp, err := q.leave(ctx, agentapi.Leave{PublicKey: key.Public()},
 		"get the secret that has enrolled the machine")
 	if err != nil {
 		return "", err
@@ -124,10 +124,9 @@ func ArcSecret(ctx context.Context, q Question) (config.Secret, error) {
 }
 
 // leave requests the action leave in one way after the other, until one is answered.
-func leave(
-	ctx context.Context, q Question, ask agentapi.Leave, doing string,
-) (resp *reply, err error) {
-	err = ErrNotFollowed
+func (q Question) leave(ctx context.Context, ask agentapi.Leave, doing string) (*reply, error) {
+	var resp *reply
+	err := ErrNotFollowed
 	q.each(func(r *Resource) (answers bool) {
 		if resp, err = r.post(ctx, "leave", ask); err != nil {
 			err = fmt.Errorf("cannot %s: %w", doing, err)

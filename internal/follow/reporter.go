@@ -21,14 +21,13 @@ type Reporter struct {
 	Resource *Resource
 	Log      *slog.Logger
 
-	mu   sync.Mutex
-	says chan said // the last report, until Run takes it
-	last said
-	told string // the last content reported
-	pace pace   // counts the consecutive failures
-	// overdue is set if a due report was too old; after is the earliest time of the next attempt.
-	overdue bool
-	after   time.Time
+	mu      sync.Mutex
+	says    chan said // the last report, until Run takes it
+	last    said
+	told    string    // the last content reported
+	pace    pace      // counts the consecutive failures
+	overdue bool      // a due report was too old
+	after   time.Time // of the next attempt, at the earliest
 }
 
 type said struct {

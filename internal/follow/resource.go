@@ -28,14 +28,12 @@ type Resource struct {
 // Answer holds the result of a poll.
 type Answer struct {
 	// ETag identifies the offer; Version is its configVersion, "" for none or the one in the request.
-	ETag, Version string
-	Interval      time.Duration // between polls, as the provider requests; 0 if none
-	// Waited is set if the provider has held the request. Woken is set if it has answered early
-	// although the offer is the same: a held change may begin.
-	Waited, Woken bool
-	Second        bool // the provider has seen another machine beside this one
-	// Diagnose is the id of the requested diagnosis, "" for none, and Kind its kind.
-	Diagnose, Kind string
+	ETag, Version  string
+	Interval       time.Duration       // between polls, as the provider requests; 0 if none
+	Waited         bool                // the provider has held the request
+	Woken          bool                // answered early without a new offer: a held change may begin
+	Second         bool                // the provider has seen another machine beside this one
+	Diagnose, Kind string              // the id and the kind of the requested diagnosis, "" for none
 	Deleted        *agentapi.Tombstone // set if the owner has deleted the resource
 }
 

@@ -33,9 +33,8 @@ func (e *UntrustedError) Unwrap() error { return e.Err }
 
 // Proof describes a verified signature.
 type Proof struct {
-	// Signed is the time of the signature, Until the end of its key's certificate; a node keeps
-	// running after that.
-	Signed, Until time.Time
+	Signed time.Time
+	Until  time.Time // the end of its key's certificate; a node keeps running after that
 }
 
 // Verify verifies a bundle's signature with the root certificate that this machine trusts, in DER.
@@ -158,9 +157,10 @@ func route(proxy func(*http.Request) (*url.URL, error), u URL) (at, between stri
 	return at, between, nil
 }
 
-func (t *Trust) pinned(
-	given []*x509.Certificate, host string, roots *x509.CertPool, pin []byte,
-) error {
+// chain is a server's certificate with those of its issuers.
+type chain = []*x509.Certificate
+
+func (t *Trust) pinned(given chain, host string, roots *x509.CertPool, pin []byte) error {
 	has := func(c *x509.Certificate) bool {
 		sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 		return bytes.Equal(sum[:], pin)
@@ -187,9 +187,7 @@ func (t *Trust) pinned(
 	return nil
 }
 
-func verified(
-	given []*x509.Certificate, host string, roots *x509.CertPool,
-) ([][]*x509.Certificate, error) {
+func verified(given chain, host string, roots *x509.CertPool) ([]chain, error) {
 	o := x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: x509.NewCertPool()}
 	for _, c := range given[1:] {
 		o.Intermediates.AddCert(c)
