@@ -23,10 +23,8 @@ type Node interface {
 	// Check determines the node's status and records it. exhausted are the things that are no longer
 	// repaired. It checks the machine itself without the network.
 	Check(ctx context.Context, exhausted []string) (Finding, error)
-	// Repair repairs the named things.
 	Repair(ctx context.Context, things []string) transition.Outcome
-	// Leave gives the machine back.
-	Leave(ctx context.Context) transition.Outcome
+	Leave(ctx context.Context) transition.Outcome // gives the machine back
 }
 
 // Finding holds the result of a check.
@@ -41,22 +39,19 @@ type Finding struct {
 // Daemon runs the loop.
 type Daemon struct {
 	Node    Node
-	Changed func() bool   // reports whether the file has changed since the last call
+	Changed func() bool   // whether the configuration file has changed since the last call
 	Hints   <-chan string // requests early checks; may be nil
 	// Received signals a new configuration, or that the waiting one may be applied. Deleted signals,
 	// once, that its owner has deleted it. Both may be nil.
 	Received, Deleted <-chan struct{}
-	// Notify sends to systemd (sd_notify(3)); Watchdog is systemd's watchdog interval, 0 if none.
-	Notify   func(message string)
-	Watchdog time.Duration
-	Budget   *Budget
-	Told     func(Job) // called when a job of the worker begins and when it ends
-	Log      *slog.Logger
+	Notify            func(message string) // sends to systemd (sd_notify(3))
+	Watchdog          time.Duration        // systemd's watchdog interval, 0 if none
+	Budget            *Budget
+	Told              func(Job) // called when a job of the worker begins and when it ends
+	Log               *slog.Logger
 
-	// progress is the time at which the worker last made progress, with a monotonic reading.
-	progress atomic.Pointer[time.Time]
-	// proving is the time at which the worker began to wait for a proof; nil while it does not.
-	proving atomic.Pointer[time.Time]
+	progress atomic.Pointer[time.Time] // the worker's last progress, with a monotonic reading
+	proving  atomic.Pointer[time.Time] // the begin of its wait for a proof; nil while it does not wait
 }
 
 // Beat records that the worker makes progress.
@@ -106,12 +101,10 @@ type loop struct {
 	// hinted is set if a hint brought that forward; a check that runs now may have missed its cause.
 	retry, next <-chan time.Time
 	hinted      bool
-	// swarm is the pause after the last hint, which came at swarmed.
-	swarm   time.Duration
-	swarmed time.Time
-	// patience ends when a proof is interrupted for a new configuration; nil if none waits.
-	patience  <-chan time.Time
-	isDeleted bool // the machine is to be given back
+	swarm       time.Duration    // the pause after the last hint
+	swarmed     time.Time        // the time of the last hint
+	patience    <-chan time.Time // ends a proof for a new configuration; nil if none waits
+	isDeleted   bool             // the machine is to be given back
 	// The pauses after a failed reconciliation, between reconciliations that checks request, and after
 	// a failed repair.
 	failing, asking, mending wait.Backoff
