@@ -39,8 +39,7 @@ type Azure struct {
 	Node interface {
 		Machine
 		Note(format string, args ...any)
-		// Every returns the pause of a wait, usually the given one.
-		Every(usual time.Duration) time.Duration
+		Every(usual time.Duration) time.Duration // the pause of a wait, usually the given one
 		TrustedFile(file string) error
 	}
 	Machine Changer
@@ -49,9 +48,8 @@ type Azure struct {
 	Person  Person
 	// Proved returns the configuration of the running node, nil for none, and its proved API server.
 	Proved func() (*config.Config, transition.Cluster)
-	// Given reads the owner's configuration, for credentials that are not stored; nil if it cannot be
-	// read. May be nil.
-	Given func() *config.Config
+	// Given reads the owner's configuration, for credentials that are not stored; nil if unreadable.
+	Given func() *config.Config // may be nil
 }
 
 // login returns the login of this machine's operator for Resource Manager: that of the user who

@@ -26,10 +26,8 @@ import (
 type Machine interface {
 	arc.Machine
 	ReadFile(path string) ([]byte, error)
-	// Path returns the path of a file for this process.
-	Path(p string) string
-	// Options returns the connection options for the API server.
-	Options(c config.Config) kube.Options
+	Path(p string) string                 // of a file for this process
+	Options(c config.Config) kube.Options // for connections to the API server
 	Warn(format string, args ...any)
 }
 

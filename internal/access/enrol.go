@@ -40,9 +40,8 @@ func (a *Azure) Enrolled() (bool, error) {
 
 // Enrolment is an Arc machine whose identity the cluster should authorise.
 type Enrolment struct {
-	// Principal is the object id of its identity; assigned is the time of its newest role assignment.
-	Principal string
-	assigned  time.Time
+	Principal string    // the object id of its identity
+	assigned  time.Time // the time of its newest role assignment
 }
 
 // Enrol makes the machine an Arc machine, unless it is one that the cluster at the given address

@@ -53,17 +53,12 @@ type Use uint
 
 // The occasions.
 const (
-	// Preflight conditions must not be False before a machine is changed. They may be Unknown.
-	Preflight Use = 1 << iota
-	// Gate conditions must be True before a change is committed; GateLocal ones need no cluster.
-	Gate
-	GateLocal
-	// Network conditions must not be False for the pod subnets that a join has learned.
-	Network
-	// Advice is shown for a node that has passed the gate; only the cluster's operator can act on it.
-	Advice
-	// Watch conditions are in the status: all but those that are evaluated only at a caller's request.
-	Watch
+	Preflight Use = 1 << iota // must not be False before a machine is changed; may be Unknown
+	Gate                      // must be True before a change is committed
+	GateLocal                 // the same, without the cluster
+	Network                   // must not be False for the pod subnets that a join has learned
+	Advice                    // shown after the gate; only the cluster's operator can act on it
+	Watch                     // in the status: all that are not evaluated only at a caller's request
 
 	caution   // shown before a change, without preventing it
 	explained // the services' logs explain why it is False

@@ -65,13 +65,10 @@ type Evidence struct {
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
 	Services      Answer[kube.Services]
-	// Serving is the expiry of kubelet's serving certificate from the cluster; zero if it has none.
-	Serving Answer[time.Time]
+	Serving       Answer[time.Time] // the expiry of kubelet's serving certificate; zero if it has none
 
-	// Arc is the machine's registration with Azure Arc. Authorised reports whether the cluster still
-	// authorises its identity; it is requested only if kubelet uses that identity.
-	Arc        Answer[Arc]
-	Authorised Answer[bool]
+	Arc        Answer[Arc]  // the machine's registration with Azure Arc
+	Authorised Answer[bool] // whether the cluster authorises that identity, if kubelet uses it
 
 	Upkeep   *Upkeep   // parts of a machine that wear out or change, nil if not gathered
 	Examined *Examined // for Examine only, nil if not gathered
@@ -81,10 +78,9 @@ type Evidence struct {
 	Damaged         Answer[[]string] // the artifacts whose files differ from the verified ones
 	Drift           Answer[int]      // the number of differences from the applied configuration
 	BudgetExhausted bool
-	// Rejected is the wanted configuration, if it has failed; Transition the change under way.
-	Rejected   *Rejection
-	Transition *transition.Transition
-	Waiting    *Waiting // why the wanted change waits; nil if none does
+	Rejected        *Rejection             // the wanted configuration, if it has failed
+	Transition      *transition.Transition // the change under way
+	Waiting         *Waiting               // why the wanted change waits; nil if none does
 }
 
 // Wanted is the configuration of the node.
@@ -97,12 +93,11 @@ type Wanted struct {
 // Machine holds the findings on the machine. Units are foreign runtimes and kubelets.
 type Machine struct {
 	host.Facts
-	Installed          bool     // the node's files are on the machine
-	ForeignDirectories []string // directories with the state of a foreign node
-	// Barriers are the owner's firewalls that stop a node's traffic; not queried if they are ignored.
-	Barriers Answer[[]Firewall]
-	Tunnel   bool     // an agent of the cluster's tunnel runs on the node
-	PodCIDRs []string // the known subnets of the node's own pod network
+	Installed          bool               // the node's files are on the machine
+	ForeignDirectories []string           // directories with the state of a foreign node
+	Barriers           Answer[[]Firewall] // the owner's firewalls; not queried if they are ignored
+	Tunnel             bool               // an agent of the cluster's tunnel runs on the node
+	PodCIDRs           []string           // the known subnets of the node's own pod network
 }
 
 // distro returns the distribution of the machine.

@@ -189,22 +189,19 @@ type Examined struct {
 	host.Examination
 	// Configuration has the error of reading the configuration, State that of the agent's records.
 	Configuration, State Answer[struct{}]
-	Unprivileged         bool     // the caller is not root, and cannot see the node's own files
-	CgroupV1Allowed      bool     // the owner has configured kubelet to accept version 1
-	OwnersSettings       []string // the owner's files that override the services' settings
-	// Taken are the ports of kubelet on which another process listens while kubelet does not run.
-	Taken []int
-	// Endpoints are the servers that the configuration needs, with the results of reaching them.
-	Endpoints Answer[[]Endpoint]
+	Unprivileged         bool               // the caller is not root, and cannot see the node's files
+	CgroupV1Allowed      bool               // the owner has configured kubelet to accept version 1
+	OwnersSettings       []string           // the owner's files that override the services' settings
+	Taken                []int              // kubelet's ports that others use while it does not run
+	Endpoints            Answer[[]Endpoint] // the servers that the configuration needs, as reached
 }
 
 // Endpoint is a server that the configuration needs.
 type Endpoint struct {
-	// URL has only scheme, host and port; Purpose is what the server is needed for.
-	URL     string `json:"url"`
-	Purpose string `json:"purpose"`
-	Needed  bool   `json:"needed"` // now, and not only for a future change
-	Cluster bool   `json:"-"`      // it is the API server, which has a condition of its own
+	URL     string `json:"url"`     // only scheme, host and port
+	Purpose string `json:"purpose"` // what the server is needed for
+	Needed  bool   `json:"needed"`  // now, and not only for a future change
+	Cluster bool   `json:"-"`       // it is the API server, which has a condition of its own
 	kube.Reached
 	Err error `json:"-"` // why it cannot be reached, a *kube.Fault
 }

@@ -200,10 +200,9 @@ func kubeletWay(m *Machine) string {
 
 // Metadata is the result of a connection to the metadata service from a pod's network.
 type Metadata struct {
-	Guarded bool // the rules which reject it are loaded
-	Tried   bool // false if no pod has a network of its own
-	// Reached and Refused report how the connection ended; both are false after a timeout.
-	Reached, Refused bool
+	Guarded          bool // the rules which reject it are loaded
+	Tried            bool // false if no pod has a network of its own
+	Reached, Refused bool // how the connection ended; both are false after a timeout
 }
 
 // metadataGuarded fails if pods reach the metadata service, and so the machine's identity.

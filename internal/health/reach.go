@@ -223,12 +223,11 @@ func proxies(pod corev1.Pod) bool {
 
 // Arc describes the machine's registration with Azure Arc, as known to its Arc agent.
 type Arc struct {
-	// Machine is the ARM id of its registration, "" if it has none; Recorded is the id under which the
-	// node was enrolled.
-	Machine, Recorded string
-	Agent             string // the agent's term for its connection
-	Refused           bool   // Azure no longer gives the machine's identity a token
-	Lost              bool   // only a new enrolment helps
+	Machine  string // the ARM id of its registration, "" if it has none
+	Recorded string // the ARM id under which the node was enrolled
+	Agent    string // the agent's term for its connection
+	Refused  bool   // Azure no longer gives the machine's identity a token
+	Lost     bool   // only a new enrolment helps
 }
 
 // arcConnected checks that Azure still accepts the Arc machine, and that it still has its roles.

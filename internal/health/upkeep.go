@@ -31,18 +31,15 @@ type Validity struct{ From, To time.Time }
 
 // Polls describes the polls of the provider.
 type Polls struct {
-	// First is the time of the first poll, Answered that of the last answer.
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
 	Next     time.Time `json:"next"`
-	Answered time.Time `json:"answered,omitzero"`
-	// Result is unchanged, offered, deleted or failed; Error is the error of a failed poll.
-	Result string `json:"result"`
-	Error  string `json:"error,omitempty"`
+	Answered time.Time `json:"answered,omitzero"` // the time of the last answer
+	Result   string    `json:"result"`            // unchanged, offered, deleted or failed
+	Error    string    `json:"error,omitempty"`
 	// Kept is DeletionWaits or RefusedByPolicy if a deletion has no effect, else "".
-	Kept string `json:"kept,omitempty"`
-	// Second is SecondRefused or SecondSeen; "" without another machine.
-	Second   string `json:"second,omitempty"`
+	Kept     string `json:"kept,omitempty"`
+	Second   string `json:"second,omitempty"`   // SecondRefused or SecondSeen; "" for neither
 	Failures int    `json:"failures,omitempty"` // counts the consecutive failed polls
 	// Received and Applied are the configVersions that the machine has received and that it runs.
 	Received string `json:"received,omitempty"`

@@ -67,18 +67,17 @@ func (list List) IDs() []string {
 
 // Rejection is a failed generation. It is retried only if it changes or a person asks.
 type Rejection struct {
-	Generation string    `json:"generation"`
-	Received   string    `json:"received"` // the digest of its document
-	Reason     string    `json:"reason"`
-	At         time.Time `json:"at"`
-	Log        []string  `json:"log,omitempty"`    // the last lines of the unit that failed
-	Past       bool      `json:"past,omitempty"`   // another document is wanted since
-	ByHand     bool      `json:"byHand,omitempty"` // it has not failed: a person rolled it back
-	// Origin and Resource are its origin, Kubernetes is its version.
+	Generation string            `json:"generation"`
+	Received   string            `json:"received"` // the digest of its document
+	Reason     string            `json:"reason"`
+	At         time.Time         `json:"at"`
+	Log        []string          `json:"log,omitempty"`    // the last lines of the unit that failed
+	Past       bool              `json:"past,omitempty"`   // another document is wanted since
+	ByHand     bool              `json:"byHand,omitempty"` // not failed: a person rolled it back
 	Origin     generation.Origin `json:"origin,omitzero"`
 	Resource   config.Resource   `json:"resource,omitzero"`
 	Kubernetes string            `json:"kubernetes,omitempty"`
-	Facts      node.Facts        `json:"facts,omitzero"` // for which the generation was rendered
+	Facts      node.Facts        `json:"facts,omitzero"` // those for which it was rendered
 }
 
 // Rejections are the stored rejections, oldest first.
@@ -142,15 +141,13 @@ const (
 type Past struct {
 	Generation string     `json:"generation,omitempty"` // "" if not rendered yet
 	At         *time.Time `json:"at,omitempty"`
-	// Origin is the source of the configuration, Resource and Version its flexNodeConfig.
-	Origin   string `json:"origin,omitempty"`
-	Resource string `json:"resource,omitempty"`
-	Version  string `json:"configVersion,omitempty"`
-	// Agent is the version of the program that rendered it, Kubernetes that of kubelet.
-	Agent      string `json:"agent,omitempty"`
-	Kubernetes string `json:"kubernetes,omitempty"`
-	State      string `json:"state"`
-	Reason     string `json:"reason,omitempty"`
+	Origin     string     `json:"origin,omitempty"`   // the source of the configuration
+	Resource   string     `json:"resource,omitempty"` // its flexNodeConfig
+	Version    string     `json:"configVersion,omitempty"`
+	Agent      string     `json:"agent,omitempty"`      // the version of the program that rendered it
+	Kubernetes string     `json:"kubernetes,omitempty"` // the version of kubelet
+	State      string     `json:"state"`
+	Reason     string     `json:"reason,omitempty"`
 }
 
 // Memory holds everything that a machine has recorded about itself.
@@ -266,11 +263,10 @@ func Find(ctx context.Context, all generation.Reader, name string) (*generation.
 
 // Comparison holds the differences between two generations.
 type Comparison struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-	// Config are the differing settings, Changes the changes from one to the other.
-	Config  []config.Difference `json:"config"`
-	Changes []state.Line        `json:"changes"`
+	From    string              `json:"from"`
+	To      string              `json:"to"`
+	Config  []config.Difference `json:"config"`  // the differing settings
+	Changes []state.Line        `json:"changes"` // from one to the other
 }
 
 // Compare returns the differences between two generations, each bound on this machine now.

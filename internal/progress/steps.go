@@ -11,9 +11,8 @@ import (
 
 // Steps shows the engine's changes as the eleven steps, in order.
 type Steps struct {
-	// Show receives the events; Alive is called instead if nothing new is shown.
 	Show  func(Event)
-	Alive func()
+	Alive func() // called instead of Show if nothing new is shown
 	Log   *slog.Logger
 	Total int // the number of changes
 	// Quiet counts changes without showing their step, which is shown later and includes them.
