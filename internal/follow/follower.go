@@ -214,9 +214,7 @@ type pace struct {
 }
 
 // first returns the pause after a start: machines that start together do not poll together.
-func (p *pace) first() time.Duration {
-	return rand.N(p.usual() * 4 / 3) // no secret
-}
+func (p *pace) first() time.Duration { return rand.N(p.usual() * 4 / 3) } // no secret
 
 func (p *pace) after(a Answer) time.Duration {
 	p.failures = 0

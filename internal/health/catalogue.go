@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -72,7 +73,11 @@ const (
 	ofExamined
 	ofEndpoints
 	ofKubelet
+	ofServer
 	ofNode
+	ofPods
+	ofServices
+	ofDamaged
 )
 
 type entry struct {
@@ -101,7 +106,7 @@ func catalogue() []entry {
 		{"MemorySize", LayerMachine, memorySize, Watch | Preflight | ofMachine},
 		{"SizeAdvised", LayerMachine, sizeAdvised, Watch | caution | harmless | ofMachine},
 		{"ProgramTrusted", LayerMachine, programTrusted, Watch | Preflight},
-		{"StoreIntact", LayerMachine, storeIntact, Watch},
+		{"StoreIntact", LayerMachine, storeIntact, Watch | ofDamaged},
 		{"RuntimeOwned", LayerMachine, runtimeOwned, Watch | Preflight | ofMachine | forRoot},
 		{"DirectoriesFree", LayerMachine, directoriesFree, Watch | Preflight | ofMachine | forRoot},
 		{"ReservationsFit", LayerMachine, reservationsFit, Watch | Preflight | ofMachine},
@@ -132,8 +137,8 @@ func catalogue() []entry {
 		{ArcConnected, LayerCredential, arcConnected, Watch | forRoot},
 		{"RegistriesAllow", LayerCredential, registriesAllow, Watch | harmless | ofUpkeep},
 		{APIServerReachable, LayerAPIServer, apiServerReachable, Watch | Preflight | Gate},
-		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate},
-		{"ClusterUpgradable", LayerAPIServer, clusterUpgradable, Watch | harmless},
+		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate | ofServer},
+		{"ClusterUpgradable", LayerAPIServer, clusterUpgradable, Watch | harmless | ofServer},
 		{ContainerdRunning, LayerRuntime, containerdRunning, Watch | Gate | GateLocal | explained},
 		{"OwnersSettings", LayerKubelet, ownersSettings, ofExamined},
 		{KubeletRunning, LayerKubelet, kubeletRunning, Watch | Gate | GateLocal | explained | ofKubelet},
@@ -146,10 +151,10 @@ func catalogue() []entry {
 		{NodeReady, LayerNode, nodeReady, Watch | Gate | ofNode},
 		{RunsAsConfigured, LayerNode, runsAsConfigured, Watch | Gate | ofNode},
 		{PodSubnetsAgree, LayerNode, podSubnetsAgree, Watch | Gate | ofMachine | ofNode},
-		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate},
+		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate | ofPods},
 		{LabelsApplied, LayerNode, labelsApplied, Watch | Gate | ofNode},
 		{"TaintsApplied", LayerNode, taintsApplied, Watch | Advice | ofNode},
-		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless},
+		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless | ofServices},
 		{"ConfigurationAccepted", LayerNode, configurationAccepted, Watch | forRoot},
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
@@ -193,8 +198,7 @@ func (c Condition) Explained() bool { return c.Status == False && c.of(explained
 // Ill reports whether a condition makes its node unhealthy. Unknown ones and advice do not.
 func (c Condition) Ill() bool { return c.Status == False && !c.Advises() }
 
-// Advises reports whether a condition can be False on a working node, such as one that needs no
-// Services.
+// Advises reports whether a condition can be False on a working node.
 func (c Condition) Advises() bool { return c.of(harmless) }
 
 func (c Condition) of(u Use) bool {
@@ -211,12 +215,21 @@ func (c entry) judge(e Evidence) Condition {
 	case c.use&ofMachine != 0 && e.Machine == nil, c.use&ofUpkeep != 0 && e.Upkeep == nil,
 		c.use&(ofExamined|ofEndpoints) != 0 && e.Examined == nil:
 		return notAsked()
-	case c.use&ofEndpoints != 0 && !e.Examined.Endpoints.OK():
-		return e.Examined.Endpoints.missing()
-	case c.use&ofKubelet != 0 && !e.Kubelet.OK():
-		return e.Kubelet.missing()
-	case c.use&ofNode != 0 && !e.Node.OK():
-		return e.Node.missing()
+	}
+	for _, part := range []struct {
+		of     Use
+		answer interface {
+			OK() bool
+			missing() Condition
+		}
+	}{
+		{ofEndpoints, cmp.Or(e.Examined, &Examined{}).Endpoints}, {ofKubelet, e.Kubelet},
+		{ofServer, e.ServerVersion}, {ofNode, e.Node}, {ofPods, e.Pods}, {ofServices, e.Services},
+		{ofDamaged, e.Damaged},
+	} {
+		if c.use&part.of != 0 && !part.answer.OK() {
+			return part.answer.missing()
+		}
 	}
 	return c.check(e)
 }

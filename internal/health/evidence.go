@@ -31,7 +31,6 @@ func Tried(err error) Answer[struct{}] { return Answered(struct{}{}, err) }
 // OK reports whether the answer has a value.
 func (a Answer[T]) OK() bool { return a.Asked && a.Err == nil }
 
-// missing returns the condition for an answer that is not OK.
 func (a Answer[T]) missing() Condition {
 	if !a.Asked {
 		return notAsked()
@@ -100,7 +99,6 @@ type Machine struct {
 	PodCIDRs           []string           // the known subnets of the node's own pod network
 }
 
-// distro returns the distribution of the machine.
 func (e Evidence) distro() distro.Distro {
 	d, _ := distro.Find(cmp.Or(e.Machine, &Machine{}).OSID)
 	return d

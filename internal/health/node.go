@@ -216,9 +216,6 @@ func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 const podStart = 30 * time.Second // limits the time until kubelet starts a pod
 
 func podsSynchronized(e Evidence) Condition {
-	if !e.Pods.OK() {
-		return e.Pods.missing()
-	}
 	started := e.Kubelet.Value.Since // zero if unknown
 	var ignored []string
 	waiting := 0

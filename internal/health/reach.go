@@ -88,9 +88,6 @@ const joinAgain cure = "if the node was created as a flexNodeConfig, ask the ope
 	"bootstrap`"
 
 func versionsCompatible(e Evidence) Condition {
-	if !e.ServerVersion.OK() {
-		return e.ServerVersion.missing()
-	}
 	kubelet, server := e.Wanted.Kubernetes.Version, e.ServerVersion.Value
 	versions := fmt.Sprintf("kubelet's version, %s, and the API server's, %s", kubelet, server)
 	v, _ := release.ParseServer(server)
@@ -109,9 +106,6 @@ func versionsCompatible(e Evidence) Condition {
 }
 
 func clusterUpgradable(e Evidence) Condition {
-	if !e.ServerVersion.OK() {
-		return e.ServerVersion.missing()
-	}
 	kubelet, server := e.Wanted.Kubernetes.Version, e.ServerVersion.Value
 	v, ok := release.ParseServer(server)
 	if !ok {
@@ -167,9 +161,6 @@ const servicesGuide = "see docs/how-to/prepare-a-cluster.md"
 
 // servicesReachable checks Services: without them pods resolve no names on a Node that is Ready.
 func servicesReachable(e Evidence) Condition {
-	if !e.Services.OK() {
-		return e.Services.missing()
-	}
 	var silent []string
 	for _, c := range e.Services.Value.Tried {
 		if c.Err != nil {
