@@ -43,7 +43,6 @@ type Azure struct {
 		TrustedFile(file string) error
 	}
 	Machine Changer
-	Records Records
 	Store   apply.Writer
 	Person  Person
 	// Proved returns the configuration of the running node, nil for none, and its proved API server.

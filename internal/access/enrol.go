@@ -35,7 +35,7 @@ func (a *Azure) arc(c config.Config, say func(string, ...any)) arc.Arc {
 
 // Enrolled reports whether there is a record of an enrolment of this machine.
 func (a *Azure) Enrolled() (bool, error) {
-	return a.Records.Load(RecordFile, &arc.Record{})
+	return a.Store.Records().Load(RecordFile, &arc.Record{})
 }
 
 // Enrolment is an Arc machine whose identity the cluster should authorise.
@@ -49,7 +49,7 @@ type Enrolment struct {
 func (a *Azure) Enrol(
 	ctx context.Context, c config.Config, at transition.Cluster, doing func(text string),
 ) (e Enrolment, err error) {
-	record, err := Record(a.Records)
+	record, err := Record(a.Store.Records())
 	if err != nil {
 		return e, err
 	}
@@ -158,7 +158,7 @@ func lacking(c config.Config, principal string) string {
 // Leave undoes the agent's changes in Azure Arc, as the identity of a configuration, which may be
 // nil. Changes by others remain.
 func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
-	record, err := Record(a.Records)
+	record, err := Record(a.Store.Records())
 	if err != nil || !record.Owes() {
 		return err
 	}
@@ -258,12 +258,12 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 		return nil
 	}
 	connected := MachineID(ctx, a.Node, c) != ""
-	if mode == config.AuthArc {
-		_, err := a.arc(c, nil).Status(ctx)
+	if mode == config.AuthArc && !connected {
+		_, err := agent(a.Node, c).Status(ctx)
 		if errors.Is(err, arc.ErrNotInstalled) {
 			err = a.Package(seen, nil).Check(c)
 		}
-		if err == nil && !connected {
+		if err == nil {
 			err = a.onboardable(ctx, c, connected) // it reads the cluster too
 		}
 		if err != nil {
@@ -297,7 +297,7 @@ func takes(cluster aks.Cluster, c config.Config) error {
 // onboardable checks that there is a login that may enrol the machine with Arc and authorise it,
 // and warns if it cannot undo that. It changes nothing.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
-	record, err := Record(a.Records)
+	record, err := Record(a.Store.Records())
 	live, _ := a.Proved()
 	enrolled := err == nil && record.MachineID != "" && live != nil
 	if enrolled || connected && !c.Azure.Onboards() && !arc.Assigns(c.Azure) {
@@ -349,8 +349,7 @@ func Prove(ctx context.Context, m Machine, c config.Config, at transition.Cluste
 	if _, err = client.WhoAmI(ctx); errors.Is(err, kube.ErrUnauthorized) {
 		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot use the "+
 			"configured identity: the API server does not accept its token (401); check "+
-			"azure.tenantId and %s",
-			strings.TrimPrefix(string(c.Azure.AuthMode()), "azure."))}
+			"azure.tenantId and %s", strings.TrimPrefix(string(c.Azure.AuthMode()), "azure."))}
 	}
 	return err
 }

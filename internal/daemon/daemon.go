@@ -66,21 +66,18 @@ func (d *Daemon) Proving() (done func()) {
 
 // Job is one job of the worker.
 type Job struct {
-	Kind   JobKind
+	Kind   string   // Reconcile, Check, Repair or Leave
 	Things []string // to repair; in a check, those no longer repaired
 	Ended  bool
 	Err    error // the error of the job, once it has ended
 }
 
-// JobKind names a job of the worker.
-type JobKind string
-
-// The jobs.
+// The kinds of jobs.
 const (
-	Reconcile JobKind = "reconcile"
-	Check     JobKind = "check"
-	Repair    JobKind = "repair"
-	Leave     JobKind = "leave"
+	Reconcile = "reconcile"
+	Check     = "check"
+	Repair    = "repair"
+	Leave     = "leave"
 )
 
 type job struct {

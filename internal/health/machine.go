@@ -342,13 +342,10 @@ func amountOf(text string, whole int64) (float64, error) {
 // swapLimited fails if LimitedSwap cannot work: with cgroup v1 kubelet does not start, and without
 // the kernel's accounting no pod can use swap.
 func swapLimited(e Evidence) Condition {
-	if e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits {
-		return fails(OwnerConfiguration, "NoSwapLimits", "node.kubelet.swap is LimitedSwap, and "+
-			"the kernel cannot limit the swap of containers: it uses cgroup v1, or was booted with "+
-			"swapaccount=0", "set it to off, or boot with systemd.unified_cgroup_hierarchy=1 and without "+
-			"swapaccount=0")
-	}
-	return holds()
+	return when(e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits, OwnerConfiguration,
+		"NoSwapLimits", "node.kubelet.swap is LimitedSwap, and the kernel cannot limit the swap of "+
+			"containers: it uses cgroup v1, or was booted with swapaccount=0", "set it to off, or boot "+
+			"with systemd.unified_cgroup_hierarchy=1 and without swapaccount=0")
 }
 
 // nodeObserved fails if observing failed. Conditions that depend on it are Unknown, not unhealthy.

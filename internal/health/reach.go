@@ -277,10 +277,8 @@ func (e Evidence) broken(reason string, advice cure, layers ...kube.Layer) Condi
 			remedies = append(remedies, fault.Remedy)
 		}
 	}
-	if len(found) == 0 {
-		return holds()
-	}
-	return fails(OwnerNetwork, reason, strings.Join(append(found, remedies...), "; "), advice)
+	what := strings.Join(append(found, remedies...), "; ")
+	return when(len(found) > 0, OwnerNetwork, reason, what, advice)
 }
 
 func namesResolved(e Evidence) Condition {

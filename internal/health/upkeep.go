@@ -199,10 +199,8 @@ func kubeletCertificate(e Evidence) Condition {
 		what: "kubelet's client certificate", owner: OwnerCluster,
 		margin:  func(life time.Duration) time.Duration { return life / 20 },
 		expired: ", and the API server no longer knows this node",
-		late:    joinAgain,
-		reason:  "NotRenewed",
 		expires: ", and kubelet has received no new one: its certificate requests are not approved",
-		renew:   "see `kubectl get csr`",
+		reason:  "NotRenewed", renew: "see `kubectl get csr`", late: joinAgain,
 	}.judge(e, e.Upkeep.Client)
 }
 
@@ -233,19 +231,18 @@ const (
 
 // onlyMachine fails if another machine uses this node's key, as after a disk was copied.
 func onlyMachine(e Evidence) Condition {
+	const reason = "SecondMachine"
 	p := e.Upkeep.Polls
 	if p != nil && p.Second == SecondRefused {
-		return fails(OwnerConfiguration, secondMachine, "the resource provider refuses this machine: "+
+		return fails(OwnerConfiguration, reason, "the resource provider refuses this machine: "+
 			"another machine is registered as this node; if this machine is a copy, wipe it; if it "+
 			"should be the node, ask for a new configuration URL with regenerateToken", "join with that "+
 			"URL: `aks-flex-node agent --config-url -`")
 	}
-	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, secondMachine, "the "+
+	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, reason, "the "+
 		"resource provider refuses another machine that claims to be this node; if that machine is a "+
 		"copy of this one, wipe it")
 }
-
-const secondMachine = "SecondMachine"
 
 // unanswered is the time for which the provider may not answer, over more than one poll: failed
 // polls are five minutes apart, or up to an hour if the owner configures that.
