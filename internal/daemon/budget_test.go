@@ -57,7 +57,7 @@ func TestBudgetPerThingAndTime(t *testing.T) {
 func TestReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.check = func(context.Context) (Finding, error) {
-			return Finding{Summary: "1 drift"}, nil
+			return Finding{Drift: []string{"file"}}, nil
 		}
 		b.start()
 		b.sleep(time.Hour)

@@ -31,7 +31,8 @@ type Node interface {
 type Finding struct {
 	Left      bool          // the machine is no longer a node: an operator ran unbootstrap
 	Summary   string        // one line for systemd's status
-	Repair    []string      // the things to repair
+	Drift     []string      // the things that differ from the applied state
+	Repair    []string      // those to repair
 	Reconcile bool          // a repair is not enough, as when the API server has a new address
 	Every     time.Duration // the interval between checks; 0 is a minute
 }
