@@ -30,9 +30,8 @@ type Changer interface {
 
 // Person describes the user who runs the agent.
 type Person struct {
-	Terminal bool // the user can be asked
-	// Invoker called sudo, and has the Azure CLI login to use; nil for root itself.
-	Invoker *host.User
+	Terminal bool       // the user can be asked
+	Invoker  *host.User // called sudo, and has the Azure CLI login to use; nil for root itself
 }
 
 // Azure is a machine's access to Azure.
@@ -40,19 +39,16 @@ type Azure struct {
 	Node interface {
 		Machine
 		Note(format string, args ...any)
-		// Every returns the pause of a wait, usually the given one.
-		Every(usual time.Duration) time.Duration
+		Every(usual time.Duration) time.Duration // the pause of a wait, usually the given one
 		TrustedFile(file string) error
 	}
 	Machine Changer
-	Records Records
 	Store   apply.Writer
 	Person  Person
 	// Proved returns the configuration of the running node, nil for none, and its proved API server.
 	Proved func() (*config.Config, transition.Cluster)
-	// Given reads the owner's configuration, for credentials that are not stored; nil if it cannot be
-	// read. May be nil.
-	Given func() *config.Config
+	// Given reads the owner's configuration, for credentials that are not stored; nil if unreadable.
+	Given func() *config.Config // may be nil
 }
 
 // login returns the login of this machine's operator for Resource Manager: that of the user who
@@ -139,8 +135,7 @@ func (a *Azure) AdminKubeconfig(ctx context.Context, c config.Config) (config.Se
 type Locator struct {
 	Azure *Azure
 	Asked *aks.Cluster // Azure's answer; nil if it was not asked
-	// Again asks Azure even if there is a proved address, which no longer works.
-	Again bool
+	Again bool         // asks Azure even if there is a proved address, which no longer works
 }
 
 // Locate returns the configured address, else the proved one, else Azure's.

@@ -26,10 +26,8 @@ import (
 type Machine interface {
 	arc.Machine
 	ReadFile(path string) ([]byte, error)
-	// Path returns the path of a file for this process.
-	Path(p string) string
-	// Options returns the connection options for the API server.
-	Options(c config.Config) kube.Options
+	Path(p string) string                 // of a file for this process
+	Options(c config.Config) kube.Options // for connections to the API server
 	Warn(format string, args ...any)
 }
 
@@ -136,11 +134,6 @@ func Cache(m Machine, c config.Config) (identity.Cache, error) {
 
 // Images answers kubelet's requests for image credentials.
 type Images = identity.Images
-
-// ImagesOf returns an Images with a configuration's identity.
-func ImagesOf(m Machine, c config.Config) Images {
-	return Images{Dir: m.Path(config.RunDir), Azure: c.Azure, Proxy: c.ProxyFunc()}
-}
 
 // ImageFailures returns the recent errors of registries.
 func ImageFailures(m Machine, now time.Time) []string {

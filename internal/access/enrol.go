@@ -35,20 +35,13 @@ func (a *Azure) arc(c config.Config, say func(string, ...any)) arc.Arc {
 
 // Enrolled reports whether there is a record of an enrolment of this machine.
 func (a *Azure) Enrolled() (bool, error) {
-	return a.Records.Load(RecordFile, &arc.Record{})
-}
-
-func (a *Azure) enrolledBefore() bool {
-	record, err := Record(a.Records)
-	live, _ := a.Proved()
-	return err == nil && record.MachineID != "" && live != nil
+	return a.Store.Records().Load(RecordFile, &arc.Record{})
 }
 
 // Enrolment is an Arc machine whose identity the cluster should authorise.
 type Enrolment struct {
-	// Principal is the object id of its identity; assigned is the time of its newest role assignment.
-	Principal string
-	assigned  time.Time
+	Principal string    // the object id of its identity
+	assigned  time.Time // the time of its newest role assignment
 }
 
 // Enrol makes the machine an Arc machine, unless it is one that the cluster at the given address
@@ -56,7 +49,7 @@ type Enrolment struct {
 func (a *Azure) Enrol(
 	ctx context.Context, c config.Config, at transition.Cluster, doing func(text string),
 ) (e Enrolment, err error) {
-	record, err := Record(a.Records)
+	record, err := Record(a.Store.Records())
 	if err != nil {
 		return e, err
 	}
@@ -92,11 +85,8 @@ func (a *Azure) withGiven(c config.Config) config.Config {
 	return c.WithCredentials(credentials)
 }
 
-// admitted reports whether this is already an Arc machine whose identity the cluster authorises.
+// admitted reports whether the cluster authorises the identity of this Arc machine.
 func (a *Azure) admitted(ctx context.Context, c config.Config, at transition.Cluster) bool {
-	if MachineID(ctx, a.Node, c) == "" {
-		return false
-	}
 	token, err := Fresh(ctx, c)
 	if err != nil {
 		return false
@@ -168,7 +158,7 @@ func lacking(c config.Config, principal string) string {
 // Leave undoes the agent's changes in Azure Arc, as the identity of a configuration, which may be
 // nil. Changes by others remain.
 func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
-	record, err := Record(a.Records)
+	record, err := Record(a.Store.Records())
 	if err != nil || !record.Owes() {
 		return err
 	}
@@ -268,12 +258,12 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 		return nil
 	}
 	connected := MachineID(ctx, a.Node, c) != ""
-	if mode == config.AuthArc {
-		_, err := a.arc(c, nil).Status(ctx)
+	if mode == config.AuthArc && !connected {
+		_, err := agent(a.Node, c).Status(ctx)
 		if errors.Is(err, arc.ErrNotInstalled) {
 			err = a.Package(seen, nil).Check(c)
 		}
-		if err == nil && !connected {
+		if err == nil {
 			err = a.onboardable(ctx, c, connected) // it reads the cluster too
 		}
 		if err != nil {
@@ -290,7 +280,6 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	return takes(*l.Asked, c)
 }
 
-// takes returns an error if a cluster does not authenticate or authorise as configured.
 func takes(cluster aks.Cluster, c config.Config) error {
 	name := c.Azure.TargetCluster.ResourceID
 	switch {
@@ -308,11 +297,13 @@ func takes(cluster aks.Cluster, c config.Config) error {
 // onboardable checks that there is a login that may enrol the machine with Arc and authorise it,
 // and warns if it cannot undo that. It changes nothing.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
-	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !arc.Assigns(c.Azure) {
+	record, err := Record(a.Store.Records())
+	live, _ := a.Proved()
+	enrolled := err == nil && record.MachineID != "" && live != nil
+	if enrolled || connected && !c.Azure.Onboards() && !arc.Assigns(c.Azure) {
 		return nil // the latter waits until an owner authorises it
 	}
 	conversation := a.arc(c, nil)
-	var err error
 	conversation.Credential, err = a.loggedIn(ctx, c, "register the machine with Azure Arc")
 	if err != nil {
 		return err
@@ -326,8 +317,8 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 	case slices.ContainsFunc(gaps, func(g arc.Gap) bool { return !g.Later }):
 		return fmt.Errorf("cannot enrol the machine with Azure Arc: the identity %s lacks "+
 			"permissions; nothing was changed. It needs the following, which an owner assigns "+
-			"with:\n%s\nA role assignment takes some "+
-			"minutes to have an effect", principal, arc.Explain(gaps, principal))
+			"with:\n%s\nA role assignment takes some minutes to have an effect", principal,
+			arc.Explain(gaps, principal))
 	case len(gaps) > 0:
 		a.Node.Warn("the identity %s can enrol the machine with Azure Arc but cannot undo that; for "+
 			"unbootstrap it needs the following, which an owner assigns with:\n%s", principal,
@@ -358,8 +349,7 @@ func Prove(ctx context.Context, m Machine, c config.Config, at transition.Cluste
 	if _, err = client.WhoAmI(ctx); errors.Is(err, kube.ErrUnauthorized) {
 		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot use the "+
 			"configured identity: the API server does not accept its token (401); check "+
-			"azure.tenantId and %s",
-			strings.TrimPrefix(string(c.Azure.AuthMode()), "azure."))}
+			"azure.tenantId and %s", strings.TrimPrefix(string(c.Azure.AuthMode()), "azure."))}
 	}
 	return err
 }

@@ -10,11 +10,10 @@ import (
 type Budget struct {
 	Most   int
 	Within time.Duration
-	// Done holds the times of each thing's repairs. Save stores it for the next process.
-	Done map[string][]time.Time
-	Save func(map[string][]time.Time)
+	Done   map[string][]time.Time       // the times of each thing's repairs
+	Save   func(map[string][]time.Time) // stores Done for the next process
 
-	reported map[string]bool // the exhausted things that Take has returned
+	reported []string // the exhausted things that Take has returned
 }
 
 // Take returns the things that may be repaired now, and those newly exhausted.
@@ -25,9 +24,9 @@ func (b *Budget) Take(things []string) (allowed, refused []string) {
 		case len(b.Done[thing]) < b.Most:
 			b.Done[thing] = append(b.Done[thing], time.Now())
 			allowed = append(allowed, thing)
-			delete(b.reported, thing)
-		case !b.reported[thing]:
-			b.reported[thing] = true
+			b.reported = slices.DeleteFunc(b.reported, func(r string) bool { return r == thing })
+		case !slices.Contains(b.reported, thing):
+			b.reported = append(b.reported, thing)
 			refused = append(refused, thing)
 		}
 	}
@@ -56,9 +55,6 @@ func (b *Budget) Exhausted() []string {
 }
 
 func (b *Budget) forget() {
-	if b.reported == nil {
-		b.reported = make(map[string]bool)
-	}
 	before := b.Done
 	b.Done = make(map[string][]time.Time, len(before))
 	for thing, times := range before {

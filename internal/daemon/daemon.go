@@ -23,78 +23,62 @@ type Node interface {
 	// Check determines the node's status and records it. exhausted are the things that are no longer
 	// repaired. It checks the machine itself without the network.
 	Check(ctx context.Context, exhausted []string) (Finding, error)
-	// Repair repairs the named things.
 	Repair(ctx context.Context, things []string) transition.Outcome
-	// Leave gives the machine back.
-	Leave(ctx context.Context) transition.Outcome
+	Leave(ctx context.Context) transition.Outcome // gives the machine back
 }
 
 // Finding holds the result of a check.
 type Finding struct {
-	Left    bool   // the machine is no longer a node: an operator ran unbootstrap
-	Summary string // one line for systemd's status
-	// Drift names the things that differ from the applied state, and Repair those to repair.
-	Drift, Repair []string
-	// Reconcile is set if a repair is not enough, as when the API server has a new address.
-	Reconcile bool
+	Left      bool          // the machine is no longer a node: an operator ran unbootstrap
+	Summary   string        // one line for systemd's status
+	Drift     []string      // the things that differ from the applied state
+	Repair    []string      // those to repair
+	Reconcile bool          // a repair is not enough, as when the API server has a new address
 	Every     time.Duration // the interval between checks; 0 is a minute
 }
 
 // Daemon runs the loop.
 type Daemon struct {
-	Node Node
-	// Changed reports whether the configuration file has changed since the last call.
-	Changed func() bool
+	Node    Node
+	Changed func() bool   // whether the configuration file has changed since the last call
 	Hints   <-chan string // requests early checks; may be nil
 	// Received signals a new configuration, or that the waiting one may be applied. Deleted signals,
 	// once, that its owner has deleted it. Both may be nil.
 	Received, Deleted <-chan struct{}
-	// Notify sends to systemd (sd_notify(3)); Watchdog is systemd's watchdog interval, 0 if none.
-	Notify   func(message string)
-	Watchdog time.Duration
-	Budget   *Budget
-	// Told is called when a job of the worker begins and when it ends.
-	Told func(Job)
-	Log  *slog.Logger
+	Notify            func(message string) // sends to systemd (sd_notify(3))
+	Watchdog          time.Duration        // systemd's watchdog interval, 0 if none
+	Budget            *Budget
+	Told              func(Job) // called when a job of the worker begins and when it ends
+	Log               *slog.Logger
 
-	// progress is the time at which the worker last made progress, with a monotonic reading.
-	progress atomic.Pointer[time.Time]
-	// proving is the time at which the worker began to wait for a proof; nil while it does not.
-	proving atomic.Pointer[time.Time]
+	progress atomic.Pointer[time.Time] // the worker's last progress, with a monotonic reading
+	proving  atomic.Pointer[time.Time] // the begin of its wait for a proof; nil while it does not wait
 }
 
 // Beat records that the worker makes progress.
-func (d *Daemon) Beat() {
-	now := time.Now()
-	d.progress.Store(&now)
-}
+func (d *Daemon) Beat() { d.progress.Store(new(time.Now())) }
 
 // Proving marks the node as being proved, until done is called. A new configuration interrupts the
 // proof only after a while: otherwise frequent changes could keep the node from ever being proved.
 func (d *Daemon) Proving() (done func()) {
-	now := time.Now()
-	d.proving.Store(&now)
+	d.proving.Store(new(time.Now()))
 	return func() { d.proving.Store(nil) }
 }
 
 // Job is one job of the worker.
 type Job struct {
-	Kind JobKind
-	// Things are the things to repair; in a check, those no longer repaired.
-	Things []string
+	Kind   string   // Reconcile, Check, Repair or Leave
+	Things []string // to repair; in a check, those no longer repaired
 	Ended  bool
 	Err    error // the error of the job, once it has ended
 }
 
-// JobKind names a job of the worker.
-type JobKind string
-
-// The jobs.
+// The kinds of jobs.
 const (
-	Reconcile JobKind = "reconcile"
-	Check     JobKind = "check"
-	Repair    JobKind = "repair"
-	Leave     JobKind = "leave"
+	Reconcile = "reconcile"
+	Check     = "check"
+	Repair    = "repair"
+	Leave     = "leave"
 )
 
 type job struct {
@@ -115,20 +99,15 @@ type loop struct {
 	// hinted is set if a hint brought that forward; a check that runs now may have missed its cause.
 	retry, next <-chan time.Time
 	hinted      bool
-	// swarm is the pause after the last hint, which came at swarmed.
-	swarm   time.Duration
-	swarmed time.Time
-	// patience ends when a proof is interrupted for a new configuration; nil if none waits.
-	patience <-chan time.Time
-	// isDeleted is set if the machine is to be given back.
-	isDeleted bool
+	swarm       time.Duration    // the pause after the last hint
+	swarmed     time.Time        // the time of the last hint
+	patience    <-chan time.Time // ends a proof for a new configuration; nil if none waits
+	isDeleted   bool             // the machine is to be given back
 	// The pauses after a failed reconciliation, between reconciliations that checks request, and after
 	// a failed repair.
 	failing, asking, mending wait.Backoff
-	// mendAfter is the earliest time of the next repair, whatever a hint brings forward.
-	mendAfter time.Time
-	// end is the reason why the loop ends; nil while it runs.
-	end *transition.Outcome
+	mendAfter                time.Time           // of the next repair, at the earliest
+	end                      *transition.Outcome // the reason why the loop ends; nil while it runs
 	// The status line: the last check's summary, the reason why the configuration is not in force, and
 	// the line last sent to systemd.
 	summary, trouble, told string
@@ -171,8 +150,8 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 			l.running.cancel()
 		case <-l.next:
 			l.hinted, l.wantCheck = false, true
-		case hint, ok := <-l.Hints:
-			l.hint(hint, ok)
+		case hint := <-l.Hints:
+			l.hint(hint)
 		case <-feed:
 			l.feed()
 		}
@@ -288,11 +267,7 @@ func (l *loop) deleted() {
 	}
 }
 
-func (l *loop) hint(what string, ok bool) {
-	if !ok {
-		l.Hints = nil
-		return
-	}
+func (l *loop) hint(what string) {
 	if l.hinted { // the scheduled check will see it
 		return
 	}
@@ -318,22 +293,18 @@ func (l *loop) tell() {
 // The intervals of the loop. Those that cause requests to the cluster are spread, so that a
 // thousand machines that started together do not send them together.
 const (
-	checkEvery = time.Minute
-	pollEvery  = 5 * time.Second // the configuration file
-	busyPause  = 5 * time.Second
-	// The pauses after failures: retryFirst doubles up to maxRetry.
-	retryFirst = 5 * time.Second
-	maxRetry   = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
-	hintPause  = time.Second                    // hints come in swarms
-	maxHint    = 8 * time.Second                // while hints keep coming
-	// lookAgain is the max pause before a given time: the clock may be set meanwhile.
-	lookAgain = 10 * time.Minute
-	stall     = 150 * time.Second // max time without progress of the worker (TestNoWaitIsAStall)
-	feeds     = 4                 // the number of feeds in an interval of the watchdog
-	// checkLimit bounds a check, repairLimit a repair, and stopLimit the wait for a stopping worker:
-	// systemd waits for a minute (TimeoutStopSec).
+	checkEvery  = time.Minute
+	pollEvery   = 5 * time.Second // the configuration file
+	busyPause   = 5 * time.Second
+	retryFirst  = 5 * time.Second                // the first pause after a failure, which doubles
+	maxRetry    = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
+	hintPause   = time.Second                    // hints come in swarms
+	maxHint     = 8 * time.Second                // while hints keep coming
+	lookAgain   = 10 * time.Minute               // max pause: the clock may be set meanwhile
+	stall       = 150 * time.Second              // max without progress (TestNoWaitIsAStall)
+	feeds       = 4                              // the number of feeds in an interval of the watchdog
 	checkLimit  = time.Minute
 	repairLimit = 20 * time.Minute
-	stopLimit   = 45 * time.Second
-	proofLimit  = 5 * time.Minute // max time for which a new configuration waits for a proof
+	stopLimit   = 45 * time.Second // of a stopping worker; systemd waits for a minute (TimeoutStopSec)
+	proofLimit  = 5 * time.Minute  // max time for which a new configuration waits for a proof
 )

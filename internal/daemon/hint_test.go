@@ -38,7 +38,6 @@ func TestHint(t *testing.T) {
 		if diff := cmp.Diff([]string{"check"}, b.take()); diff != "" {
 			t.Errorf("after a hint during a check: %s", diff)
 		}
-		close(b.hints)
 		b.sleep(time.Hour)
 		if n := len(b.take()); n < 45 || n > 75 {
 			t.Errorf("%d checks in an hour without hints", n)

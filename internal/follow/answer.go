@@ -23,13 +23,16 @@ const maxBody = 1 << 20 // max bytes read of an answer; a bundle has a few kilob
 // NewClient returns an HTTP client for the provider, with a proxy or nil, trusting roots or, if
 // nil, the system's. It follows no redirects, requests no compression, and keeps one connection.
 func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool) *http.Client {
-	dialer := net.Dialer{Timeout: 10 * time.Second}
+	return newClient(proxy, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+}
+
+func newClient(proxy func(*http.Request) (*url.URL, error), trust *tls.Config) *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  proxy,
-			DialContext:            dialer.DialContext,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+			DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			TLSClientConfig:        trust,
 			TLSHandshakeTimeout:    10 * time.Second,
 			ResponseHeaderTimeout:  90 * time.Second, // longer than a long poll
 			IdleConnTimeout:        5 * time.Minute,
@@ -67,8 +70,6 @@ func ask(client *http.Client, req *http.Request) (*reply, error) {
 	return r, nil
 }
 
-func (r *reply) host() string { return r.Request.URL.Host }
-
 func (r *reply) kind() string {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return shorten(kind)
@@ -76,7 +77,8 @@ func (r *reply) kind() string {
 
 // strange returns an error for an answer that no provider gives: something else has answered.
 func (r *reply) strange(format string, args ...any) error {
-	return fmt.Errorf("cannot use the answer of %s: %s", r.host(), fmt.Sprintf(format, args...))
+	said := fmt.Sprintf(format, args...)
+	return fmt.Errorf("cannot use the answer of %s: %s", r.Request.URL.Host, said)
 }
 
 // read reads the body of an answer, which must be JSON, up to maxBody bytes.
@@ -97,7 +99,7 @@ func (r *reply) read() ([]byte, error) {
 		err = r.Request.Context().Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the answer of %s: %w", r.host(), withoutURL(err))
+		return nil, fmt.Errorf("cannot read the answer of %s: %w", r.Request.URL.Host, withoutURL(err))
 	}
 	if len(body) > maxBody {
 		return nil, r.strange("it is larger than 1 MiB")
@@ -111,6 +113,24 @@ func (r *reply) decode(to any, name string) error {
 		return r.strange("it is not %s", name)
 	}
 	return r.err
+}
+
+// problem is the error in an answer, as Resource Manager writes it.
+type problem struct {
+	Code, Message  string
+	AdditionalInfo []struct {
+		Type string
+		Info json.RawMessage
+	}
+}
+
+// problem returns the error in an answer; zero for none.
+func (r *reply) problem() problem {
+	var answer struct{ Error problem }
+	if r.StatusCode < 400 || json.Unmarshal(r.json, &answer) != nil {
+		return problem{}
+	}
+	return answer.Error
 }
 
 // withoutURL removes the URL that net/http quotes in its errors.

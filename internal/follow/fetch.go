@@ -6,7 +6,6 @@ package follow
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -42,10 +41,7 @@ func ParseURL(text string) (URL, error) {
 }
 
 // Digest returns the hexadecimal SHA-256 of the URL, for comparing URLs.
-func (u URL) Digest() string {
-	sum := sha256.Sum256([]byte(u.Reveal()))
-	return hex.EncodeToString(sum[:])
-}
+func (u URL) Digest() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(u.Reveal()))) }
 
 // DeadError reports that a configuration URL no longer works.
 type DeadError struct{ Host, Why string }
@@ -57,10 +53,9 @@ func (e *DeadError) Error() string {
 
 // Fetcher fetches the bundle of a configuration URL.
 type Fetcher struct {
-	Client *http.Client
-	// For limits the retries of temporary failures; Waiting is called for each of them.
-	For     time.Duration
-	Waiting func(err error, pause time.Duration)
+	Client  *http.Client
+	For     time.Duration                        // limits the retries of temporary failures
+	Waiting func(err error, pause time.Duration) // called before each of them
 }
 
 const (

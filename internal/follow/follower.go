@@ -18,12 +18,10 @@ import (
 
 // Machine is the part of this machine that Follower needs. One goroutine calls its methods.
 type Machine interface {
-	// Offers returns the resources last received and now applied.
-	Offers() (received, applied config.Resource)
+	Offers() (received, applied config.Resource) // last received and now applied
 	// Fetch returns the offered configuration, with its secrets, verified.
 	Fetch(ctx context.Context) (bundle []byte, of config.Resource, err error)
-	// Receive stores a configuration. An *UnusableError is not retried.
-	Receive(ctx context.Context, bundle []byte) error
+	Receive(ctx context.Context, bundle []byte) error // stores it; an *UnusableError is not retried
 	// Unusable records the version of a refused offer, and the reason; nil if it was accepted.
 	Unusable(version string, why error)
 	// Deleted begins to give the machine back and reports whether it does: the owner may forbid that.
@@ -41,8 +39,7 @@ func (e *UnusableError) Unwrap() error { return e.Err }
 type Follower struct {
 	Resource *Resource
 	Machine  Machine
-	// Root returns the root certificate that the machine trusts, in DER; nil for none.
-	Root     func() []byte
+	Root     func() []byte // the root certificate that the machine trusts, in DER; nil for none
 	Wait     time.Duration // max time for which the provider may hold a poll; 0 disables that
 	Interval time.Duration // between polls until the provider sends another; 0 is 30 s
 	// Told receives each answer or failure, and the following pause.
@@ -65,24 +62,22 @@ func (f *Follower) Run(ctx context.Context) {
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, held)
 		if err == nil && answer.Deleted != nil {
-			err = f.genuine(*answer.Deleted)
-		}
-		if err == nil && answer.Deleted != nil {
-			answer.Waited = false
-			pause = f.pace.after(answer)
-			f.Told(answer, nil, pause)
-			if f.deleted(answer) {
-				return
+			if err = f.genuine(*answer.Deleted); err == nil {
+				answer.Waited = false
+				pause = f.pace.after(answer)
+				f.Told(answer, nil, pause)
+				if f.deleted(answer) {
+					return
+				}
+				continue
 			}
-			continue
+			f.etag = "" // the next answer describes the offer
+			f.Machine.Unusable(answer.Deleted.ConfigVersion, err)
 		}
 		f.stones = 0
 		first := f.etag == ""
 		if err == nil {
 			err = f.take(ctx, answer)
-		} else if answer.Deleted != nil {
-			f.etag = "" // the next answer describes the offer
-			f.Machine.Unusable(answer.Deleted.ConfigVersion, err)
 		}
 		if err != nil && ctx.Err() != nil {
 			return // the caller has cancelled it
@@ -143,12 +138,12 @@ func (f *Follower) take(ctx context.Context, answer Answer) error {
 	received, applied := f.Machine.Offers()
 	if v := answer.Version; v != "" && v != received.ConfigVersion && v != applied.ConfigVersion {
 		err := f.receive(ctx, received, applied)
-		if _, untrusted := errors.AsType[*UntrustedError](err); untrusted {
+		_, unusable := errors.AsType[*UnusableError](err)
+		if _, untrusted := errors.AsType[*UntrustedError](err); untrusted || unusable {
 			f.Machine.Unusable(v, err)
 		}
-		if _, unusable := errors.AsType[*UnusableError](err); unusable {
+		if unusable {
 			f.Log.Error("the offered configuration is not used", "version", v, "error", err)
-			f.Machine.Unusable(v, err)
 		} else if err != nil {
 			return err
 		}
@@ -207,13 +202,10 @@ func older(a, b string) bool {
 }
 
 const (
-	// usualInterval is the default poll interval, give or take a third.
-	usualInterval = 30 * time.Second
-	// The min and max of intervals from a provider.
-	leastInterval = 5 * time.Second
-	maxInterval   = time.Hour
-	// again is the max pause between two polls of which the first was held.
-	again = time.Second
+	usualInterval = 30 * time.Second // the default poll interval, give or take a third
+	leastInterval = 5 * time.Second  // of a provider
+	maxInterval   = time.Hour        // of a provider
+	again         = time.Second      // the max pause between two polls of which the first was held
 )
 
 type pace struct {
@@ -222,9 +214,7 @@ type pace struct {
 }
 
 // first returns the pause after a start: machines that start together do not poll together.
-func (p *pace) first() time.Duration {
-	return rand.N(p.usual() * 4 / 3) // no secret
-}
+func (p *pace) first() time.Duration { return rand.N(p.usual() * 4 / 3) } // no secret
 
 func (p *pace) after(a Answer) time.Duration {
 	p.failures = 0

@@ -2,10 +2,10 @@ package follow
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -21,23 +21,19 @@ import (
 
 // Keys provides the key of this machine, the secret that registers it, and its boot id.
 type Keys interface {
-	// MachineKey returns the key, which the first call creates.
-	MachineKey(ctx context.Context) (*machinekey.Key, error)
-	// EnrolmentSecret returns the secret in the bundle; "" for none.
-	EnrolmentSecret() (string, error)
+	MachineKey(ctx context.Context) (*machinekey.Key, error) // created by the first call
+	EnrolmentSecret() (string, error)                        // in the bundle; "" for none
 	// SignAsKubelet signs a statement as the node's kubelet; nil while kubelet has no certificate.
 	SignAsKubelet(ctx context.Context, statement []byte) (certificate, signature []byte, err error)
-	// BootID returns the id of the current boot.
-	BootID() (string, error)
+	BootID() (string, error) // of the current boot
 }
 
 // Signer signs requests to a provider's own listener as the machine. It is safe for concurrent use.
 type Signer struct {
 	Keys Keys
 
-	mu sync.Mutex
-	// nonce is the last one from the provider; "" while its clock agrees with ours.
-	nonce string
+	mu    sync.Mutex
+	nonce string // the provider's last; "" while its clock agrees with ours
 	poll  signedPoll
 }
 
@@ -118,13 +114,11 @@ const (
 	secondMachine = "SecondMachine"
 )
 
-func (r *reply) hasCode(code string) bool {
-	var answer struct{ Error struct{ Code string } }
-	return r.StatusCode >= 400 && json.Unmarshal(r.json, &answer) == nil && answer.Error.Code == code
-}
-
 // unknown reports whether the provider does not know this machine: its key may not be registered.
-func (r *reply) unknown() bool { return r.hasCode(notRegistered) || r.hasCode(secondMachine) }
+func (r *reply) unknown() bool {
+	code := r.problem().Code
+	return code == notRegistered || code == secondMachine
+}
 
 // IsSecond reports whether the provider refuses this machine because another one is the node.
 func IsSecond(err error) bool {
@@ -185,11 +179,11 @@ func Introduce(ctx context.Context, q Question, principal string) error {
 
 func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	c := r.claims()
-	req, err := r.request(ctx, http.MethodPost, "/"+registerAction, nil)
+	at, err := url.Parse(r.url("/" + registerAction))
 	if err != nil {
-		return err
+		return withoutURL(err)
 	}
-	c.Request = machinekey.RequestOf(req.Method, req.URL.Path, nil) // the token is in the body
+	c.Request = machinekey.RequestOf(http.MethodPost, at.Path, nil) // the token is in the body
 	token, err := r.Signer.sign(ctx, c)
 	if err != nil {
 		return err

@@ -14,9 +14,8 @@ import (
 
 // Manner describes how a provider is polled; the zero value does not poll.
 type Manner struct {
-	Asks bool
-	// Signs is set for the provider's own listener, which is polled with the machine's key.
-	Signs    bool
+	Asks     bool
+	Signs    bool // with the machine's key, for the provider's own listener
 	Endpoint string
 	Interval time.Duration
 	Proxy    config.Proxy
@@ -90,23 +89,19 @@ func refusesNode(err error) bool {
 }
 
 const (
-	// formerAfter is the time of failing polls after which the former way is tried too.
-	formerAfter = 15 * time.Minute
-	// formerFor is the time for which the former way is used until the configured one is tried again.
-	formerFor = 5 * time.Minute
+	formerAfter = 15 * time.Minute // the time of failing polls after which the former way is tried
+	formerFor   = 5 * time.Minute  // the time after which the configured way is tried again
 )
 
 // Ways holds the ways to poll the provider: the configured one, and, until that has been answered,
 // in turns the former one. Otherwise a change that cuts a node off could not be reverted.
 type Ways struct {
 	current, former Manner // former is zero if current is the only way
-	// Asked is the one of the two in use since turned; Back is set if it is the former.
-	Asked  Manner
-	Back   bool
-	turned time.Time
-	// answered is set if a poll in this manner was answered; failing is the time since when none was.
-	answered bool
-	failing  time.Time
+	Asked           Manner // the one of the two in use since turned
+	Back            bool   // Asked is the former one
+	turned          time.Time
+	answered        bool      // a poll in the current manner was answered
+	failing         time.Time // the time since when none was
 }
 
 // NewWays returns the ways of a provider that is polled in one manner.

@@ -14,17 +14,14 @@ import (
 )
 
 const (
-	// beginLimit bounds one request in one way to begin a change, and Introduce.
-	beginLimit = 45 * time.Second
-	// holdLeast is the min pause before a provider that holds a change is asked again.
-	holdLeast = 10 * time.Second
+	beginLimit = 45 * time.Second // bounds one request in one way to begin a change, and Introduce
+	holdLeast  = 10 * time.Second // the min pause before a provider that holds a change is asked again
 )
 
 // Question holds the ways to a provider, for requests beside the polls.
 type Question struct {
 	Resource Resource // without its endpoint, client and token
-	// Ways are tried in order until the provider answers.
-	Ways     []Manner
+	Ways     []Manner // tried in order until the provider answers
 	Client   func(c config.Config) *http.Client
 	Identity Identity
 	Keys     Keys
@@ -99,7 +96,7 @@ var ErrNotFollowed = errors.New("the node follows no resource provider")
 
 // Leave makes the provider delete the Node of this machine.
 func Leave(ctx context.Context, q Question) error {
-	_, err := leave(ctx, q, agentapi.Leave{}, "request the deletion of the Node from the resource "+
+	_, err := q.leave(ctx, agentapi.Leave{}, "request the deletion of the Node from the resource "+
 		"provider")
 	return err
 }
@@ -107,7 +104,7 @@ func Leave(ctx context.Context, q Question) error {
 // LeftArc reports to the provider that the Arc machine of a deleted node has left, or the problem.
 func LeftArc(ctx context.Context, q Question, problem string) error {
 	said := agentapi.Leave{Arc: &agentapi.ArcLeft{Problem: problem}}
-	_, err := leave(ctx, q, said, "report what is left in Azure Arc to the resource provider")
+	_, err := q.leave(ctx, said, "report what is left in Azure Arc to the resource provider")
 	return err
 }
 
@@ -117,25 +114,19 @@ func ArcSecret(ctx context.Context, q Question) (config.Secret, error) {
 	if err != nil {
 		return "", err
 	}
-	resp, err := leave(ctx, q, agentapi.Leave{PublicKey: key.Public()},
+	resp, err := q.leave(ctx, agentapi.Leave{PublicKey: key.Public()},
 		"get the secret that has enrolled the machine")
 	if err != nil {
 		return "", err
 	}
-	var answer agentapi.LeaveSecret
-	if err := resp.decode(&answer, "an answer of leave"); err != nil {
-		return "", err
-	}
-	secret, err := key.Open(sealed.About{ID: q.Resource.ID, UID: q.Resource.UID},
-		answer.EncapsulatedKey, answer.Ciphertext)
+	secret, err := q.Resource.opened(key, resp, "an answer of leave")
 	return config.Secret(secret), err
 }
 
 // leave requests the action leave in one way after the other, until one is answered.
-func leave(
-	ctx context.Context, q Question, ask agentapi.Leave, doing string,
-) (resp *reply, err error) {
-	err = ErrNotFollowed
+func (q Question) leave(ctx context.Context, ask agentapi.Leave, doing string) (*reply, error) {
+	var resp *reply
+	err := ErrNotFollowed
 	q.each(func(r *Resource) (answers bool) {
 		if resp, err = r.post(ctx, "leave", ask); err != nil {
 			err = fmt.Errorf("cannot %s: %w", doing, err)

@@ -11,11 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// heartbeat is the interval of reports from an unchanged node, give or take a half. fresh is the
-// max age of such a report.
 const (
-	heartbeat = time.Hour
-	fresh     = 30 * time.Minute
+	heartbeat = time.Hour        // the interval of reports from an unchanged node, give or take a half
+	fresh     = 30 * time.Minute // the max age of such a report
 )
 
 // Reporter reports the node's status to the provider: on changes, and periodically.
@@ -23,14 +21,13 @@ type Reporter struct {
 	Resource *Resource
 	Log      *slog.Logger
 
-	mu   sync.Mutex
-	says chan said // the last report, until Run takes it
-	last said
-	told string // the last content reported
-	// failed counts the consecutive failures; overdue is set if a due report was too old.
-	failed  int
-	overdue bool
-	after   time.Time // the earliest time of the next attempt after a failure
+	mu      sync.Mutex
+	says    chan said // the last report, until Run takes it
+	last    said
+	told    string    // the last content reported
+	pace    pace      // counts the consecutive failures
+	overdue bool      // a due report was too old
+	after   time.Time // of the next attempt, at the earliest
 }
 
 type said struct {
@@ -67,7 +64,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		case <-again.C:
 			due = true
 		}
-		if pause := r.tell(ctx, due || r.overdue || r.failed > 0); pause > 0 {
+		if pause := r.tell(ctx, due || r.overdue || r.pace.failures > 0); pause > 0 {
 			again.Reset(pause)
 		}
 	}
@@ -91,24 +88,22 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 		if ctx.Err() != nil {
 			return 0 // the caller has cancelled it
 		}
-		p := pace{failures: r.failed}
-		if r.failed++; r.failed == 1 {
+		pause := r.pace.afterError(err)
+		if r.pace.failures == 1 {
 			r.Log.Warn("cannot report how the node is; trying again", "error", err)
 		}
-		pause := p.afterError(err)
 		r.after = time.Now().Add(pause)
 		return pause
 	}
-	r.told, r.failed, r.after = says, 0, time.Time{}
+	r.told, r.pace, r.after = says, pace{}, time.Time{}
 	return wait.Jitter(heartbeat)
 }
 
 // saysOf returns the content of a report. The time at which drift was last seen is no news.
 func saysOf(report agentapi.Report) string {
 	if report.Drift != nil {
-		drift := *report.Drift
-		drift.LastSeen = nil
-		report.Drift = &drift
+		report.Drift = new(*report.Drift)
+		report.Drift.LastSeen = nil
 	}
 	text, err := json.Marshal(report)
 	if err != nil {

@@ -17,28 +17,23 @@ import (
 
 // Resource is a client of a flexNodeConfig, which authenticates as its node.
 type Resource struct {
-	Client *http.Client
-	// Signer signs requests with the machine's key; if nil, Token returns a token for each.
-	Signer   *Signer
+	Client   *http.Client
+	Signer   *Signer // signs with the machine's key; if nil, Token returns a token for each request
 	Token    func(context.Context) (string, error)
 	Endpoint string // the base URL of Resource Manager, or of the provider itself
-	// ID is its ARM id, UID distinguishes it from others with that id.
-	ID, UID string
-	Trial   bool // tells the provider that the request is no sign of life
+	ID, UID  string // the ARM id, and what distinguishes it from others with that id
+	Trial    bool   // tells the provider that the request is no sign of life
 }
 
 // Answer holds the result of a poll.
 type Answer struct {
 	// ETag identifies the offer; Version is its configVersion, "" for none or the one in the request.
-	ETag, Version string
-	// Interval is the poll interval requested by the provider; 0 if none.
-	Interval time.Duration
-	// Waited is set if the provider has held the request. Woken is set if it has answered early
-	// although the offer is the same: a held change may begin.
-	Waited, Woken bool
-	Second        bool // the provider has seen another machine beside this one
-	// Diagnose is the id of the requested diagnosis, "" for none, and Kind its kind.
-	Diagnose, Kind string
+	ETag, Version  string
+	Interval       time.Duration       // between polls, as the provider requests; 0 if none
+	Waited         bool                // the provider has held the request
+	Woken          bool                // answered early without a new offer: a held change may begin
+	Second         bool                // the provider has seen another machine beside this one
+	Diagnose, Kind string              // the id and the kind of the requested diagnosis, "" for none
 	Deleted        *agentapi.Tombstone // set if the owner has deleted the resource
 }
 
@@ -74,13 +69,13 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 	if err != nil {
 		return Answer{}, fmt.Errorf("cannot ask for the configuration: %w", err)
 	}
+	applied := resp.Header.Get("Preference-Applied")
 	answer := Answer{
 		ETag: resp.Header.Get("ETag"), Interval: resp.seconds("X-Ms-Flexnode-Poll-Interval"),
+		Waited: strings.HasPrefix(applied, "wait"),
+		Second: resp.Header.Get(machinekey.SecondHeader) != "",
 	}
-	answer.Second = resp.Header.Get(machinekey.SecondHeader) != ""
 	answer.Diagnose, answer.Kind, _ = strings.Cut(resp.Header.Get(agentapi.DiagnoseHeader), " ")
-	applied := resp.Header.Get("Preference-Applied")
-	answer.Waited = strings.HasPrefix(applied, "wait")
 	switch resp.StatusCode {
 	case http.StatusNotModified:
 		held, err := strconv.Atoi(strings.TrimPrefix(applied, "wait="))
@@ -123,22 +118,11 @@ func (r *Resource) refusal(resp *reply) (*agentapi.Tombstone, error) {
 		return nil, resp.redirect()
 	}
 	refused := &RefusedError{
-		Host: resp.host(), Status: resp.StatusCode, Pause: resp.retryAfter(),
+		Host: resp.Request.URL.Host, Status: resp.StatusCode, Pause: resp.retryAfter(),
 	}
-	var answer struct {
-		Error struct {
-			Code, Message  string
-			AdditionalInfo []struct {
-				Type string
-				Info json.RawMessage
-			}
-		}
-	}
-	if json.Unmarshal(resp.json, &answer) != nil {
-		return nil, refused
-	}
-	refused.Code, refused.Message = shorten(answer.Error.Code), shorten(answer.Error.Message)
-	for _, info := range answer.Error.AdditionalInfo {
+	problem := resp.problem()
+	refused.Code, refused.Message = shorten(problem.Code), shorten(problem.Message)
+	for _, info := range problem.AdditionalInfo {
 		var stone agentapi.Tombstone
 		if resp.StatusCode == http.StatusNotFound && info.Type == tombstoneInfo &&
 			json.Unmarshal(info.Info, &stone) == nil && r.UID != "" && stone.UID == r.UID {
@@ -160,8 +144,13 @@ func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot fetch the configuration: %w", err)
 	}
-	var answer agentapi.Refreshed
-	if err := resp.decode(&answer, "an answer of refreshCredentials"); err != nil {
+	return r.opened(key, resp, "an answer of refreshCredentials")
+}
+
+// opened returns the sealed content of an answer.
+func (r *Resource) opened(key *sealed.Key, resp *reply, name string) ([]byte, error) {
+	var answer agentapi.LeaveSecret // the sealed part of a Refreshed too
+	if err := resp.decode(&answer, name); err != nil {
 		return nil, err
 	}
 	return key.Open(sealed.About{ID: r.ID, UID: r.UID}, answer.EncapsulatedKey, answer.Ciphertext)
@@ -205,9 +194,28 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {
-	resp, err := r.sendOnce(ctx, wait, method, action, header, body)
+	once := func() (*reply, error) {
+		ctx, cancel := context.WithTimeout(ctx, tryLimit+wait)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, method, r.url(action), bytes.NewReader(body))
+		if err != nil {
+			return nil, fmt.Errorf("cannot make a request for %s: %w", r.ID, withoutURL(err))
+		}
+		req.Header = header.Clone()
+		if err := r.authorize(ctx, req, body); err != nil {
+			return nil, err
+		}
+		if r.UID != "" {
+			req.Header.Set("x-ms-flexnode-uid", r.UID)
+		}
+		if r.Trial {
+			req.Header.Set("x-ms-flexnode-trial", "true")
+		}
+		return ask(r.Client, req)
+	}
+	resp, err := once()
 	if err == nil && r.Signer != nil && r.Signer.challenged(resp) {
-		resp, err = r.sendOnce(ctx, wait, method, action, header, body)
+		resp, err = once()
 	}
 	if err != nil || r.Signer == nil || action == "/"+registerAction || !resp.unknown() {
 		return resp, err
@@ -215,38 +223,9 @@ func (r *Resource) send(
 	if err := r.register(ctx); err != nil {
 		return nil, err
 	}
-	return r.sendOnce(ctx, wait, method, action, header, body)
+	return once()
 }
 
-func (r *Resource) sendOnce(
-	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
-) (*reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryLimit+wait)
-	defer cancel()
-	req, err := r.request(ctx, method, action, body)
-	if err != nil {
-		return nil, err
-	}
-	req.Header = header.Clone()
-	if err := r.authorize(ctx, req, body); err != nil {
-		return nil, err
-	}
-	if r.UID != "" {
-		req.Header.Set("x-ms-flexnode-uid", r.UID)
-	}
-	if r.Trial {
-		req.Header.Set("x-ms-flexnode-trial", "true")
-	}
-	return ask(r.Client, req)
-}
-
-func (r *Resource) request(
-	ctx context.Context, method, action string, body []byte,
-) (*http.Request, error) {
-	where := strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + agentapi.Version
-	req, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a request for %s: %w", r.ID, withoutURL(err))
-	}
-	return req, nil
+func (r *Resource) url(action string) string {
+	return strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + agentapi.Version
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,9 +33,8 @@ func (e *UntrustedError) Unwrap() error { return e.Err }
 
 // Proof describes a verified signature.
 type Proof struct {
-	// Signed is the time of the signature, Until the end of its key's certificate; a node keeps
-	// running after that.
-	Signed, Until time.Time
+	Signed time.Time
+	Until  time.Time // the end of its key's certificate; a node keeps running after that
 }
 
 // Verify verifies a bundle's signature with the root certificate that this machine trusts, in DER.
@@ -120,19 +120,18 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 	if err != nil {
 		return nil, err
 	}
-	client := NewClient(proxy, roots)
-	if through, ok := client.Transport.(*http.Transport); ok {
-		through.TLSClientConfig.InsecureSkipVerify = true // VerifyConnection verifies, including the pin
-		through.TLSClientConfig.VerifyConnection = func(s tls.ConnectionState) error {
+	return newClient(proxy, &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // VerifyConnection verifies, including the pin
+		VerifyConnection: func(s tls.ConnectionState) error {
 			if s.ServerName != "" && s.ServerName == between {
 				_, err := verified(s.PeerCertificates, between, roots)
 				return err
 			}
 			// The name is spelled as in TLS; an address has none.
 			return t.pinned(s.PeerCertificates, cmp.Or(s.ServerName, at), roots, pin)
-		}
-	}
-	return client, nil
+		},
+	}), nil
 }
 
 // route returns the server of a configuration URL, and the TLS proxy before it, or "".
@@ -158,29 +157,24 @@ func route(proxy func(*http.Request) (*url.URL, error), u URL) (at, between stri
 	return at, between, nil
 }
 
-func (t *Trust) pinned(
-	given []*x509.Certificate, host string, roots *x509.CertPool, pin []byte,
-) error {
-	has := func(chain []*x509.Certificate) *x509.Certificate {
-		for _, c := range chain {
-			if sum := sha256.Sum256(c.RawSubjectPublicKeyInfo); bytes.Equal(sum[:], pin) {
-				return c
-			}
-		}
-		return nil
+// chain is a server's certificate with those of its issuers.
+type chain = []*x509.Certificate
+
+func (t *Trust) pinned(given chain, host string, roots *x509.CertPool, pin []byte) error {
+	has := func(c *x509.Certificate) bool {
+		sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+		return bytes.Equal(sum[:], pin)
 	}
 	chains, err := verified(given, host, roots)
-	for _, chain := range chains {
-		if has(chain) != nil {
-			return nil
-		}
+	if slices.ContainsFunc(slices.Concat(chains...), has) {
+		return nil
 	}
-	anchor := has(given)
-	if anchor == nil {
+	at := slices.IndexFunc(given, has)
+	if at < 0 {
 		return &PinError{host}
 	}
 	alone := x509.NewCertPool()
-	alone.AddCert(anchor)
+	alone.AddCert(given[at])
 	if _, e := verified(given, host, alone); e != nil {
 		if err == nil { // the server's own chain is a different one
 			return &PinError{host}
@@ -189,13 +183,11 @@ func (t *Trust) pinned(
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.found = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: anchor.Raw})
+	t.found = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: given[at].Raw})
 	return nil
 }
 
-func verified(
-	given []*x509.Certificate, host string, roots *x509.CertPool,
-) ([][]*x509.Certificate, error) {
+func verified(given chain, host string, roots *x509.CertPool) ([]chain, error) {
 	o := x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: x509.NewCertPool()}
 	for _, c := range given[1:] {
 		o.Intermediates.AddCert(c)

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -53,17 +54,12 @@ type Use uint
 
 // The occasions.
 const (
-	// Preflight conditions must not be False before a machine is changed. They may be Unknown.
-	Preflight Use = 1 << iota
-	// Gate conditions must be True before a change is committed; GateLocal ones need no cluster.
-	Gate
-	GateLocal
-	// Network conditions must not be False for the pod subnets that a join has learned.
-	Network
-	// Advice is shown for a node that has passed the gate; only the cluster's operator can act on it.
-	Advice
-	// Watch conditions are in the status: all but those that are evaluated only at a caller's request.
-	Watch
+	Preflight Use = 1 << iota // must not be False before a machine is changed; may be Unknown
+	Gate                      // must be True before a change is committed
+	GateLocal                 // the same, without the cluster
+	Network                   // must not be False for the pod subnets that a join has learned
+	Advice                    // shown after the gate; only the cluster's operator can act on it
+	Watch                     // in the status: all that are not evaluated only at a caller's request
 
 	caution   // shown before a change, without preventing it
 	explained // the services' logs explain why it is False
@@ -77,7 +73,11 @@ const (
 	ofExamined
 	ofEndpoints
 	ofKubelet
+	ofServer
 	ofNode
+	ofPods
+	ofServices
+	ofDamaged
 )
 
 type entry struct {
@@ -103,13 +103,13 @@ func catalogue() []entry {
 		{"InodesFree", LayerMachine, inodesFree, Watch | ofUpkeep},
 		{NodeObserved, LayerMachine, nodeObserved, Watch},
 		{"DiskResponsive", LayerMachine, diskResponsive, harmless | ofExamined},
-		{"MemorySize", LayerMachine, memorySize, Watch | Preflight},
-		{"SizeAdvised", LayerMachine, sizeAdvised, Watch | caution | harmless},
+		{"MemorySize", LayerMachine, memorySize, Watch | Preflight | ofMachine},
+		{"SizeAdvised", LayerMachine, sizeAdvised, Watch | caution | harmless | ofMachine},
 		{"ProgramTrusted", LayerMachine, programTrusted, Watch | Preflight},
-		{"StoreIntact", LayerMachine, storeIntact, Watch},
+		{"StoreIntact", LayerMachine, storeIntact, Watch | ofDamaged},
 		{"RuntimeOwned", LayerMachine, runtimeOwned, Watch | Preflight | ofMachine | forRoot},
 		{"DirectoriesFree", LayerMachine, directoriesFree, Watch | Preflight | ofMachine | forRoot},
-		{"ReservationsFit", LayerMachine, reservationsFit, Watch | Preflight},
+		{"ReservationsFit", LayerMachine, reservationsFit, Watch | Preflight | ofMachine},
 		{"SwapOff", LayerMachine, swapOff, Watch | ofUpkeep},
 		{"SwapLimited", LayerMachine, swapLimited, Watch | Preflight | ofMachine},
 		{"HostNameStable", LayerMachine, hostNameStable, Watch | ofUpkeep},
@@ -117,7 +117,7 @@ func catalogue() []entry {
 		{"PortsFree", LayerMachine, portsFree, ofExamined},
 		{FirewallOpen, LayerMachine, firewallOpen, Watch | caution | harmless | ofMachine | forRoot},
 		{"MetadataGuarded", LayerMachine, metadataGuarded, Watch},
-		{"PackagesInOrder", LayerMachine, packagesInOrder, harmless},
+		{"PackagesInOrder", LayerMachine, packagesInOrder, harmless | ofExamined},
 		{"RebootNotPending", LayerMachine, rebootNotPending, Watch | harmless | ofUpkeep},
 		{DefaultRoute, LayerNetwork, defaultRoute, ofExamined},
 		{"NodeAddressPresent", LayerNetwork, nodeAddressPresent, Watch | Preflight | Gate | GateLocal},
@@ -137,8 +137,8 @@ func catalogue() []entry {
 		{ArcConnected, LayerCredential, arcConnected, Watch | forRoot},
 		{"RegistriesAllow", LayerCredential, registriesAllow, Watch | harmless | ofUpkeep},
 		{APIServerReachable, LayerAPIServer, apiServerReachable, Watch | Preflight | Gate},
-		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate},
-		{"ClusterUpgradable", LayerAPIServer, clusterUpgradable, Watch | harmless},
+		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate | ofServer},
+		{"ClusterUpgradable", LayerAPIServer, clusterUpgradable, Watch | harmless | ofServer},
 		{ContainerdRunning, LayerRuntime, containerdRunning, Watch | Gate | GateLocal | explained},
 		{"OwnersSettings", LayerKubelet, ownersSettings, ofExamined},
 		{KubeletRunning, LayerKubelet, kubeletRunning, Watch | Gate | GateLocal | explained | ofKubelet},
@@ -151,10 +151,10 @@ func catalogue() []entry {
 		{NodeReady, LayerNode, nodeReady, Watch | Gate | ofNode},
 		{RunsAsConfigured, LayerNode, runsAsConfigured, Watch | Gate | ofNode},
 		{PodSubnetsAgree, LayerNode, podSubnetsAgree, Watch | Gate | ofMachine | ofNode},
-		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate},
+		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate | ofPods},
 		{LabelsApplied, LayerNode, labelsApplied, Watch | Gate | ofNode},
 		{"TaintsApplied", LayerNode, taintsApplied, Watch | Advice | ofNode},
-		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless},
+		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless | ofServices},
 		{"ConfigurationAccepted", LayerNode, configurationAccepted, Watch | forRoot},
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
@@ -198,8 +198,7 @@ func (c Condition) Explained() bool { return c.Status == False && c.of(explained
 // Ill reports whether a condition makes its node unhealthy. Unknown ones and advice do not.
 func (c Condition) Ill() bool { return c.Status == False && !c.Advises() }
 
-// Advises reports whether a condition can be False on a working node, such as one that needs no
-// Services.
+// Advises reports whether a condition can be False on a working node.
 func (c Condition) Advises() bool { return c.of(harmless) }
 
 func (c Condition) of(u Use) bool {
@@ -216,12 +215,21 @@ func (c entry) judge(e Evidence) Condition {
 	case c.use&ofMachine != 0 && e.Machine == nil, c.use&ofUpkeep != 0 && e.Upkeep == nil,
 		c.use&(ofExamined|ofEndpoints) != 0 && e.Examined == nil:
 		return notAsked()
-	case c.use&ofEndpoints != 0 && !e.Examined.Endpoints.OK():
-		return e.Examined.Endpoints.missing()
-	case c.use&ofKubelet != 0 && !e.Kubelet.OK():
-		return e.Kubelet.missing()
-	case c.use&ofNode != 0 && !e.Node.OK():
-		return e.Node.missing()
+	}
+	for _, part := range []struct {
+		of     Use
+		answer interface {
+			OK() bool
+			missing() Condition
+		}
+	}{
+		{ofEndpoints, cmp.Or(e.Examined, &Examined{}).Endpoints}, {ofKubelet, e.Kubelet},
+		{ofServer, e.ServerVersion}, {ofNode, e.Node}, {ofPods, e.Pods}, {ofServices, e.Services},
+		{ofDamaged, e.Damaged},
+	} {
+		if c.use&part.of != 0 && !part.answer.OK() {
+			return part.answer.missing()
+		}
 	}
 	return c.check(e)
 }
@@ -240,7 +248,6 @@ func ClipLines(lines []string, most int) string {
 
 func cut(text string, most int) string {
 	const dots = "..."
-	text = strings.ToValidUTF8(text, "")
 	if len(text) <= most {
 		return text
 	}
@@ -272,7 +279,6 @@ func fails(owner, reason, what string, cures ...cure) Condition {
 	return c
 }
 
-// when returns a False condition if wrong is set, and a True one otherwise.
 func when(wrong bool, owner, reason, what string, cures ...cure) Condition {
 	if wrong {
 		return fails(owner, reason, what, cures...)

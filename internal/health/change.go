@@ -30,11 +30,7 @@ func hostAsConfigured(e Evidence) Condition {
 	return fails(OwnerMachine, "Drift", differ, list, "run `aks-flex-node drift --repair`")
 }
 
-// storeIntact checks that the programs of the node are the verified ones.
 func storeIntact(e Evidence) Condition {
-	if !e.Damaged.OK() {
-		return e.Damaged.missing()
-	}
 	return lacking(e.Damaged.Value, "Damaged", "the files of %s below /opt/aks-flex-node/store "+
 		"have changed since they were downloaded and verified", "find out what has changed them, then "+
 		"run `aks-flex-node drift --repair`")
@@ -52,9 +48,8 @@ func configurationAccepted(e Evidence) Condition {
 	switch {
 	case r.ByPolicy:
 		return fails(OwnerMachine, RefusedByPolicy, fmt.Sprintf("the policy of this machine has "+
-			"refused the configuration %s at %s, and the node still runs the previous one: "+
-			"%s", version, at,
-			joined(r.Reason)), "`aks-flex-node policy show` shows the policy")
+			"refused the configuration %s at %s, and the node still runs the previous one: %s", version,
+			at, joined(r.Reason)), "`aks-flex-node policy show` shows the policy")
 	case r.Untrusted:
 		return fails(OwnerCluster, RevisionNotTrusted, fmt.Sprintf("this machine has refused the "+
 			"configuration %s at %s, and the node is unchanged: %s", version, at, joined(r.Reason)),
@@ -93,10 +88,9 @@ const (
 
 // Waiting describes why a change waits.
 type Waiting struct {
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	// Owner names the party that can remove the cause.
-	Owner       string    `json:"owner"`
+	Reason      string    `json:"reason"`
+	Message     string    `json:"message"`
+	Owner       string    `json:"owner"` // can remove the cause
 	Since       time.Time `json:"since"`
 	NextAttempt time.Time `json:"nextAttempt"`        // latest time of the next attempt by the service
 	Received    string    `json:"received,omitempty"` // the digest of the document
@@ -119,7 +113,6 @@ func notPaused(e Evidence) Condition {
 // longestCause is the max length in bytes of the cause in a message that also has times and owner.
 const longestCause = 600
 
-// noChangeWaiting fails while a requested change waits or is retried.
 func noChangeWaiting(e Evidence) Condition {
 	if e.Upkeep != nil && e.Upkeep.Polls != nil && e.Upkeep.Polls.Kept != "" {
 		return deletionKept(e.Upkeep.Polls.Kept)
@@ -134,14 +127,11 @@ func noChangeWaiting(e Evidence) Condition {
 }
 
 func deletionKept(reason string) Condition {
-	const deleted = "the flexNodeConfig of this node was deleted, "
+	effect := "which the policy of this machine ignores: the node is unchanged"
 	if reason == DeletionWaits {
-		return fails(OwnerMachine, reason, deleted+"and the policy of this machine requires "+
-			"confirmation by an operator",
-			"run `aks-flex-node unbootstrap` to restore the machine")
+		effect = "and the policy of this machine requires confirmation by an operator"
 	}
-	return fails(OwnerMachine, reason,
-		deleted+"which the policy of this machine ignores: the node is unchanged",
+	return fails(OwnerMachine, reason, "the flexNodeConfig of this node was deleted, "+effect,
 		"run `aks-flex-node unbootstrap` to restore the machine")
 }
 

@@ -39,10 +39,9 @@ type Condition struct {
 	Type   string `json:"type"`
 	Status Status `json:"status"`
 	// Reason is one CamelCase word for programs; Message describes the fault and the cure for people.
-	Reason  string `json:"reason"`
-	Message string `json:"message,omitempty"`
-	// Owner names the party that can fix it; "" for a healthy condition.
-	Owner    string    `json:"owner,omitempty"`
+	Reason   string    `json:"reason"`
+	Message  string    `json:"message,omitempty"`
+	Owner    string    `json:"owner,omitempty"`    // can fix it; "" if healthy
 	Since    time.Time `json:"since"`              // the last change of status or reason
 	Remedies []string  `json:"remedies,omitempty"` // the commands that Message names
 }

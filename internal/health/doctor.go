@@ -130,10 +130,7 @@ const (
 
 // layerOf returns a condition's layer; for an unreachable API server, that of the fault.
 func layerOf(c Condition) Layer {
-	l := LayerNode
-	if i := slices.Index(Names(), c.Type); i >= 0 {
-		l = catalogue()[i].layer
-	}
+	l := catalogue()[slices.Index(Names(), c.Type)].layer
 	if c.Type != APIServerReachable || c.Status != False {
 		return l
 	}

@@ -31,7 +31,6 @@ func Tried(err error) Answer[struct{}] { return Answered(struct{}{}, err) }
 // OK reports whether the answer has a value.
 func (a Answer[T]) OK() bool { return a.Asked && a.Err == nil }
 
-// missing returns the condition for an answer that is not OK.
 func (a Answer[T]) missing() Condition {
 	if !a.Asked {
 		return notAsked()
@@ -41,81 +40,65 @@ func (a Answer[T]) missing() Condition {
 
 // Evidence holds the input of conditions. Zero fields were not gathered, and make them Unknown.
 type Evidence struct {
-	Now time.Time
-	// Today is the date for judging the end of support, such as 2026-11-26; "" disables that.
-	Today string
-	// Paused is the PauseText of a paused machine, else "".
-	Paused string
-	Wanted Wanted
-	// Machine holds the findings on the machine, nil if it was not examined.
-	Machine  *Machine
+	Now      time.Time
+	Today    string // such as 2026-11-26, for judging the end of support; "" disables that
+	Paused   string // the PauseText of a paused machine, else ""
+	Wanted   Wanted
+	Machine  *Machine         // nil if it was not examined
 	Observed Answer[struct{}] // the error lists what could not be observed
-	// Trust has an error if the program or its configuration cannot be trusted.
-	Trust Answer[struct{}]
+	Trust    Answer[struct{}] // an error if the program or its configuration cannot be trusted
 
 	// Detector is the node-problem-detector.
 	Containerd, Kubelet, Detector Answer[Service]
-	// Runtime is the answer of kube.Runtime, requested while containerd runs.
-	Runtime Answer[struct{}]
-	// Unanswered counts the consecutive requests that the container runtime has not answered.
-	Unanswered int
+
+	Runtime    Answer[struct{}] // of kube.Runtime, requested while containerd runs
+	Unanswered int              // consecutive requests to the container runtime
 	Healthz    Answer[struct{}] // the answer of kubelet's healthz endpoint
 
 	// Probe is the answer of kube.Probe; an error other than *kube.Fault means there is no credential.
-	Probe Answer[struct{}]
-	// Credential is the answer of kube.Client.WhoAmI.
-	Credential    Answer[string]
+	Probe         Answer[struct{}]
+	Credential    Answer[string] // of kube.Client.WhoAmI
 	ServerVersion Answer[string]
 	CSRs          Answer[[]kube.CSR]
 	Node          Answer[kube.Node]
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
 	Services      Answer[kube.Services]
-	// Serving is the expiry of kubelet's serving certificate from the cluster; zero if it has none.
-	Serving Answer[time.Time]
+	Serving       Answer[time.Time] // the expiry of kubelet's serving certificate; zero if it has none
 
-	// Arc is the machine's registration with Azure Arc. Authorised reports whether the cluster still
-	// authorises its identity; it is requested only if kubelet uses that identity.
-	Arc        Answer[Arc]
-	Authorised Answer[bool]
+	Arc        Answer[Arc]  // the machine's registration with Azure Arc
+	Authorised Answer[bool] // whether the cluster authorises that identity, if kubelet uses it
 
-	// Upkeep holds the parts of a machine that wear out or change, nil if not gathered.
-	Upkeep *Upkeep
-	// Examined holds the evidence that only Examine gathers, nil if not gathered.
-	Examined *Examined
+	Upkeep   *Upkeep   // parts of a machine that wear out or change, nil if not gathered
+	Examined *Examined // for Examine only, nil if not gathered
 
 	Metadata Answer[Metadata] // the result of a pod's connection to the metadata service
 
-	// Damaged are the names of artifacts whose files differ from the verified ones.
-	Damaged Answer[[]string]
-	// Drift counts the differences from the applied configuration.
-	Drift           Answer[int]
+	Damaged         Answer[[]string] // the artifacts whose files differ from the verified ones
+	Drift           Answer[int]      // the number of differences from the applied configuration
 	BudgetExhausted bool
-	// Rejected is the wanted configuration, if it has failed; Transition the change under way.
-	Rejected   *Rejection
-	Transition *transition.Transition
-	Waiting    *Waiting // why the wanted change waits; nil if none does
+	Rejected        *Rejection             // the wanted configuration, if it has failed
+	Transition      *transition.Transition // the change under way
+	Waiting         *Waiting               // why the wanted change waits; nil if none does
 }
 
 // Wanted is the configuration of the node.
 type Wanted struct {
 	config.Config
 	ArcRole  string        // the role that the identity of an Arc machine needs in the cluster
-	Settling time.Duration // how long kubelet must have run as one process; 0 is 10 s
+	Settling time.Duration // how long kubelet must have run as one process
 }
 
 // Machine holds the findings on the machine. Units are foreign runtimes and kubelets.
 type Machine struct {
 	host.Facts
-	Installed          bool     // the node's files are on the machine
-	ForeignDirectories []string // directories with the state of a foreign node
-	// Barriers are the owner's firewalls that stop a node's traffic; not queried if they are ignored.
-	Barriers Answer[[]Firewall]
-	Tunnel   bool     // an agent of the cluster's tunnel runs on the node
-	PodCIDRs []string // the known subnets of the node's own pod network
+	Installed          bool               // the node's files are on the machine
+	ForeignDirectories []string           // directories with the state of a foreign node
+	Barriers           Answer[[]Firewall] // the owner's firewalls; not queried if they are ignored
+	Tunnel             bool               // an agent of the cluster's tunnel runs on the node
+	PodCIDRs           []string           // the known subnets of the node's own pod network
 }
 
-// distro returns the distribution of the machine.
 func (e Evidence) distro() distro.Distro {
 	d, _ := distro.Find(cmp.Or(e.Machine, &Machine{}).OSID)
 	return d

@@ -69,8 +69,7 @@ func podFeatures(e Evidence) Condition {
 		(!ok || kubernetes.Minor >= 33) && (ids[0] != ids[1] || !idsFit(ids[0], w.Node.MaxPods)) {
 		return fails(OwnerMachine, "SubordinateIDs", fmt.Sprintf("this machine has a user kubelet "+
 			"whose subordinate ids kubelet does not accept: /etc/subuid and /etc/subgid must have the "+
-			"same one line for it, kubelet:N:M, with N a multiple of 65536 and M at least %d times "+
-			"65536",
+			"same one line for it, kubelet:N:M, with N a multiple of 65536 and M at least %d times 65536",
 			w.Node.MaxPods), "correct them, or remove the user")
 	}
 	is := map[string]string{"Kubernetes": w.Kubernetes.Version, "containerd": w.Containerd.Version,
@@ -109,7 +108,6 @@ func idsFit(ids string, pods int) bool {
 		first%each == 0 && length%each == 0 && length >= int64(pods)*each
 }
 
-// ownersSettings notes the owner's settings that override ours.
 func ownersSettings(e Evidence) Condition {
 	if found := e.Examined.OwnersSettings; len(found) > 0 {
 		return noted("OfOthers", "settings of other programs change the services, and are not drift: "+
@@ -171,8 +169,6 @@ func diskResponsive(e Evidence) Condition {
 // runtime beneath pods.
 func packagesInOrder(e Evidence) Condition {
 	switch x, m := e.Examined, e.distro().Manager; {
-	case x == nil:
-		return notAsked()
 	case len(x.Unfinished) > 0:
 		return fails(OwnerMachine, "Unfinished", m.Name+" has not finished with "+
 			strings.Join(x.Unfinished, ", ")+", and "+m.Front+" installs nothing until it has",
@@ -193,25 +189,19 @@ type Examined struct {
 	host.Examination
 	// Configuration has the error of reading the configuration, State that of the agent's records.
 	Configuration, State Answer[struct{}]
-	Unprivileged         bool // the caller is not root, and cannot see the node's own files
-	CgroupV1Allowed      bool // the owner has configured kubelet to accept version 1
-	// OwnersSettings are the owner's files that override the services' settings.
-	OwnersSettings []string
-	// Taken are the ports of kubelet on which another process listens while kubelet does not run.
-	Taken []int
-	// Endpoints are the servers that the configuration needs, with the results of reaching them.
-	Endpoints Answer[[]Endpoint]
+	Unprivileged         bool               // the caller is not root, and cannot see the node's files
+	CgroupV1Allowed      bool               // the owner has configured kubelet to accept version 1
+	OwnersSettings       []string           // the owner's files that override the services' settings
+	Taken                []int              // kubelet's ports that others use while it does not run
+	Endpoints            Answer[[]Endpoint] // the servers that the configuration needs, as reached
 }
 
 // Endpoint is a server that the configuration needs.
 type Endpoint struct {
-	// URL has only scheme, host and port; Purpose is what the server is needed for.
-	URL     string `json:"url"`
-	Purpose string `json:"purpose"`
-	// Needed is set if this machine needs it now, and not only for a future change.
-	Needed bool `json:"needed"`
-	// Cluster is set for the API server, which has a condition of its own.
-	Cluster bool `json:"-"`
+	URL     string `json:"url"`     // only scheme, host and port
+	Purpose string `json:"purpose"` // what the server is needed for
+	Needed  bool   `json:"needed"`  // now, and not only for a future change
+	Cluster bool   `json:"-"`       // it is the API server, which has a condition of its own
 	kube.Reached
 	Err error `json:"-"` // why it cannot be reached, a *kube.Fault
 }

@@ -42,7 +42,7 @@ func goodConfig() Wanted {
 	c.Node.Taints = []string{"dedicated=edge:NoSchedule"}
 	c.Node.Kubelet.DNSServiceIP, c.Node.Kubelet.NodeIP = "10.96.0.10", "10.0.0.4"
 	c.Node.Kubelet.KubeReserved = map[string]string{"cpu": "200m", "memory": "512Mi"}
-	return Wanted{Config: c}
+	return Wanted{Config: c, Settling: 10 * time.Second}
 }
 
 // good is the evidence of a node of which everything is as it should be.

@@ -132,30 +132,22 @@ func present(text string, addresses []string) bool {
 
 // podSubnetsFit checks that the address families of pods and of their configuration match.
 func podSubnetsFit(e Evidence) Condition {
-	var six, four []string
-	for _, cidr := range e.Machine.PodCIDRs {
-		if strings.Contains(cidr, ":") {
-			six = append(six, cidr)
-		} else {
-			four = append(four, cidr)
-		}
-	}
-	if len(six) > 0 && e.Machine.NoIPv6 {
+	own := e.Machine.PodCIDRs
+	isSix := func(cidr string) bool { return strings.Contains(cidr, ":") }
+	if six := slices.IndexFunc(own, isSix); six >= 0 && e.Machine.NoIPv6 {
 		return fails(OwnerMachine, "IPv6Off", fmt.Sprintf("cannot assign pods addresses of %s: IPv6 "+
 			"is disabled on this machine; set net.ipv6.conf.all.disable_ipv6 and "+
 			"net.ipv6.conf.default.disable_ipv6 to 0 (and boot without ipv6.disable=1), or set "+
-			"cni.podCIDR to a subnet of IPv4", six[0]))
+			"cni.podCIDR to a subnet of IPv4", own[six]))
 	}
 	for _, cidr := range e.Wanted.CNI.NonMasqueradeCIDRs {
-		family, has := "IPv4", four
-		if strings.Contains(cidr, ":") {
-			family, has = "IPv6", six
-		}
-		if e.Wanted.CNI.PodCIDR == "" && len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
+		family := map[bool]string{false: "IPv4", true: "IPv6"}[isSix(cidr)]
+		has := slices.ContainsFunc(own, func(o string) bool { return isSix(o) == isSix(cidr) })
+		if e.Wanted.CNI.PodCIDR == "" && len(own) > 0 && !has {
 			return fails(OwnerCluster, "FamilyMissing", fmt.Sprintf("pods cannot reach %s of "+
 				"cni.nonMasqueradeCIDRs with their own address: the cluster has allocated %s to this "+
 				"Node, and no subnet of %s; make the cluster dual-stack, or remove that network",
-				cidr, strings.Join(e.Machine.PodCIDRs, " and "), family))
+				cidr, strings.Join(own, " and "), family))
 		}
 	}
 	return holds()
@@ -208,10 +200,9 @@ func kubeletWay(m *Machine) string {
 
 // Metadata is the result of a connection to the metadata service from a pod's network.
 type Metadata struct {
-	Guarded bool // the rules which reject it are loaded
-	Tried   bool // false if no pod has a network of its own
-	// Reached and Refused report how the connection ended; both are false after a timeout.
-	Reached, Refused bool
+	Guarded          bool // the rules which reject it are loaded
+	Tried            bool // false if no pod has a network of its own
+	Reached, Refused bool // how the connection ended; both are false after a timeout
 }
 
 // metadataGuarded fails if pods reach the metadata service, and so the machine's identity.
@@ -255,7 +246,7 @@ const imagesDir = "/var/lib" // holds images and the data of pods
 
 func memorySize(e Evidence) Condition {
 	m := e.Machine
-	if m == nil || m.MemoryBytes == 0 {
+	if m.MemoryBytes == 0 {
 		return notAsked()
 	}
 	return when(m.MemoryBytes < leastMemory, OwnerMachine, "MemoryTooSmall", fmt.Sprintf("this "+
@@ -266,7 +257,7 @@ func memorySize(e Evidence) Condition {
 // sizeAdvised warns of a small machine, which works with few pods and small images.
 func sizeAdvised(e Evidence) Condition {
 	m := e.Machine
-	if m == nil || m.MemoryBytes == 0 {
+	if m.MemoryBytes == 0 {
 		return notAsked()
 	}
 	var less []string
@@ -298,16 +289,14 @@ const (
 // reservationsFit fails if kubeReserved and evictionHard exceed the machine: kubelet exits then.
 func reservationsFit(e Evidence) Condition {
 	m, w := e.Machine, e.Wanted
-	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
+	if m.CPUs == 0 || m.MemoryBytes == 0 {
 		return notAsked()
 	}
 	reserved, eviction := w.Node.Reserved(m.CPUs, m.MemoryBytes), w.Node.Kubelet.EvictionHard
-	var wrong []error
+	var wrong error
 	amount := func(text string, whole int64) float64 {
 		is, err := amountOf(text, whole)
-		if err != nil {
-			wrong = append(wrong, err)
-		}
+		wrong = cmp.Or(wrong, err)
 		return is
 	}
 	cpu := max(amount(reserved["cpu"], 0)*1000, systemMillis)
@@ -315,9 +304,9 @@ func reservationsFit(e Evidence) Condition {
 		amount(cmp.Or(eviction["memory.available"], defaultMemoryEviction), m.MemoryBytes)
 	disk := amount(reserved["ephemeral-storage"], 0) +
 		amount(cmp.Or(eviction["nodefs.available"], defaultDiskEviction), m.DiskBytes)
-	if len(wrong) > 0 {
+	if wrong != nil {
 		return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
-			"evictionHard: "+wrong[0].Error())
+			"evictionHard: "+wrong.Error())
 	}
 	var short []string
 	if cpu >= float64(m.CPUs) {
@@ -353,13 +342,10 @@ func amountOf(text string, whole int64) (float64, error) {
 // swapLimited fails if LimitedSwap cannot work: with cgroup v1 kubelet does not start, and without
 // the kernel's accounting no pod can use swap.
 func swapLimited(e Evidence) Condition {
-	if e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits {
-		return fails(OwnerConfiguration, "NoSwapLimits", "node.kubelet.swap is LimitedSwap, and "+
-			"the kernel cannot limit the swap of containers: it uses cgroup v1, or was booted with "+
-			"swapaccount=0", "set it to off, or boot with "+
-			"systemd.unified_cgroup_hierarchy=1 and without swapaccount=0")
-	}
-	return holds()
+	return when(e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits, OwnerConfiguration,
+		"NoSwapLimits", "node.kubelet.swap is LimitedSwap, and the kernel cannot limit the swap of "+
+			"containers: it uses cgroup v1, or was booted with swapaccount=0", "set it to off, or boot "+
+			"with systemd.unified_cgroup_hierarchy=1 and without swapaccount=0")
 }
 
 // nodeObserved fails if observing failed. Conditions that depend on it are Unknown, not unhealthy.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
@@ -84,28 +85,18 @@ func networkNotReady(e Evidence) Condition {
 	}
 }
 
-// leaseDuration is the duration of a lease that does not specify it, as kubelet's.
-const leaseDuration = 40 * time.Second
-
 // leaseRenewed checks the lease, which proves that the cluster hears from the running kubelet.
 func leaseRenewed(e Evidence) Condition {
 	const advice cure = "read `journalctl -u kubelet`, and check the network"
-	started, duration := e.Kubelet.Value.Since, leaseDuration
-	spec := e.Lease.Value.Spec
-	if spec.LeaseDurationSeconds != nil {
-		duration = time.Duration(*spec.LeaseDurationSeconds) * time.Second
-	}
-	young := e.Now.Sub(started) < duration
-	var renewed time.Time
-	switch {
-	case kube.NodeMissing(e.Lease.Err): // never renewed
-	case !e.Lease.OK():
+	if !e.Lease.OK() && !kube.NodeMissing(e.Lease.Err) { // a missing one was never renewed
 		return e.Lease.missing()
-	case spec.RenewTime != nil:
-		renewed = spec.RenewTime.Time
 	}
+	started, spec := e.Kubelet.Value.Since, e.Lease.Value.Spec
+	renewed := cmp.Or(spec.RenewTime, &metav1.MicroTime{}).Time
+	const usual int32 = 40 // of kubelet
+	duration := time.Duration(*cmp.Or(spec.LeaseDurationSeconds, new(usual))) * time.Second
 	switch {
-	case renewed.Before(started) && young:
+	case renewed.Before(started) && e.Now.Sub(started) < duration:
 		return unknown("NotRenewed", "kubelet has just been started and has not renewed the Node's "+
 			"lease yet")
 	case renewed.IsZero():
@@ -153,10 +144,8 @@ func runsAsConfigured(e Evidence) Condition {
 
 // plain returns x.y.z of a version, without "v" and a vendor's suffix.
 func plain(version string) string {
-	version = strings.TrimPrefix(version, "v")
-	if end := strings.IndexAny(version, "-+"); end >= 0 {
-		return version[:end]
-	}
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "v"), "-")
+	version, _, _ = strings.Cut(version, "+")
 	return version
 }
 
@@ -173,22 +162,18 @@ func labelsApplied(e Evidence) Condition {
 
 // taintsApplied checks the taints, which a node may only set when it registers.
 func taintsApplied(e Evidence) Condition {
-	var lacking []string
-	for _, text := range e.Wanted.Node.Taints {
+	lacking := slices.DeleteFunc(slices.Clone(e.Wanted.Node.Taints), func(text string) bool {
 		wanted := kube.TaintOf(text)
-		if !slices.ContainsFunc(e.Node.Value.Spec.Taints, func(is corev1.Taint) bool {
+		return slices.ContainsFunc(e.Node.Value.Spec.Taints, func(is corev1.Taint) bool {
 			return is.MatchTaint(&wanted) && is.Value == wanted.Value
-		}) {
-			lacking = append(lacking, text)
-		}
-	}
+		})
+	})
 	if len(lacking) == 0 {
 		return holds()
 	}
 	return fails(OwnerCluster, "TaintsDiffer", "the Node lacks taints of the configuration, and a "+
 		"node may not change its own taints").run("the cluster's operator can run `kubectl taint node "+
-		"%s "+
-		"--overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
+		"%s --overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
 }
 
 // nodeOwned fails if another machine has the name: both write the Node and take each other's pods.
@@ -231,26 +216,19 @@ func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 const podStart = 30 * time.Second // limits the time until kubelet starts a pod
 
 func podsSynchronized(e Evidence) Condition {
-	if !e.Pods.OK() {
-		return e.Pods.missing()
-	}
 	started := e.Kubelet.Value.Since // zero if unknown
-	var ignored, waiting []string
+	var ignored []string
+	waiting := 0
 	for _, pod := range e.Pods.Value {
 		begun := pod.Status.StartTime != nil || pod.DeletionTimestamp != nil ||
 			pod.Status.Phase != corev1.PodPending && pod.Status.Phase != ""
 		if begun {
 			continue
 		}
-		since := bound(pod)
-		if since.Before(started) {
-			since = started
-		}
-		name := pod.Namespace + "/" + pod.Name
-		if e.Now.Sub(since) > podStart {
-			ignored = append(ignored, name)
+		if min(e.Now.Sub(bound(pod)), e.Now.Sub(started)) > podStart {
+			ignored = append(ignored, pod.Namespace+"/"+pod.Name)
 		} else {
-			waiting = append(waiting, name)
+			waiting++
 		}
 	}
 	switch {
@@ -258,9 +236,9 @@ func podsSynchronized(e Evidence) Condition {
 		return fails(OwnerMachine, "PodsIgnored", fmt.Sprintf("kubelet has not started %s for more "+
 			"than %s: %s", count(len(ignored), "pod"), podStart,
 			Clip(strings.Join(ignored, ", "), longestLine)), "read `journalctl -u kubelet`")
-	case len(waiting) > 0 && e.Now.Sub(started) <= podStart:
+	case waiting > 0 && e.Now.Sub(started) <= podStart:
 		return unknown("Starting", fmt.Sprintf("kubelet has just been started, and has not started %s "+
-			"yet", count(len(waiting), "pod")))
+			"yet", count(waiting, "pod")))
 	}
 	return holds()
 }

@@ -88,9 +88,6 @@ const joinAgain cure = "if the node was created as a flexNodeConfig, ask the ope
 	"bootstrap`"
 
 func versionsCompatible(e Evidence) Condition {
-	if !e.ServerVersion.OK() {
-		return e.ServerVersion.missing()
-	}
 	kubelet, server := e.Wanted.Kubernetes.Version, e.ServerVersion.Value
 	versions := fmt.Sprintf("kubelet's version, %s, and the API server's, %s", kubelet, server)
 	v, _ := release.ParseServer(server)
@@ -108,11 +105,7 @@ func versionsCompatible(e Evidence) Condition {
 	return holds()
 }
 
-// clusterUpgradable checks that this kubelet works with the cluster's next minor version.
 func clusterUpgradable(e Evidence) Condition {
-	if !e.ServerVersion.OK() {
-		return e.ServerVersion.missing()
-	}
 	kubelet, server := e.Wanted.Kubernetes.Version, e.ServerVersion.Value
 	v, ok := release.ParseServer(server)
 	if !ok {
@@ -125,7 +118,6 @@ func clusterUpgradable(e Evidence) Condition {
 			"before that", kubelet, release.MaxSkew, server, v.Minor))
 }
 
-// certificateIssued checks the node's credential, or else kubelet's latest certificate request.
 func certificateIssued(e Evidence) Condition {
 	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
 		return holds()
@@ -169,9 +161,6 @@ const servicesGuide = "see docs/how-to/prepare-a-cluster.md"
 
 // servicesReachable checks Services: without them pods resolve no names on a Node that is Ready.
 func servicesReachable(e Evidence) Condition {
-	if !e.Services.OK() {
-		return e.Services.missing()
-	}
 	var silent []string
 	for _, c := range e.Services.Value.Tried {
 		if c.Err != nil {
@@ -188,8 +177,7 @@ func servicesReachable(e Evidence) Condition {
 		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
 			Clip(strings.Join(silent, "; "), longestLine)+"; if kube-proxy has just started, wait a "+
 			"moment; otherwise check its log, whether a firewall of this machine drops forwarded "+
-			"packets, and whether the network has routes to the pods behind the "+
-			"Service; "+servicesGuide)
+			"packets, and whether the network has routes to the pods behind the Service; "+servicesGuide)
 	case dns != "" && told != "" && dns != told &&
 		!strings.HasPrefix(told, "169.254."): // a cache on each node (NodeLocal DNSCache)
 		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods ask "+told+
@@ -226,12 +214,11 @@ func proxies(pod corev1.Pod) bool {
 
 // Arc describes the machine's registration with Azure Arc, as known to its Arc agent.
 type Arc struct {
-	// Machine is the ARM id of its registration, "" if it has none; Recorded is the id under which the
-	// node was enrolled.
-	Machine, Recorded string
-	Agent             string // the agent's term for its connection
-	Refused           bool   // Azure no longer gives the machine's identity a token
-	Lost              bool   // only a new enrolment helps
+	Machine  string // the ARM id of its registration, "" if it has none
+	Recorded string // the ARM id under which the node was enrolled
+	Agent    string // the agent's term for its connection
+	Refused  bool   // Azure no longer gives the machine's identity a token
+	Lost     bool   // only a new enrolment helps
 }
 
 // arcConnected checks that Azure still accepts the Arc machine, and that it still has its roles.
@@ -275,11 +262,12 @@ func (e Evidence) endpoints() []Endpoint {
 }
 
 // broken fails if a server needed now cannot be reached because of a fault in one of the layers.
-func (e Evidence) broken(reason string, advice cure, in func(Endpoint, kube.Layer) bool) Condition {
+// The API server has a condition of its own, but for its name.
+func (e Evidence) broken(reason string, advice cure, layers ...kube.Layer) Condition {
 	var found, remedies []string
 	for _, p := range e.endpoints() {
 		fault, ok := errors.AsType[*kube.Fault](p.Err)
-		if !ok || !in(p, fault.Layer) {
+		if !ok || !slices.Contains(layers, fault.Layer) || p.Cluster && fault.Layer != kube.LayerDNS {
 			continue
 		}
 		bare := *fault
@@ -289,30 +277,23 @@ func (e Evidence) broken(reason string, advice cure, in func(Endpoint, kube.Laye
 			remedies = append(remedies, fault.Remedy)
 		}
 	}
-	if len(found) == 0 {
-		return holds()
-	}
-	return fails(OwnerNetwork, reason, strings.Join(append(found, remedies...), "; "), advice)
+	what := strings.Join(append(found, remedies...), "; ")
+	return when(len(found) > 0, OwnerNetwork, reason, what, advice)
 }
 
 func namesResolved(e Evidence) Condition {
 	return e.broken("NotResolved", "query the machine's resolver with `resolvectl query NAME`; the "+
-		"name of a private cluster resolves only with its private DNS zone",
-		func(_ Endpoint, l kube.Layer) bool { return l == kube.LayerDNS })
+		"name of a private cluster resolves only with its private DNS zone", kube.LayerDNS)
 }
 
 func endpointsReachable(e Evidence) Condition {
 	return e.broken("NotConnected", "`aks-flex-node endpoints` lists every server that this machine "+
-		"needs",
-		func(p Endpoint, l kube.Layer) bool {
-			return !p.Cluster && (l == kube.LayerTCP || l == kube.LayerProxy)
-		})
+		"needs", kube.LayerTCP, kube.LayerProxy)
 }
 
 func endpointsTrusted(e Evidence) Condition {
 	return e.broken("NotTrusted", "a proxy that inspects TLS presents its own certificate: exempt "+
-		"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)",
-		func(p Endpoint, l kube.Layer) bool { return !p.Cluster && l == kube.LayerTLS })
+		"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)", kube.LayerTLS)
 }
 
 // pathMTU checks the path MTU: if larger packets are dropped, connections open and then hang.

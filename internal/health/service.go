@@ -1,7 +1,6 @@
 package health
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -20,8 +19,8 @@ func containerdRunning(e Evidence) Condition {
 	if c, ok := lacksDownload(e); ok && !e.Containerd.Value.Active {
 		return c
 	}
-	const advice cure = "read `journalctl -u containerd`; " +
-		"drop-ins in /etc/containerd/conf.d may be wrong"
+	const advice cure = "read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be " +
+		"wrong"
 	switch s := e.Containerd.Value; {
 	case !s.Active:
 		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log), advice)
@@ -67,15 +66,13 @@ func kubeletRunning(e Evidence) Condition {
 
 const maxFactor = 30 // bounds the settling time of a kubelet with many restarts
 
-func (w Wanted) settling() time.Duration { return cmp.Or(w.Settling, 10*time.Second) }
-
 // kubeletStable fails for a kubelet that crashes repeatedly, though it posts Ready each time. The
 // min time of its process grows with every restart, so that it is not healthy in between.
 func kubeletStable(e Evidence) Condition {
 	s := e.Kubelet.Value
 	running := s.Active && s.PID != 0
 	age := e.Now.Sub(s.Since)
-	need := e.Wanted.settling() * time.Duration(min(1+s.Restarts, maxFactor))
+	need := e.Wanted.Settling * time.Duration(min(1+s.Restarts, maxFactor))
 	switch {
 	case running && age >= need:
 		return holds()
@@ -107,7 +104,7 @@ func kubeletHealthy(e Evidence) Condition {
 		return holds()
 	case lacks && !e.Kubelet.Value.Active:
 		return lacking
-	case e.Kubelet.OK() && e.Now.Sub(e.Kubelet.Value.Since) < e.Wanted.settling():
+	case e.Kubelet.OK() && e.Now.Sub(e.Kubelet.Value.Since) < e.Wanted.Settling:
 		return unknown("Starting", "kubelet has just been started, and does not report yet whether it "+
 			"is healthy: "+oneLine(e.Healthz.Err))
 	}

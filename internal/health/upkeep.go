@@ -2,13 +2,13 @@ package health
 
 import (
 	"cmp"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/release"
@@ -19,14 +19,11 @@ type Upkeep struct {
 	host.Upkeep
 	Swaps     []string // the swap areas in use on a machine that is a node
 	HostNames []string // the machine's current and static names, if kubelet uses them
-	// CA holds the cluster's certificates in PEM, "" if unknown.
-	CA string
+	CA        string   // the cluster's certificates in PEM, "" if unknown
 	// Client is kubelet's client certificate, Principal the service principal's credential.
 	Client, Principal Answer[Validity]
-	// Registries are the reasons why registries have recently refused the node's identity.
-	Registries []string
-	// Polls describes the polls of the provider; nil when it is not polled.
-	Polls *Polls
+	Registries        []string // why registries have recently refused the node's identity
+	Polls             *Polls   // of the provider; nil when it is not polled
 }
 
 // Validity is the period in which a certificate is valid.
@@ -34,18 +31,15 @@ type Validity struct{ From, To time.Time }
 
 // Polls describes the polls of the provider.
 type Polls struct {
-	// First is the time of the first poll, Answered that of the last answer.
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
 	Next     time.Time `json:"next"`
-	Answered time.Time `json:"answered,omitzero"`
-	// Result is unchanged, offered, deleted or failed; Error is the error of a failed poll.
-	Result string `json:"result"`
-	Error  string `json:"error,omitempty"`
+	Answered time.Time `json:"answered,omitzero"` // the time of the last answer
+	Result   string    `json:"result"`            // unchanged, offered, deleted or failed
+	Error    string    `json:"error,omitempty"`
 	// Kept is DeletionWaits or RefusedByPolicy if a deletion has no effect, else "".
-	Kept string `json:"kept,omitempty"`
-	// Second is SecondRefused or SecondSeen; "" without another machine.
-	Second   string `json:"second,omitempty"`
+	Kept     string `json:"kept,omitempty"`
+	Second   string `json:"second,omitempty"`   // SecondRefused or SecondSeen; "" for neither
 	Failures int    `json:"failures,omitempty"` // counts the consecutive failed polls
 	// Received and Applied are the configVersions that the machine has received and that it runs.
 	Received string `json:"received,omitempty"`
@@ -128,10 +122,9 @@ const settled = 10 * time.Minute // the time that synchronisation may take after
 
 // timeSynchronized fails if nothing corrects the clock: it drifts until certificates are refused.
 func timeSynchronized(e Evidence) Condition {
-	if e.Upkeep.Clock == nil {
-		return notAsked()
-	}
 	switch c := e.Upkeep.Clock; {
+	case c == nil:
+		return notAsked()
 	case c.Synchronized, c.Container:
 		return holds()
 	case c.Uptime < settled:
@@ -151,15 +144,8 @@ func clusterCAValid(e Evidence) Condition {
 		return unknown(notChecked, "the cluster's CA is not known")
 	}
 	var ended string
-	for rest := []byte(e.Upkeep.CA); ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		ca, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			continue // the configuration was checked
-		}
+	all, _ := cert.ParseCertsPEM([]byte(e.Upkeep.CA)) // the configuration was checked
+	for _, ca := range all {
 		if e.Now.Before(ca.NotAfter) && !e.Now.Before(ca.NotBefore) {
 			return holds()
 		}
@@ -213,10 +199,8 @@ func kubeletCertificate(e Evidence) Condition {
 		what: "kubelet's client certificate", owner: OwnerCluster,
 		margin:  func(life time.Duration) time.Duration { return life / 20 },
 		expired: ", and the API server no longer knows this node",
-		late:    joinAgain,
-		reason:  "NotRenewed",
 		expires: ", and kubelet has received no new one: its certificate requests are not approved",
-		renew:   "see `kubectl get csr`",
+		reason:  "NotRenewed", renew: "see `kubectl get csr`", late: joinAgain,
 	}.judge(e, e.Upkeep.Client)
 }
 
@@ -247,19 +231,18 @@ const (
 
 // onlyMachine fails if another machine uses this node's key, as after a disk was copied.
 func onlyMachine(e Evidence) Condition {
+	const reason = "SecondMachine"
 	p := e.Upkeep.Polls
 	if p != nil && p.Second == SecondRefused {
-		return fails(OwnerConfiguration, secondMachine, "the resource provider refuses this machine: "+
+		return fails(OwnerConfiguration, reason, "the resource provider refuses this machine: "+
 			"another machine is registered as this node; if this machine is a copy, wipe it; if it "+
 			"should be the node, ask for a new configuration URL with regenerateToken", "join with that "+
 			"URL: `aks-flex-node agent --config-url -`")
 	}
-	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, secondMachine, "the "+
+	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, reason, "the "+
 		"resource provider refuses another machine that claims to be this node; if that machine is a "+
 		"copy of this one, wipe it")
 }
-
-const secondMachine = "SecondMachine"
 
 // unanswered is the time for which the provider may not answer, over more than one poll: failed
 // polls are five minutes apart, or up to an hour if the owner configures that.
@@ -281,7 +264,6 @@ func providerAnswers(e Evidence) Condition {
 // notVulnerable fails for releases that are known to let a container break out.
 func notVulnerable(e Evidence) Condition { return said(e, "Vulnerable", e.Wanted.Flaw) }
 
-// versionsSupported fails for release branches that no longer get fixes.
 func versionsSupported(e Evidence) Condition {
 	return said(e, "EndOfSupport", func(name, version string) string {
 		if day := release.SupportEnded(name, version, e.Today); day != "" {

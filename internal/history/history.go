@@ -3,6 +3,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -66,22 +67,17 @@ func (list List) IDs() []string {
 
 // Rejection is a failed generation. It is retried only if it changes or a person asks.
 type Rejection struct {
-	Generation string `json:"generation"`
-	// Received is the digest of its document.
-	Received string    `json:"received"`
-	Reason   string    `json:"reason"`
-	At       time.Time `json:"at"`
-	// Log holds the last lines of the unit that failed.
-	Log []string `json:"log,omitempty"`
-	// Past is set if another document has been wanted since. It is still not retried.
-	Past   bool `json:"past,omitempty"`
-	ByHand bool `json:"byHand,omitempty"` // it has not failed: a person rolled it back
-	// Origin and Resource are its origin, Kubernetes is its version.
+	Generation string            `json:"generation"`
+	Received   string            `json:"received"` // the digest of its document
+	Reason     string            `json:"reason"`
+	At         time.Time         `json:"at"`
+	Log        []string          `json:"log,omitempty"`    // the last lines of the unit that failed
+	Past       bool              `json:"past,omitempty"`   // another document is wanted since
+	ByHand     bool              `json:"byHand,omitempty"` // not failed: a person rolled it back
 	Origin     generation.Origin `json:"origin,omitzero"`
 	Resource   config.Resource   `json:"resource,omitzero"`
 	Kubernetes string            `json:"kubernetes,omitempty"`
-	// Facts are the facts of the machine for which the generation was rendered.
-	Facts node.Facts `json:"facts,omitzero"`
+	Facts      node.Facts        `json:"facts,omitzero"` // those for which it was rendered
 }
 
 // Rejections are the stored rejections, oldest first.
@@ -143,27 +139,23 @@ const (
 
 // Past is one entry of a machine's history.
 type Past struct {
-	// Generation is "" for a document that was not rendered yet.
-	Generation string     `json:"generation,omitempty"`
+	Generation string     `json:"generation,omitempty"` // "" if not rendered yet
 	At         *time.Time `json:"at,omitempty"`
-	// Origin is the source of the configuration, Resource and Version its flexNodeConfig.
-	Origin   string `json:"origin,omitempty"`
-	Resource string `json:"resource,omitempty"`
-	Version  string `json:"configVersion,omitempty"`
-	// Agent is the version of the program that rendered it, Kubernetes that of kubelet.
-	Agent      string `json:"agent,omitempty"`
-	Kubernetes string `json:"kubernetes,omitempty"`
-	State      string `json:"state"`
-	Reason     string `json:"reason,omitempty"`
+	Origin     string     `json:"origin,omitempty"`   // the source of the configuration
+	Resource   string     `json:"resource,omitempty"` // its flexNodeConfig
+	Version    string     `json:"configVersion,omitempty"`
+	Agent      string     `json:"agent,omitempty"`      // the version of the program that rendered it
+	Kubernetes string     `json:"kubernetes,omitempty"` // the version of kubelet
+	State      string     `json:"state"`
+	Reason     string     `json:"reason,omitempty"`
 }
 
 // Memory holds everything that a machine has recorded about itself.
 type Memory struct {
-	Generations generation.Reader
-	Proved      List
-	Rejected    Rejections
-	// Applied and Previous are generations; "" for none.
-	Applied, Previous string
+	Generations       generation.Reader
+	Proved            List
+	Rejected          Rejections
+	Applied, Previous string // generations; "" for none
 	Transition        *transition.Transition
 	// Received is the resource last delivered by a provider, Digest that of its document, and Runs the
 	// resource that the machine runs; zero for none.
@@ -174,7 +166,7 @@ type Memory struct {
 
 // Past lists the generations of a machine, the newest first, and a received but unapplied one.
 func (m Memory) Past() []Past {
-	past := append(m.pending(), m.kept()...) // before those rejected in the same second
+	past := m.kept()
 	for _, r := range m.Rejected {
 		past = append(past, Past{
 			Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
@@ -182,19 +174,10 @@ func (m Memory) Past() []Past {
 			State: StateRejected, Reason: firstLine(r.Reason),
 		})
 	}
-	slices.SortStableFunc(past, func(a, b Past) int { return b.when().Compare(a.when()) })
-	return past
-}
-
-// when returns the time to sort by: unfinished entries are the newest.
-func (p Past) when() time.Time {
-	switch {
-	case p.At != nil:
-		return *p.At
-	case p.State == StateReceived:
-		return time.Unix(1<<40, 0)
-	}
-	return time.Time{}
+	slices.SortStableFunc(past, func(a, b Past) int {
+		return cmp.Or(b.At, &time.Time{}).Compare(*cmp.Or(a.At, &time.Time{}))
+	})
+	return append(m.pending(), past...)
 }
 
 // pending returns the pending entry: a change under way, or a configuration received and waiting.
@@ -280,11 +263,10 @@ func Find(ctx context.Context, all generation.Reader, name string) (*generation.
 
 // Comparison holds the differences between two generations.
 type Comparison struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-	// Config are the differing settings, Changes the changes from one to the other.
-	Config  []config.Difference `json:"config"`
-	Changes []state.Line        `json:"changes"`
+	From    string              `json:"from"`
+	To      string              `json:"to"`
+	Config  []config.Difference `json:"config"`  // the differing settings
+	Changes []state.Line        `json:"changes"` // from one to the other
 }
 
 // Compare returns the differences between two generations, each bound on this machine now.
@@ -294,9 +276,6 @@ func Compare(
 	settings, err := before.Config.Differences(after.Config)
 	if err != nil {
 		return Comparison{}, err
-	}
-	if settings == nil {
-		settings = []config.Difference{}
 	}
 	whole := func(g *generation.Generation) state.Desired { return node.Bind(g.Node, bind(g)) }
 	plan := state.Between(whole(before), whole(after))
@@ -309,7 +288,8 @@ func Compare(
 	}
 	plan = append(plan, state.Between(labels(before), labels(after))...)
 	return Comparison{
-		From: before.ID, To: after.ID, Config: settings, Changes: state.Lines(plan),
+		From: before.ID, To: after.ID, Changes: state.Lines(plan),
+		Config: append([]config.Difference{}, settings...), // never null in JSON
 	}, nil
 }
 

@@ -5,7 +5,7 @@ package metrics
 
 import (
 	"bytes"
-	"strconv"
+	"fmt"
 	"strings"
 )
 
@@ -24,9 +24,8 @@ type Family struct {
 
 // Sample is one number.
 type Sample struct {
-	Suffix string // follows the name of the family: _sum and _count of a summary
-	// Labels are alternating names and values.
-	Labels []string
+	Suffix string   // follows the name of the family: _sum and _count of a summary
+	Labels []string // alternating names and values
 	Value  float64
 }
 
@@ -37,11 +36,10 @@ func Text(families []Family) []byte {
 		if len(f.Samples) == 0 {
 			continue
 		}
-		b.WriteString("# HELP " + f.Name + " " + helpEscapes.Replace(f.Help) + "\n")
-		b.WriteString("# TYPE " + f.Name + " " + f.Type + "\n")
+		fmt.Fprintf(&b, "# HELP %s %s\n", f.Name, helpEscapes.Replace(f.Help))
+		fmt.Fprintf(&b, "# TYPE %s %s\n", f.Name, f.Type)
 		for _, s := range f.Samples {
-			b.WriteString(f.Name + s.Suffix + labels(s.Labels) + " ")
-			b.WriteString(strconv.FormatFloat(s.Value, 'g', -1, 64) + "\n")
+			fmt.Fprintf(&b, "%s%s%s %g\n", f.Name, s.Suffix, labels(s.Labels), s.Value)
 		}
 	}
 	return b.Bytes()

@@ -91,7 +91,8 @@ func within(step state.Step, text string) string {
 }
 
 // Log logs an event for services, with what a person would see. The engine logs changes of the host
-// itself. The text of a warning or note is already a sentence, and so the message.
+// itself. The text of a warning or note is already a sentence, and so the message. Other events are
+// too many, and these show their result.
 func Log(log *slog.Logger, e Event) {
 	text := untrusted.Line(e.Text)
 	switch e.Kind {
@@ -109,8 +110,6 @@ func Log(log *slog.Logger, e Event) {
 		log.Debug("waiting", "step", string(e.Step), "for", text)
 	case Fetched:
 		log.Info("download done", "artifact", e.Name, "bytes", e.Total, "took", e.Took)
-	case StepBegan, Change, Bytes:
-		// There are too many, and the other events show their result.
 	}
 }
 

@@ -11,20 +11,18 @@ import (
 
 // Steps shows the engine's changes as the eleven steps, in order.
 type Steps struct {
-	// Show receives the events; Alive is called instead if nothing new is shown.
 	Show  func(Event)
-	Alive func()
+	Alive func() // called instead of Show if nothing new is shown
 	Log   *slog.Logger
 	Total int // the number of changes
 	// Quiet counts changes without showing their step, which is shown later and includes them.
 	Quiet bool
 
-	current state.Step
-	began   time.Time
-	changes int
-	last    string
-	// did is the last shown activity of the step.
-	did       string
+	current   state.Step
+	began     time.Time
+	changes   int
+	last      string
+	did       string // the last shown activity of the step
 	remaining bool
 	undoing   bool
 	early     int
@@ -93,12 +91,6 @@ func (p *Steps) Remain() {
 	p.remaining = true
 }
 
-// Finish ends the current step with a text.
-func (p *Steps) Finish(text string) {
-	p.Done(text)
-	p.ended = true
-}
-
 // Doing shows the current activity of the step.
 func (p *Steps) Doing(text string) {
 	if text == p.did {
@@ -124,6 +116,7 @@ func (p *Steps) Done(text string) {
 		}
 	}
 	p.Show(Event{Kind: StepDone, Step: p.current, Text: text, Took: time.Since(p.began)})
+	p.ended = true
 }
 
 // End ends the current step, unless it has ended or failed.

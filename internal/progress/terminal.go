@@ -39,13 +39,11 @@ func NewTerminal(out io.Writer, width func() int) *Terminal {
 	drawing, stop := context.WithCancel(context.Background())
 	t := &Terminal{out: out, width: width, stop: stop}
 	t.drawer.Go(func() {
-		tick := time.NewTicker(redraw)
-		defer tick.Stop()
-		for {
+		for tick := time.Tick(redraw); ; {
 			select {
 			case <-drawing.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 				t.mu.Lock()
 				t.draw()
 				t.mu.Unlock()
@@ -121,7 +119,7 @@ func (t *Terminal) liveLines() []string {
 	if t.step != "" {
 		lines = append(lines, t.row("·", t.step, t.doing, seconds(time.Since(t.since))))
 	}
-	if t.downloads.active() {
+	if len(t.downloads.running) > 0 {
 		lines = append(lines, t.bar())
 	}
 	return lines
@@ -163,7 +161,7 @@ type transfer struct{ done, total int64 }
 
 // progress records a download's progress. The first one after all are done starts from zero.
 func (t *transfers) progress(name string, done, total int64) {
-	if !t.active() {
+	if len(t.running) == 0 {
 		*t = transfers{began: time.Now(), running: map[string]transfer{}}
 	}
 	t.running[name] = transfer{done, max(total, done)}
@@ -173,8 +171,6 @@ func (t *transfers) done(name string) {
 	t.arrived += t.running[name].total
 	delete(t.running, name)
 }
-
-func (t *transfers) active() bool { return len(t.running) > 0 }
 
 func (t *transfers) sum() (done, total int64) {
 	done, total = t.arrived, t.arrived

@@ -128,7 +128,7 @@ func Credentialed(h *Home) bool {
 
 func askAzure(h *Home) *access.Azure {
 	return &access.Azure{
-		Node: h.Node, Machine: h.Agent.Machine, Records: h.Saved, Store: h.Store.Writer.Writer,
+		Node: h.Node, Machine: h.Agent.Machine, Store: h.Store.Writer.Writer,
 		Person: h.Agent.Person, Given: h.Agent.Given,
 		Proved: func() (*config.Config, inspect.Cluster) {
 			if h.Saved.Live == nil {

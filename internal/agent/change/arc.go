@@ -69,7 +69,7 @@ func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error
 		w.view.Fail()
 		return err
 	}
-	w.view.Finish(c.Azure.Arc.MachineName + " is connected and authorised")
+	w.view.Done(c.Azure.Arc.MachineName + " is connected and authorised")
 	return nil
 }
 

@@ -183,7 +183,7 @@ func Token(ctx context.Context, a *Env) (access.Token, error) {
 func Images(ctx context.Context, a *Env) (access.Images, error) {
 	h := NewNode(a, nil)
 	c, err := live(ctx, h)
-	return access.ImagesOf(h, c), err
+	return access.Images{Dir: h.Path(config.RunDir), Azure: c.Azure, Proxy: c.ProxyFunc()}, err
 }
 
 func live(ctx context.Context, h *Node) (config.Config, error) {

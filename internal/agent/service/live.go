@@ -64,7 +64,7 @@ func (l *Live) count(name, suffix string, by float64, labels ...string) {
 // Job records the current job of the daemon's worker.
 func (l *Live) Job(j daemon.Job) {
 	l.update(func() {
-		l.work.Job, l.work.Since, l.work.Doing = string(j.Kind), time.Now(), ""
+		l.work.Job, l.work.Since, l.work.Doing = j.Kind, time.Now(), ""
 		if !j.Ended {
 			return
 		}
