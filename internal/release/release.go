@@ -113,7 +113,9 @@ func ParseServer(s string) (Version, bool) {
 	for i := range n {
 		n[i], _ = strconv.Atoi(m[i+1]) // a missing part is 0
 	}
-	return Version{n[0], n[1], n[2], m[len(n)+1]}, true
+	v := Version{n[0], n[1], n[2], m[len(n)+1]}
+	_, ok := Parse(v.String())
+	return v, ok
 }
 
 // Bare strips the leading "v" of a version; anything else is returned unchanged.

@@ -47,6 +47,8 @@ func TestParse(t *testing.T) {
 		"v1.36.0-rc.1": "1.36.0-rc.1", "1.36.0-alpha.1.123+4f": "1.36.0-alpha.1.123",
 		"v1.33.9-gke.1080000": "1.33.9",
 		"latest":              "", "1": "",
+		// No semantic version, which cannot be compared.
+		"v1.34.0-rc.": "", "v1.36.3-rc..1": "", "v1.36.3-rc.01": "",
 	} {
 		v, ok := ParseServer(s)
 		if ok != (want != "") || ok && v.String() != want {
