@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -48,7 +47,10 @@ func (x *Index) nodes(prefix, after string, see func(*entry) bool) {
 
 // entry returns the data of a node, by its key; an empty entry if it does not exist.
 func (x *Index) entry(nodeKey string) *entry {
-	return cmp.Or(x.snapshot.Load().node(nodeKey), &entry{})
+	if e := x.snapshot.Load().node(nodeKey); e != nil {
+		return e
+	}
+	return &entry{}
 }
 
 // Poll returns the data of a node, by its key.
