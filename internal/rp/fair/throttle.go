@@ -4,7 +4,6 @@
 package fair
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -151,10 +150,14 @@ func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	if times := t.exceptions[b.ID]; times > 0 {
 		r = r.times(times)
 	}
-	fresh := newBucket(r)
-	of.ContainsOrAdd(b, fresh)
-	known, _ := of.Get(b)
-	return cmp.Or(known, fresh).take(r, t.now()) // it may have been dropped meanwhile
+	known, ok := of.Get(b)
+	if !ok {
+		fresh := newBucket(r)
+		if known, ok, _ = of.PeekOrAdd(b, fresh); !ok {
+			known = fresh
+		}
+	}
+	return known.take(r, t.now())
 }
 
 type bucket struct {
