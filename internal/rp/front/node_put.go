@@ -96,7 +96,7 @@ func (p *put) ahead() []string {
 	return []string{
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
 		s.Tombstones.Key(key), s.Certificates.Key(key), s.EpochKey(),
-		s.Subscriptions.Key(p.r.subscriptionKey()), s.Layers.Key(p.api.DefaultsLayer().ID),
+		s.Subscriptions.Key(p.r.subscriptionKey()), s.Layers.Key(p.api.Defaults.ID),
 	}
 }
 

@@ -167,11 +167,11 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	}
 	s.api = &front.API{
 		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials,
-		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
+		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.defaults(),
 		Installation: s.settings.Installation,
 		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(),
-		Audience: s.settings.audience(), Renderer: version, Now: time.Now, Log: s.log,
-		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
+		Renderer: version, Now: time.Now, Log: s.log, Audit: s.audit,
+		Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
 		Quotas: s.settings.Limits.Quotas, Patience: front.CallerTimeout,
 		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
 		Pace:     front.NewPace(s.settings.Polls.PerSecond),
@@ -187,7 +187,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	s.clusters = &cluster.Manager{
 		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
-		Defaults: s.api.DefaultsLayer(), Renderer: version, Dial: cluster.Dial,
+		Defaults: s.api.Defaults, Renderer: version, Dial: cluster.Dial,
 		Heard: func(key string) bool {
 			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
 		},
@@ -278,7 +278,9 @@ func (s *service) delivery(
 
 // load fills the index, and stores the defaults, which every revision refers to.
 func (s *service) load(ctx context.Context) error {
-	err := s.api.StoreDefaults(ctx)
+	_, err := s.store.Update(ctx, "defaults written", nil, func(v *store.View) error {
+		return s.store.KeepLayer(v, s.api.Defaults)
+	})
 	if errors.Is(err, store.ErrFull) { // a change that needs them writes them
 		s.log.Warn("the defaults are not stored yet", slog.Any("error", err))
 	} else if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -191,6 +192,12 @@ func (s Settings) endpoints() []string {
 		return s.OtherURLs
 	}
 	return append([]string{strings.TrimRight(s.PublicURL, "/")}, s.OtherURLs...)
+}
+
+// defaults returns the operator's settings for every node, with this provider to poll.
+func (s Settings) defaults() *flexnode.Layer {
+	endpoint := append(s.endpoints(), "")[0]
+	return flexnode.DefaultsLayer(flexnode.Polling(s.NodeDefaults, endpoint, s.audience()))
 }
 
 // Program holds the version and role of this process, and its connection to the service manager.
