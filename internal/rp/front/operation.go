@@ -274,18 +274,6 @@ func isOperation(s string) bool {
 		strings.Trim(strings.ToLower(s), lowerBase32) == ""
 }
 
-// await waits for a cluster's reconciler, for at most Patience, and gives up the request's place
-// meanwhile. A timeout is not an error.
-func (a *API) await(r *request, until func(context.Context) error) (err error) {
-	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
-	defer cancel()
-	r.place.Rest(func() { err = until(wait) })
-	if err != nil && wait.Err() != nil && r.Context().Err() == nil {
-		return nil
-	}
-	return err
-}
-
 // awaitCluster waits until the cluster of a request is as wanted, or gone.
 func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error {
 	_, err := awaitRow(a, r, a.Store.Clusters, r.clusterKey(),
@@ -293,21 +281,23 @@ func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error
 	return err
 }
 
-// awaitRow waits until a row is as wanted, and reports whether it is.
+func (a *API) awaitCredential(r *request, n flexnode.Node) error {
+	_, err := awaitRow(a, r, a.Store.Credentials, n.Credential,
+		func(row store.Row[store.Credential]) bool { return row.Value.State != store.Pending })
+	return err
+}
+
+// awaitRow waits until a cluster's reconciler has made a row as wanted, for at most Patience, and
+// reports whether it is. It gives up the request's place meanwhile. A timeout is not an error.
 func awaitRow[T any](
 	a *API, r *request, table store.Table[T], key string, wanted func(store.Row[T]) bool,
 ) (is bool, err error) {
-	err = a.await(r, func(ctx context.Context) error {
-		row, err := table.Wait(ctx, key, wanted)
-		is = err == nil && wanted(row)
-		return err
-	})
-	return is, err
-}
-
-func (a *API) awaitCredential(r *request, n flexnode.Node) error {
-	return a.await(r, func(ctx context.Context) error {
-		_, err := a.Credentials.Await(ctx, n.Credential)
-		return err
-	})
+	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
+	defer cancel()
+	var row store.Row[T]
+	r.place.Rest(func() { row, err = table.Wait(wait, key, wanted) })
+	if err != nil && wait.Err() != nil && r.Context().Err() == nil {
+		return false, nil
+	}
+	return err == nil && wanted(row), err
 }
