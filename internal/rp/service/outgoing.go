@@ -30,23 +30,20 @@ type outgoing struct {
 	credential azcore.TokenCredential // nil without an identity
 }
 
-func newClient(s Settings) (*http.Client, error) {
+func newOutgoing(s Settings) (outgoing, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	o := outgoing{
+		client: &http.Client{Transport: transport, Timeout: 30 * time.Second}, cloud: cloud.AzurePublic,
+	}
 	if s.CAFile != "" {
 		pool, err := readPool(s.CAFile)
 		if err != nil {
-			return nil, err
+			return o, err
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
-}
-
-func newOutgoing(s Settings) (outgoing, error) {
-	client, err := newClient(s)
-	o := outgoing{client: client, cloud: cloud.AzurePublic}
-	if err != nil || s.Azure == nil {
-		return o, err
+	if s.Azure == nil {
+		return o, nil
 	}
 	if endpoint := s.Azure.ResourceManagerEndpoint; endpoint != "" || s.Azure.AuthorityHost != "" {
 		o.cloud = cloud.Configuration{
@@ -121,15 +118,6 @@ func (o outgoing) sources(s Settings) *cluster.Sources {
 		Now: time.Now,
 	}
 	return sources
-}
-
-func newEntra(ctx context.Context, s Settings) (*front.Entra, error) {
-	client, err := newClient(s)
-	if err != nil {
-		return nil, err
-	}
-	a := s.Authentication
-	return front.NewEntra(ctx, a.Issuers, a.Audiences, client, time.Now)
 }
 
 // newTracer returns a tracer that sends spans to an endpoint; nil without one. Its end flushes

@@ -32,8 +32,8 @@ const (
 )
 
 func (s *service) tell(state string) {
-	if s.notify != nil {
-		s.notify(state)
+	if s.Notify != nil {
+		s.Notify(state)
 	}
 }
 
@@ -43,7 +43,7 @@ func (s *service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.role)
+	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.Role)
 	s.tell(ready) // before work, whose first health check is reported, too
 	calm := context.WithoutCancel(ctx)
 	stopWork := s.work(calm)
@@ -54,7 +54,7 @@ func (s *service) serve(ctx context.Context) error {
 	s.health.draining.Store(true)
 	s.api.Waiters.End()
 	s.tell(stopping)
-	if err == nil && s.role != Controller { // controllers get no requests
+	if err == nil && s.Role != Controller { // controllers get no requests
 		s.log.Info("draining")
 		s.drain()
 		s.arrivals.wait()
@@ -72,7 +72,7 @@ func (s *service) serve(ctx context.Context) error {
 func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 	stopFollowing := background(ctx, "following the store", s.follow)
 	stopOwning := func(context.Context) error { return nil }
-	if s.role != Front {
+	if s.Role != Front {
 		stopMembership := background(ctx, "the membership", s.membership.Run)
 		stopClusters := background(ctx, "the work in clusters", s.clusters.Run)
 		stopOwning = func(ctx context.Context) error {
@@ -148,14 +148,15 @@ func (s *service) open(ctx context.Context) (servers []*http.Server, err error) 
 			servers = append(servers, server)
 		}
 	}
-	if l := s.settings.Listen; l != nil && s.role != Controller {
-		entra, err := newEntra(ctx, s.settings)
+	if l := s.settings.Listen; l != nil && s.Role != Controller {
+		a := s.settings.Authentication
+		entra, err := front.NewEntra(ctx, a.Issuers, a.Audiences, s.client, time.Now)
 		if err != nil {
 			return nil, err
 		}
 		start(s.public(s.api.Direct(entra)), *l, "")
 	}
-	if l := s.settings.ARMListen; l != nil && s.role != Controller {
+	if l := s.settings.ARMListen; l != nil && s.Role != Controller {
 		manager := s.api.BehindARM(front.ManagerCertificate{Names: l.ClientNames})
 		start(manager, l.Listen, l.ClientCAFile)
 	}
