@@ -75,15 +75,13 @@ func (a *API) countOf(of fair.Resource, subscription string) func() (int, int64)
 }
 
 type usage struct {
-	Unit         string    `json:"unit"`
-	Name         usageName `json:"name"`
-	CurrentValue int       `json:"currentValue"`
-	Limit        int       `json:"limit"`
-}
-
-type usageName struct {
-	Value          string `json:"value"`
-	LocalizedValue string `json:"localizedValue"`
+	Unit string `json:"unit"`
+	Name struct {
+		Value          string `json:"value"`
+		LocalizedValue string `json:"localizedValue"`
+	} `json:"name"`
+	CurrentValue int `json:"currentValue"`
+	Limit        int `json:"limit"`
 }
 
 // listUsages answers with a subscription's use of its quotas, which are the same in all locations.
@@ -94,17 +92,15 @@ func (a *API) listUsages(r *request) (any, error) {
 		fair.Bytes:  "Bytes of the configurations of flex nodes",
 	}
 	subscription := r.subscriptionKey()
-	answer := api.List[usage]{Value: []usage{}}
+	answer := api.List[usage]{}
 	for _, of := range fair.Resources() {
-		used, _ := a.countOf(of, subscription)()
-		limit := cmp.Or(a.Quotas.Limit(of, subscription), -1)
-		unit := "Count"
+		one := usage{Unit: "Count", Limit: cmp.Or(a.Quotas.Limit(of, subscription), -1)}
 		if of == fair.Bytes {
-			unit = "Bytes"
+			one.Unit = "Bytes"
 		}
-		answer.Value = append(answer.Value, usage{
-			Unit: unit, Name: usageName{string(of), words[of]}, CurrentValue: used, Limit: limit,
-		})
+		one.Name.Value, one.Name.LocalizedValue = string(of), words[of]
+		one.CurrentValue, _ = a.countOf(of, subscription)()
+		answer.Value = append(answer.Value, one)
 	}
 	return answer, nil
 }
