@@ -125,11 +125,11 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 	data, err := inLowerCase.DecodeString(id)
 	text, ok := checked(a.Credentials.Keys, operationIDs, r.subscriptionKey(), data)
 	there := err == nil && ok && json.Unmarshal(text, &o) == nil
-	return o, there && a.Now().Before(o.Started.Add(operationAge)), nil
+	return o, there && a.Now().Before(o.Started.Add(OperationAge)), nil
 }
 
-// operationAge limits the time for which an operation can be asked about.
-const operationAge = 7 * 24 * time.Hour
+// OperationAge limits the time for which an operation can be asked about.
+const OperationAge = 7 * 24 * time.Hour
 
 func readOf(id string) string {
 	if parsed, err := arm.Parse(id); err == nil && len(parsed.Types) > 1 {

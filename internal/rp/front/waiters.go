@@ -140,12 +140,10 @@ func (x *waiter) next(r *request) (bool, error) {
 	}
 }
 
-// answerMargin limits the time to write an answer after a wait.
-const answerMargin = 30 * time.Second
-
-// extend extends the connection's deadlines over the wait; the next request sets its own.
+// extend extends the connection's deadlines over the wait and the time to write an answer; the next
+// request sets its own.
 func (x *waiter) extend(answer http.ResponseWriter) {
-	c, until := http.NewResponseController(answer), x.began.Add(x.granted+answerMargin)
+	c, until := http.NewResponseController(answer), x.began.Add(x.granted+30*time.Second)
 	_ = c.SetReadDeadline(until) // a connection without deadlines needs none
 	_ = c.SetWriteDeadline(until)
 }

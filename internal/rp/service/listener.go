@@ -134,18 +134,13 @@ func (a *arrivals) see(c net.Conn, state http.ConnState) {
 	a.connections.Delete(c)
 }
 
-const (
-	// arrivalTimeout limits the wait for clients that only open a connection.
-	arrivalTimeout = 5 * time.Second
-	arrivalPause   = 20 * time.Millisecond
-)
-
-// wait waits until all connected clients have been answered, or until a timeout.
+// wait waits until all connected clients have been answered, or until a timeout: some only open a
+// connection.
 func (a *arrivals) wait() {
-	ctx, cancel := context.WithTimeout(context.Background(), arrivalTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	for some := true; some && ctx.Err() == nil; {
-		store.Pause(ctx, arrivalPause) // also for the handler of the last one to start
+		store.Pause(ctx, 20*time.Millisecond) // also for the handler of the last one to start
 		some = false
 		a.connections.Range(func(any, any) bool { some = true; return false })
 	}

@@ -59,7 +59,9 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 		return err
 	}
 	handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})
-	room := make([]byte, heapRoom) // before all else, from unused memory
+	// This keeps the garbage collector from running many times a second with few nodes. It comes
+	// before all else, from unused memory, and is never written, so it takes no memory.
+	room := make([]byte, 32<<20)
 	defer runtime.KeepAlive(room)
 	if settings.AuditFile != "" {
 		f, err := os.OpenFile(settings.AuditFile, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -97,10 +99,6 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	}
 	return s.serve(ctx)
 }
-
-// heapRoom keeps the garbage collector from running many times a second with few nodes. It is never
-// written, so it takes no memory.
-const heapRoom = 32 << 20
 
 func openStore(ctx context.Context, settings Settings) (*store.Etcd, error) {
 	if settings.Etcd != nil {
@@ -195,11 +193,8 @@ func (s *service) countCredentials() {
 	}
 }
 
-// signingLeast is the remaining lifetime of the signing key's certificate below which it warns.
-const signingLeast = 30 * 24 * time.Hour
-
-// tellExpiry registers the expiry of the signing key's certificate as a metric, and warns before
-// it. The expiry stops no node.
+// tellExpiry registers the expiry of the signing key's certificate as a metric, and warns a month
+// before it. The expiry stops no node.
 func (s *service) tellExpiry(keys seal.Ring) {
 	if len(keys.Keys) == 0 {
 		return
@@ -209,7 +204,7 @@ func (s *service) tellExpiry(keys seal.Ring) {
 		s.log.Warn("cannot tell when the signing key's certificate ends", "error", err)
 		return
 	}
-	if time.Until(until) < signingLeast {
+	if time.Until(until) < 30*24*time.Hour {
 		s.log.Warn("the certificate of the signing key ends soon; add and promote another key",
 			"key", keys.Keys[0].ID, "ends", until)
 	}

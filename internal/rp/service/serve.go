@@ -21,9 +21,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// shutdown limits the time for pending requests and for the last writes.
-const shutdown = 30 * time.Second
-
 // The messages to the service manager (sd_notify(3)).
 const (
 	ready    = "READY=1\nSTATUS=serving"
@@ -59,7 +56,7 @@ func (s *service) serve(ctx context.Context) error {
 		s.drain()
 		s.arrivals.wait()
 	}
-	end, cancel := context.WithTimeout(calm, shutdown)
+	end, cancel := context.WithTimeout(calm, 30*time.Second) // for requests and the last writes
 	defer cancel()
 	for _, h := range servers {
 		err = errors.Join(err, h.Shutdown(end))
@@ -76,7 +73,7 @@ func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 		stopMembership := background(ctx, "the membership", s.membership.Run)
 		stopClusters := background(ctx, "the work in clusters", s.clusters.Run)
 		stopOwning = func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+			ctx, cancel := context.WithTimeout(ctx, 4*store.OwnerMargin) // some is left for the rest
 			defer cancel()
 			return errors.Join(stopClusters(ctx), stopMembership(ctx))
 		}
@@ -85,9 +82,6 @@ func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 		return errors.Join(stopOwning(ctx), s.seen.Flush(ctx), stopFollowing(ctx))
 	}
 }
-
-// stopTimeout limits the time for the work in clusters to end, so that time is left for the rest.
-const stopTimeout = 4 * store.OwnerMargin
 
 // background calls do in a goroutine. stop cancels it, and waits for it at most until its own
 // context ends.
@@ -129,13 +123,11 @@ func (s *service) follow(ctx context.Context) {
 	running.Wait()
 }
 
-const agentsInterval = 5 * time.Second
-
 func (s *service) expectAgents(ctx context.Context) {
 	for ctx.Err() == nil {
 		polled := s.presence.Live(string(All)) + s.presence.Live(string(Front))
 		s.api.Pace.Expect(s.seen.Share(polled))
-		store.Pause(ctx, agentsInterval)
+		store.Pause(ctx, 5*time.Second)
 	}
 }
 
