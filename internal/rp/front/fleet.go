@@ -110,10 +110,7 @@ func (a *API) listNodes(r *request) (any, error) {
 
 // Limits of the nodes that are looked at, and of those unpacked to look at their labels, for a page
 // of a filtered list. A page may be empty although there are more.
-const (
-	maxLooked   = 20_000
-	maxUnpacked = 2_000
-)
+const maxLooked, maxUnpacked = 20_000, 2_000
 
 // listed returns up to size nodes of a cluster after a key that a filter chooses, as a list shows
 // them, and the key to continue after; "" at the end. It stops after maxPageBytes.

@@ -39,9 +39,9 @@ type operationStatus struct {
 	Error           *arm.Error `json:"error,omitempty"`
 }
 
-// accept adds the URLs of an operation that continues after the answer. It writes no row: the id
-// holds the operation, and its target the progress.
-func (a *API) accept(r *request, target flexnode.Operation, location bool) error {
+// accept adds the URLs of an operation that continues after the answer (pointTo). It writes no row:
+// the id holds the operation, and its target the progress.
+func (a *API) accept(r *request, target flexnode.Operation, only bool) error {
 	target.State, target.By = inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
 	text, err := json.Marshal(target)
@@ -50,14 +50,14 @@ func (a *API) accept(r *request, target flexnode.Operation, location bool) error
 	}
 	id, err := signed(a.Credentials.Keys, operationIDs, r.subscriptionKey(), text)
 	if err == nil {
-		a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), location)
+		a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), only)
 	}
 	return err
 }
 
 // pointTo adds the URLs of an operation, as its caller reaches the provider: of its status and, if
-// the answer has no body, of its result.
-func (a *API) pointTo(r *request, key string, location bool) {
+// there is only the operation to answer with, of its result; then it answers with 202.
+func (a *API) pointTo(r *request, key string, only bool) {
 	_, id, _ := strings.Cut(key, "/")
 	at := func(what string) string {
 		u := r.publicURL()
@@ -69,10 +69,11 @@ func (a *API) pointTo(r *request, key string, location bool) {
 	}
 	h := r.answer.Header()
 	h.Set("Azure-AsyncOperation", at("operationStatuses"))
-	if location {
-		h.Set("Location", at("operationResults"))
-	}
 	h.Set("Retry-After", operationAgain)
+	if only {
+		h.Set("Location", at("operationResults"))
+		r.answer.WriteHeader(http.StatusAccepted)
+	}
 }
 
 // operationAgain is the pause between requests about an operation, in seconds (RPC: 10 to 600).

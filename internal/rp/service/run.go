@@ -130,7 +130,7 @@ func (s *service) assemble(ctx context.Context) error {
 	}
 	replica := replicaName()
 	s.seen = store.NewSeen(s.store, s.index)
-	s.health = &health{index: s.index, store: s.store, alive: func() { s.tell(watchdog) }}
+	s.health = &health{index: s.index, store: s.store, alive: func() { s.Notify(watchdog) }}
 	s.presence = &store.Presence{
 		Store: s.store, Name: replica, Now: time.Now, Say: s.say("the row of this process"),
 		Process: store.Process{
@@ -178,7 +178,7 @@ func (s *service) assemble(ctx context.Context) error {
 		s.countCredentials()
 	}
 	s.tellExpiry(keys)
-	s.registry.MustRegister(s.api.Gauges(), collectors.NewGoCollector(),
+	s.registry.MustRegister(prometheus.CollectorFunc(s.api.Gauges), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return nil
 }

@@ -28,12 +28,6 @@ const (
 	watchdog = "WATCHDOG=1"
 )
 
-func (s *service) tell(state string) {
-	if s.Notify != nil {
-		s.Notify(state)
-	}
-}
-
 // serve runs listeners and background work until ctx or one of them ends; it ends requests first.
 func (s *service) serve(ctx context.Context) error {
 	servers, err := s.open(ctx)
@@ -41,7 +35,7 @@ func (s *service) serve(ctx context.Context) error {
 		return err
 	}
 	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.Role)
-	s.tell(ready) // before work, whose first health check is reported, too
+	s.Notify(ready) // before work, whose first health check is reported, too
 	calm := context.WithoutCancel(ctx)
 	stopWork := s.work(calm)
 	select {
@@ -50,7 +44,7 @@ func (s *service) serve(ctx context.Context) error {
 	}
 	s.health.draining.Store(true)
 	s.api.Waiters.End()
-	s.tell(stopping)
+	s.Notify(stopping)
 	if err == nil && s.Role != Controller { // controllers get no requests
 		s.log.Info("draining")
 		s.drain()
@@ -149,7 +143,7 @@ func (s *service) open(ctx context.Context) (servers []*http.Server, err error) 
 		start(s.public(s.api.Direct(entra)), *l, "")
 	}
 	if l := s.settings.ARMListen; l != nil && s.Role != Controller {
-		manager := s.api.BehindARM(front.ManagerCertificate{Names: l.ClientNames})
+		manager := s.api.BehindARM(front.ManagerCertificate(l.ClientNames))
 		start(manager, l.Listen, l.ClientCAFile)
 	}
 	if address := s.settings.MetricsAddress; address != "" {

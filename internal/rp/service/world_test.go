@@ -137,8 +137,9 @@ func keysFile(t testing.TB, dir string) string {
 func newService(settings Settings, role Role, memory *storetest.Memory) *service {
 	silent := slog.New(slog.DiscardHandler)
 	return &service{
-		Program: Program{Version: "test", Role: role}, settings: settings,
-		log: silent, audit: silent, store: store.New(memory),
+		Program:  Program{Version: "test", Role: role, Notify: func(string) {}},
+		settings: settings,
+		log:      silent, audit: silent, store: store.New(memory),
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
 }
