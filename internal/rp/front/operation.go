@@ -34,7 +34,7 @@ type operationStatus struct {
 	ResourceID      string     `json:"resourceId"`
 	Status          string     `json:"status"`
 	StartTime       time.Time  `json:"startTime"`
-	EndTime         *time.Time `json:"endTime,omitempty"`
+	EndTime         time.Time  `json:"endTime,omitzero"`
 	PercentComplete *int       `json:"percentComplete,omitempty"`
 	Error           *arm.Error `json:"error,omitempty"`
 }
@@ -198,13 +198,10 @@ func (a *API) getOperationStatus(r *request) (any, error) {
 	}
 	shown := operationStatus{
 		ID: r.resourceID(), Name: arm.Fold(r.names["operation"]), ResourceID: o.Target,
-		Status: o.State, StartTime: o.Started,
+		Status: o.State, StartTime: o.Started, EndTime: o.Ended,
 	}
 	if o.State == inProgress {
 		r.answer.Header().Set("Retry-After", operationAgain)
-	}
-	if !o.Ended.IsZero() {
-		shown.EndTime = &o.Ended
 	}
 	if o.Total > 0 {
 		shown.PercentComplete = new(100 * o.Done / o.Total)

@@ -55,12 +55,9 @@ func (q *quota) needBytes(old store.Row[flexnode.Node], next flexnode.Node) erro
 	return q.need(fair.Bytes)
 }
 
-// change makes a change, and ends the claims: with its revision, if it was made.
+// change makes a change, and ends the claims with its revision; 0 if it was not made.
 func (q *quota) change(what string, ahead []string, do func(*store.View) error) error {
 	revision, err := q.api.Store.Update(q.r.Context(), what, ahead, do)
-	if err != nil {
-		revision = 0
-	}
 	for _, of := range q.taken {
 		q.api.claims.Done(of, q.r.subscriptionKey(), q.key, revision)
 	}
