@@ -53,7 +53,8 @@ type API struct {
 	// Waiters holds the polls that wait for a change; Pace sets when agents poll again.
 	Waiters *Waiters
 	Pace    *Pace
-	// Patience limits a caller's wait for a cluster.
+	// Patience limits a caller's wait for the work of a cluster's reconciler. Work that is not done by
+	// then is reported with provisioningState and an asynchronous operation.
 	Patience time.Duration
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -71,10 +72,6 @@ type Liveness interface {
 	// Last returns zero for a node that was never heard of.
 	Last(nodeKey string) time.Time
 }
-
-// CallerTimeout limits a caller's wait for the work of a cluster's reconciler. Work that is not
-// done by then is reported with provisioningState and an asynchronous operation.
-const CallerTimeout = 8 * time.Second
 
 // Direct returns the API for callers with tokens, and for machines with their keys.
 func (a *API) Direct(who Authenticator) http.Handler {

@@ -79,9 +79,8 @@ type accessToken struct {
 
 // Authenticate implements Authenticator.
 func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
-	header := r.Header.Get("Authorization")
-	scheme, text, _ := strings.Cut(header, " ")
-	if header == "" || !strings.EqualFold(scheme, "Bearer") || text == "" {
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || text == "" {
 		return Caller{}, e.challenge("AuthenticationFailed",
 			"Authentication failed. The 'Authorization' header is missing or has no bearer token.")
 	}

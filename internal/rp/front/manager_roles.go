@@ -44,6 +44,9 @@ const (
 // (Microsoft.Authorization/*/read). For an unregistered subscription it asks only about the
 // permission to register it.
 type ManagerRoles struct {
+	// Settings has further assignments, for which Resource Manager is not asked.
+	Settings Assignments
+
 	factory *armauthorization.ClientFactory
 	index   *store.Index
 	stored  *store.Store
@@ -75,6 +78,9 @@ func NewManagerRoles(
 
 // Allowed implements Authorizer.
 func (m *ManagerRoles) Allowed(ctx context.Context, c Caller, action, scope string) (bool, error) {
+	if ok, err := m.Settings.Allowed(ctx, c, action, scope); ok && err == nil {
+		return true, nil
+	}
 	id, err := arm.Parse(scope)
 	if err != nil || !flexnode.IsGUID(id.Subscription) || c.ObjectID == "" {
 		return false, nil

@@ -89,19 +89,9 @@ func (o outgoing) authorizer(
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask Resource Manager for role assignments: %w", err)
 	}
-	asked := front.NewManagerRoles(factory, index, stored, time.Now)
-	return either{s.RoleAssignments, asked}, nil
-}
-
-// either allows what one of them allows; it asks the second only if the first does not.
-type either [2]front.Authorizer
-
-// Allowed implements front.Authorizer.
-func (e either) Allowed(ctx context.Context, c front.Caller, action, scope string) (bool, error) {
-	if ok, err := e[0].Allowed(ctx, c, action, scope); ok && err == nil {
-		return true, nil
-	}
-	return e[1].Allowed(ctx, c, action, scope)
+	roles := front.NewManagerRoles(factory, index, stored, time.Now)
+	roles.Settings = s.RoleAssignments
+	return roles, nil
 }
 
 func (o outgoing) sources(s Settings) *cluster.Sources {

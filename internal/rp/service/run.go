@@ -151,7 +151,7 @@ func (s *service) assemble(ctx context.Context) error {
 		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(),
 		Renderer: s.Version, Now: time.Now, Log: s.log, Audit: s.audit,
 		Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
-		Quotas: s.settings.Limits.Quotas, Patience: front.CallerTimeout,
+		Quotas: s.settings.Limits.Quotas, Patience: 8 * time.Second,
 		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
 		Pace:     front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
@@ -196,9 +196,6 @@ func (s *service) countCredentials() {
 // tellExpiry registers the expiry of the signing key's certificate as a metric, and warns a month
 // before it. The expiry stops no node.
 func (s *service) tellExpiry(keys seal.Ring) {
-	if len(keys.Keys) == 0 {
-		return
-	}
 	until, err := keys.Certified(keys.Keys[0].ID)
 	if err != nil {
 		s.log.Warn("cannot tell when the signing key's certificate ends", "error", err)
