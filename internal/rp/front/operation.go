@@ -98,7 +98,11 @@ func (a *API) operation(r *request) (flexnode.Operation, error) {
 	case !there:
 		err = unknown
 	case !r.caller.Trusted && (o.By == "" || o.By != r.caller.ObjectID):
-		err = a.allowed(r, readOf(o.Target), o.Target, unknown)
+		kind := api.ResourceType
+		if o.Kind == putClusterKind || o.Kind == deleteClusterKind {
+			kind = flexnode.ClusterType
+		}
+		err = a.allowed(r, kind+"/read", o.Target, unknown)
 	}
 	if err != nil || o.State != inProgress || o.Kind == deleteClusterKind {
 		return o, err
@@ -131,13 +135,6 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 
 // OperationAge limits the time for which an operation can be asked about.
 const OperationAge = 7 * 24 * time.Hour
-
-func readOf(id string) string {
-	if parsed, err := arm.Parse(id); err == nil && len(parsed.Types) > 1 {
-		return api.ResourceType + "/read"
-	}
-	return flexnode.ClusterType + "/read"
-}
 
 func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Operation, error) {
 	state, reason, err := a.stateOf(ctx, o)

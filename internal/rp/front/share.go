@@ -91,12 +91,11 @@ func (a *API) throttleAllowed(r *request) error {
 	if r.route.bucket == "" {
 		return nil
 	}
-	if err := a.throttleStored(r); err != nil {
-		return err
-	}
 	key := r.nodeKey()
 	if !r.byNode {
 		key += " " + r.principal()
+	} else if err := a.throttleStored(r); err != nil {
+		return err
 	}
 	return a.take(r, fair.Bucket{Of: fair.Node, Kind: r.route.bucket, ID: key}, 0)
 }
@@ -104,9 +103,6 @@ func (a *API) throttleAllowed(r *request) error {
 // throttleStored refuses a node's request that uses the store if the nodes of its subscription, or
 // those that share its identity, have sent too many. No two share a machine's key.
 func (a *API) throttleStored(r *request) error {
-	if !r.byNode {
-		return nil
-	}
 	shared := []string{r.subscriptionKey()}
 	if !r.caller.isMachine() {
 		shared = append(shared, r.principal())
