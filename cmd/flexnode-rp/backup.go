@@ -11,18 +11,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// found is the exit code for problems of the object of a command: an unusable backup, or a cluster
-// that lacks something.
-const found = 2
-
 var errUnusable = errors.New("the backup cannot be used; see \"problems\"")
 
+// exitCode returns 2 for problems of the object of a command: an unusable backup, or a cluster that
+// lacks something.
 func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errUnusable), errors.Is(err, errFound):
-		return found
+		return 2
 	}
 	return 1
 }

@@ -158,19 +158,16 @@ func (f *clusterFlags) run(
 	return nil
 }
 
-// isTerminal reports whether a file is a terminal: only terminals have a window size.
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	return err == nil
-}
-
 // confirm asks at the terminal whether to make the changes.
 func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
 	if f.yes {
 		return nil
 	}
-	if in, ok := cmd.InOrStdin().(*os.File); ok && !isTerminal(in) {
-		return errors.New("cannot ask for confirmation without a terminal: use --yes or --dry-run")
+	if in, ok := cmd.InOrStdin().(*os.File); ok {
+		// Only a terminal has a window size.
+		if _, err := unix.IoctlGetWinsize(int(in.Fd()), unix.TIOCGWINSZ); err != nil {
+			return errors.New("cannot ask for confirmation without a terminal: use --yes or --dry-run")
+		}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Make %d changes in %s? [y/N] ", r.Pending(), r.Server)
 	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')

@@ -64,9 +64,8 @@ func keysFile(
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeKeys(cmd, args[0], done, func(path string) (seal.Ring, error) {
-				return change(path, cmp.Or(root, seal.RootFile(path)), time.Now())
-			})
+			ring, err := change(args[0], cmp.Or(root, seal.RootFile(args[0])), time.Now())
+			return printChange(cmd, done, ring, err)
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", "",
@@ -74,10 +73,7 @@ func keysFile(
 	return cmd
 }
 
-func changeKeys(
-	cmd *cobra.Command, path, done string, change func(string) (seal.Ring, error),
-) error {
-	ring, err := change(path)
+func printChange(cmd *cobra.Command, done string, ring seal.Ring, err error) error {
 	if err != nil {
 		return err
 	}
@@ -97,7 +93,8 @@ read that key: restart it first.`,
 	}, "promote a key", func(ring seal.Ring, read []string) bool {
 		return slices.Contains(read, ring.Keys[len(ring.Keys)-1].ID)
 	}, func(cmd *cobra.Command, _ *store.Store, path string) error {
-		return changeKeys(cmd, path, "promoted", seal.Promote)
+		ring, err := seal.Promote(path)
+		return printChange(cmd, "promoted", ring, err)
 	})
 }
 

@@ -60,10 +60,6 @@ docs/reference/provider-settings.md describes the settings.`,
 	return root
 }
 
-// gcPercent limits the allocations between two garbage collections, in percent of the live heap.
-// Each collection reads the index of all nodes; a request allocates little beside that.
-const gcPercent = 200
-
 func serve(settings *string) *cobra.Command {
 	role := ""
 	cmd := &cobra.Command{
@@ -77,7 +73,8 @@ the clusters that it owns and answers only requests for health and metrics.`,
 				return err
 			}
 			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(gcPercent)
+				// A collection reads the index of all nodes; a request allocates little beside that.
+				debug.SetGCPercent(200)
 			}
 			program := service.Program{
 				Version: version, Role: service.Role(role), Notify: notifySystemd,

@@ -5,10 +5,8 @@
 package front
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -41,8 +39,8 @@ type API struct {
 	Kubelets Kubelets
 	// Kubeconfigs checks which kubeconfig each cluster may name.
 	Kubeconfigs Kubeconfigs
-	// Defaults is the operator's agent configuration for every node, below all other layers.
-	Defaults map[string]any
+	// Defaults has the operator's settings for every node, with this provider to poll.
+	Defaults *flexnode.Layer
 	// Installation names this provider among others.
 	Installation string
 	// PublicURL is the address of this API for callers, such as https://provider.example:8447.
@@ -50,14 +48,13 @@ type API struct {
 	// Endpoints are the URLs at which agents may poll, without a slash at the end; the default
 	// first.
 	Endpoints []string
-	// Audience is the audience of tokens for this API's own listener.
-	Audience string
 	// Renderer is the program's version, with which revisions are marked.
 	Renderer string
 	// Waiters holds the polls that wait for a change; Pace sets when agents poll again.
 	Waiters *Waiters
 	Pace    *Pace
-	// Patience limits a caller's wait for a cluster.
+	// Patience limits a caller's wait for the work of a cluster's reconciler. Work that is not done by
+	// then is reported with provisioningState and an asynchronous operation.
 	Patience time.Duration
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -66,9 +63,7 @@ type API struct {
 	// Tracer makes spans; nil makes none.
 	Tracer trace.Tracer
 
-	once     sync.Once
-	defaults *flexnode.Layer // made at the first use
-	claims   fair.Claims
+	claims fair.Claims
 }
 
 // Liveness records when the agents of nodes were last heard of, by node key.
@@ -77,10 +72,6 @@ type Liveness interface {
 	// Last returns zero for a node that was never heard of.
 	Last(nodeKey string) time.Time
 }
-
-// CallerTimeout limits a caller's wait for the work of a cluster's reconciler. Work that is not
-// done by then is reported with provisioningState and an asynchronous operation.
-const CallerTimeout = 8 * time.Second
 
 // Direct returns the API for callers with tokens, and for machines with their keys.
 func (a *API) Direct(who Authenticator) http.Handler {
@@ -134,26 +125,6 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 	facts, err := a.Store.Layer(v.Context(), c.Facts)
 	v.Fail(err)
 	return flexnode.Parent{
-		Cluster: c, FactsLayer: facts, Defaults: a.DefaultsLayer(), Installation: a.Installation,
+		Cluster: c, FactsLayer: facts, Defaults: a.Defaults, Installation: a.Installation,
 	}
-}
-
-// DefaultsLayer returns the operator's settings for every node, with this provider to poll.
-func (a *API) DefaultsLayer() *flexnode.Layer {
-	a.once.Do(func() {
-		endpoint := ""
-		if len(a.Endpoints) > 0 {
-			endpoint = a.Endpoints[0]
-		}
-		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, endpoint, a.Audience))
-	})
-	return a.defaults
-}
-
-// StoreDefaults stores the layer of defaults, so that PUTs need not.
-func (a *API) StoreDefaults(ctx context.Context) error {
-	_, err := a.Store.Update(ctx, "defaults written", nil, func(v *store.View) error {
-		return a.Store.KeepLayer(v, a.DefaultsLayer())
-	})
-	return err
 }

@@ -45,7 +45,7 @@ func BenchmarkPutServed(b *testing.B) {
 	})
 	w := newWorldOn(b, backend)
 	w.api.Audit = slog.New(slog.NewJSONHandler(io.Discard, nil))
-	w.api.Defaults = benchDefaults()
+	w.api.Defaults = defaults(benchDefaults())
 	w.register("")
 	server := httptest.NewTLSServer(w.front)
 	b.Cleanup(server.Close)

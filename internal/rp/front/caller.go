@@ -74,11 +74,9 @@ func (c Caller) is(identity string) bool {
 
 // ManagerCertificate authenticates Azure Resource Manager by the name in its client certificate,
 // and reads the caller from its headers (RPC, client request headers). The listener has verified
-// that the right CA issued the certificate.
-type ManagerCertificate struct {
-	// Names lists the accepted names: DNS names, or the common name.
-	Names []string
-}
+// that the right CA issued the certificate. The list has the accepted names: DNS names, or the
+// common name.
+type ManagerCertificate []string
 
 // Authenticate implements Authenticator.
 func (m ManagerCertificate) Authenticate(r *http.Request) (Caller, error) {
@@ -102,7 +100,7 @@ func managerCaller(h http.Header) Caller {
 }
 
 func (m ManagerCertificate) knows(cert *x509.Certificate) bool {
-	known := func(name string) bool { return slices.Contains(m.Names, name) }
+	known := func(name string) bool { return slices.Contains(m, name) }
 	return known(cert.Subject.CommonName) || slices.ContainsFunc(cert.DNSNames, known)
 }
 

@@ -75,7 +75,9 @@ func (a *API) writeCluster(
 	}
 	next := wanted(old.Value, body, r.resourceID())
 	r.before, r.after = old.Value.Version, old.Value.Version
-	if old.Exists() && sameCluster(old.Value, next) {
+	same := next.Location == old.Value.Location && maps.Equal(next.Tags, old.Value.Tags) &&
+		reflect.DeepEqual(next.Properties, old.Value.Properties)
+	if old.Exists() && same {
 		return nil
 	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
@@ -104,11 +106,6 @@ func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Clu
 // region returns the name of an Azure region in Azure's form, without capitals and blanks.
 func region(location string) string {
 	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
-}
-
-func sameCluster(a, b flexnode.Cluster) bool {
-	return a.Location == b.Location && reflect.DeepEqual(a.Properties, b.Properties) &&
-		maps.Equal(a.Tags, b.Tags)
 }
 
 // answerCluster waits until the cluster has been reached, and answers with its present state.

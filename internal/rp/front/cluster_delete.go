@@ -2,7 +2,6 @@ package front
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -43,12 +42,10 @@ func (a *API) deleteCluster(r *request) (any, error) {
 		}
 	}
 	operation, err := a.markDeletion(r, nodes)
-	if err != nil || operation == "" { // another request was faster
-		return nil, err
+	if err == nil && operation != "" { // else another request was faster
+		a.pointTo(r, operation, true)
 	}
-	a.pointTo(r, operation, true)
-	r.answer.WriteHeader(http.StatusAccepted)
-	return nil, nil
+	return nil, err
 }
 
 // abort ends the deletion of a cluster while nodes are left: these remain unchanged.

@@ -31,13 +31,6 @@ type Issuer struct {
 // leeway limits the difference between clocks.
 const leeway = 5 * time.Minute
 
-// unknownKey is the pause between fetches of the keys because of tokens with an unknown one, which
-// any caller can send.
-const unknownKey = 10 * time.Second
-
-// verifiedTokens limits the cached tokens of Entra ID. Machines use their keys instead.
-const verifiedTokens = 20_000
-
 // Entra authenticates callers by their Entra ID access tokens.
 type Entra struct {
 	issuers   []Issuer
@@ -55,12 +48,13 @@ func NewEntra(
 ) (*Entra, error) {
 	e := &Entra{
 		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
-		tokens: newTokens(verifiedTokens, now),
+		tokens: newTokens(20_000, now), // machines use their keys instead
 	}
 	for _, issuer := range issuers {
 		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{
 			Client: client, HTTPTimeout: 10 * time.Second, RefreshInterval: time.Hour,
-			RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKey), 3),
+			// Any caller can send tokens with an unknown key.
+			RefreshUnknownKID: rate.NewLimiter(rate.Every(10*time.Second), 3),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("cannot fetch the keys of %s: %w", issuer.URL, err)
@@ -85,9 +79,8 @@ type accessToken struct {
 
 // Authenticate implements Authenticator.
 func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
-	header := r.Header.Get("Authorization")
-	scheme, text, _ := strings.Cut(header, " ")
-	if header == "" || !strings.EqualFold(scheme, "Bearer") || text == "" {
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || text == "" {
 		return Caller{}, e.challenge("AuthenticationFailed",
 			"Authentication failed. The 'Authorization' header is missing or has no bearer token.")
 	}

@@ -265,7 +265,7 @@ func TestSpoofedHeaders(t *testing.T) {
 		"Referer: https://evil.example"+cluster+"/flexNodeConfig", "Host: evil.example")
 	lacks(t, "a list", text, "evil.example")
 
-	w.front = w.api.BehindARM(ManagerCertificate{Names: []string{"arm.example"}})
+	w.front = w.api.BehindARM(ManagerCertificate{"arm.example"})
 	_, text = w.must(403, "GET", nodeURL("a"), "", spoofed...)
 	equal(t, "without a client certificate", code(text), "ClientCertificateNotTrusted")
 }

@@ -2,7 +2,6 @@ package front
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -87,42 +86,6 @@ func (a *API) findCluster(r *request) (store.Row[flexnode.Cluster], error) {
 	return a.Store.Clusters.Get(r.Context(), r.clusterKey())
 }
 
-// Limits of the nodes that are looked at, and of those unpacked to look at their labels, for a page
-// of a filtered list. A page may be empty although there are more.
-const (
-	maxLooked   = 20_000
-	maxUnpacked = 2_000
-)
-
-// chosen returns up to size nodes after a key that a filter chooses, and the key to continue after;
-// "" at the end.
-func (a *API) chosen(
-	r *request, after string, size int, f flexnode.Filter,
-) (rows []store.Row[flexnode.Node], next string, err error) {
-	key := r.clusterKey()
-	classOf, now := flexnode.Classes(a.reachable(key), a.Renderer), a.Now()
-	looked, unpacked, last := 0, 0, after
-	a.Index.Outlines(key+"/", after, func(node string, o flexnode.Outline) bool {
-		if looked == maxLooked || unpacked == maxUnpacked || len(rows) == size {
-			next = last
-			return false
-		}
-		looked, last = looked+1, node
-		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
-		if !f.Chooses(classOf(o)) {
-			return true
-		}
-		unpacked++
-		var row store.Row[flexnode.Node]
-		row, err = a.Index.Node(node)
-		if err == nil && row.Exists() && f.ChoosesLabels(row.Value.Desired.NodeConfig.Labels) {
-			rows = append(rows, row)
-		}
-		return err == nil
-	})
-	return rows, next, err
-}
-
 // listNodes answers with a page of the nodes that the caller's filter chooses, by name.
 func (a *API) listNodes(r *request) (any, error) {
 	key := r.clusterKey()
@@ -137,40 +100,55 @@ func (a *API) listNodes(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, next, err := a.chosen(r, after, size, filter)
-	if err != nil {
-		return nil, err
-	}
-	list := api.List[json.RawMessage]{}
-	if list.Value, err = a.listed(r, rows); err != nil {
-		return nil, err
-	}
-	if n := len(list.Value); n < len(rows) {
-		next = rows[n-1].Key
-	}
-	if next != "" {
+	nodes, next, err := a.listed(key, after, size, filter)
+	list := api.List[json.RawMessage]{Value: nodes}
+	if err == nil && next != "" {
 		list.NextLink, err = a.nextLink(r, key, next)
 	}
 	return list, err
 }
 
-// listed returns nodes of a cluster as a list shows them; it stops after maxPageBytes.
-func (a *API) listed(r *request, rows []store.Row[flexnode.Node]) ([]json.RawMessage, error) {
-	nodes := make([]json.RawMessage, 0, len(rows)) // an empty list must not be null
-	reachable, size := a.reachable(r.clusterKey()), 0
-	for _, row := range rows {
-		if size > maxPageBytes {
-			break
+// Limits of the nodes that are looked at, and of those unpacked to look at their labels, for a page
+// of a filtered list. A page may be empty although there are more.
+const maxLooked, maxUnpacked = 20_000, 2_000
+
+// listed returns up to size nodes of a cluster after a key that a filter chooses, as a list shows
+// them, and the key to continue after; "" at the end. It stops after maxPageBytes.
+func (a *API) listed(
+	cluster, after string, size int, f flexnode.Filter,
+) (nodes []json.RawMessage, next string, err error) {
+	reachable, now := a.reachable(cluster), a.Now()
+	classOf := flexnode.Classes(reachable, a.Renderer)
+	looked, unpacked, bytes, last := 0, 0, 0, after
+	nodes = []json.RawMessage{} // an empty list must not be null
+	a.Index.Outlines(cluster+"/", after, func(key string, o flexnode.Outline) bool {
+		if looked == maxLooked || unpacked == maxUnpacked || len(nodes) == size || bytes > maxPageBytes {
+			next = last
+			return false
 		}
-		status, err := a.status(row.Key, row.Value, nil, reachable)
-		if err != nil {
-			return nil, err
+		looked, last = looked+1, key
+		o.Heard = flexnode.HeardAt(a.Seen.Last(key), now)
+		if !f.Chooses(classOf(o)) {
+			return true
 		}
-		node, err := json.Marshal(flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
-		if err != nil {
-			return nil, fmt.Errorf("cannot encode %s: %w", row.Key, err)
+		unpacked++
+		var row store.Row[flexnode.Node]
+		row, err = a.Index.Node(key)
+		if err != nil || !row.Exists() || !f.ChoosesLabels(row.Value.Desired.NodeConfig.Labels) {
+			return err == nil
 		}
-		nodes, size = append(nodes, node), size+len(node)
+		var node json.RawMessage
+		node, err = a.brief(row, reachable)
+		nodes, bytes = append(nodes, node), bytes+len(node)
+		return err == nil
+	})
+	return nodes, next, err
+}
+
+func (a *API) brief(row store.Row[flexnode.Node], reachable bool) (json.RawMessage, error) {
+	status, err := a.status(row.Key, row.Value, nil, reachable)
+	if err != nil {
+		return nil, err
 	}
-	return nodes, nil
+	return json.Marshal(flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
 }

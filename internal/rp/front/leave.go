@@ -111,14 +111,11 @@ func (a *API) arcSecret(r *request, public []byte) (any, error) {
 	return answer, nil
 }
 
-// maxProblem limits the reason of a machine that could not leave Azure Arc, in bytes.
-const maxProblem = 500
-
 // leftArc records whether the machine of a deleted node has left Azure Arc. If it has, its secret
 // is erased; if not, the Arc machine is listed until the tombstone goes. A machine whose node still
 // exists was unbootstrapped by hand.
 func (a *API) leftArc(r *request, said api.ArcLeft) (any, error) {
-	problem := flexnode.Cut(said.Problem, maxProblem)
+	problem := flexnode.Cut(said.Problem, 500)
 	var left store.ArcLeft
 	var gone bool
 	err := a.change(r, "left Azure Arc", func(v *store.View) error {

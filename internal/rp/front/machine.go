@@ -29,14 +29,12 @@ type machines struct {
 	tokens   tokens
 }
 
-// machineTokens limits the cached tokens of machines: each agent has one.
-const machineTokens = 200_000
-
 // newMachines returns an Authenticator for machines of a provider that is reached at some URLs.
 func newMachines(
 	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
-	m := &machines{others: others, ring: ring, now: now, tokens: newTokens(machineTokens, now)}
+	m := &machines{others: others, ring: ring, now: now}
+	m.tokens = newTokens(200_000, now) // each agent has one
 	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.validUntil}
 	return m
 }

@@ -37,10 +37,6 @@ const (
 	// longest the max pause for all requests after it has sent a time to retry.
 	pausing = 5 * time.Second
 	longest = 5 * time.Minute
-	// principals limits cached answers, roles definitions, failures subscriptions without an answer.
-	principals = 10_000
-	roles      = 1_000
-	failures   = 1_000
 )
 
 // ManagerRoles is an Authorizer that asks Resource Manager for a caller's role assignments, once
@@ -48,13 +44,16 @@ const (
 // (Microsoft.Authorization/*/read). For an unregistered subscription it asks only about the
 // permission to register it.
 type ManagerRoles struct {
+	// Settings has further assignments, for which Resource Manager is not asked.
+	Settings Assignments
+
 	factory *armauthorization.ClientFactory
 	index   *store.Index
 	stored  *store.Store
 	asking  limiters // by principal, for subscriptions that the index does not have
 	now     func() time.Time
 	asked   singleflight.Group
-	known   *lru.Cache[string, answer]
+	known   *lru.Cache[string, answer] // by principal and subscription
 	defined *lru.Cache[string, definition]
 	failed  *lru.Cache[string, failure] // by subscription; "" pauses all requests
 }
@@ -71,14 +70,17 @@ func NewManagerRoles(
 ) *ManagerRoles {
 	return &ManagerRoles{
 		factory: factory, index: index, stored: stored, now: now, asking: newLimiters(),
-		known:   fair.NewCache[string, answer](principals),
-		defined: fair.NewCache[string, definition](roles),
-		failed:  fair.NewCache[string, failure](failures),
+		known:   fair.NewCache[string, answer](10_000),
+		defined: fair.NewCache[string, definition](1_000),
+		failed:  fair.NewCache[string, failure](1_000),
 	}
 }
 
 // Allowed implements Authorizer.
 func (m *ManagerRoles) Allowed(ctx context.Context, c Caller, action, scope string) (bool, error) {
+	if ok, err := m.Settings.Allowed(ctx, c, action, scope); ok && err == nil {
+		return true, nil
+	}
 	id, err := arm.Parse(scope)
 	if err != nil || !flexnode.IsGUID(id.Subscription) || c.ObjectID == "" {
 		return false, nil
@@ -88,10 +90,7 @@ func (m *ManagerRoles) Allowed(ctx context.Context, c Caller, action, scope stri
 		return false, err
 	}
 	known, err := m.answer(ctx, c.ObjectID, subscription)
-	if err != nil {
-		return false, err
-	}
-	return known.allows(action, scope), nil
+	return err == nil && known.allows(action, scope), err
 }
 
 // answer returns a principal's rights, cached for a minute, longer while no request succeeds.
@@ -184,14 +183,10 @@ func throttle(after time.Duration) error {
 		"TooManyRequests", "Too many requests at a time. Try again later.")}
 }
 
-// errUnknownSubscription is the error for an action in a subscription that is not registered.
 var errUnknownSubscription = errors.New("the subscription is not registered")
 
 // Limits of a principal's requests about subscriptions that the index does not have.
-const (
-	unknowns     = 10
-	unknownAgain = 10 * time.Second
-)
+const unknowns, unknownAgain = 10, 10 * time.Second
 
 // isKnown returns an error if Resource Manager must not be asked about a principal's action in a
 // subscription, given in lower case: errUnknownSubscription, unless the action registers it.
@@ -208,10 +203,10 @@ func (m *ManagerRoles) isKnown(ctx context.Context, principal, action, subscript
 		return nil
 	}
 	row, err := m.stored.Subscriptions.Get(ctx, subscription) // the index may be behind
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("cannot check whether a subscription is registered: %w", err)
-	}
-	if row.Value.State == "" {
+	case row.Value.State == "":
 		return errUnknownSubscription
 	}
 	return nil

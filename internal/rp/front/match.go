@@ -104,7 +104,7 @@ var nameRules = []struct {
 	{"subscription", flexnode.IsGUID, "InvalidSubscriptionId",
 		"The provided subscription identifier '%s' is malformed or invalid."},
 	{"group", isGroup, "InvalidResourceGroupName", "The resource group name '%s' is invalid."},
-	{"cluster", isCluster, "InvalidResourceName",
+	{"cluster", func(s string) bool { return isWord(s, "-_") }, "InvalidResourceName",
 		"The cluster name '%s' is invalid: 1 to 63 letters, digits, '-' and '_', a letter or " +
 			"digit first and last."},
 	{"node", isNode, "InvalidResourceName",
@@ -133,8 +133,6 @@ func isGroup(s string) bool {
 	return s != "" && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".") &&
 		!strings.ContainsFunc(s, isOther)
 }
-
-func isCluster(s string) bool { return isWord(s, "-_") }
 
 // isNode reports whether a name is, in lower case, a DNS-1123 subdomain.
 func isNode(s string) bool {

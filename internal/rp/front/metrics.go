@@ -97,10 +97,7 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 }
 
 // Limits of a path and a method in the audit log, in bytes: a node's id has at most 400.
-const (
-	auditedPath   = 512
-	auditedMethod = 16
-)
+const auditedPath, auditedMethod = 512, 16
 
 // audit writes a request to the audit log, without secrets: neither bodies nor queries.
 func (a *API) audit(r *request, w *response, operation string, took time.Duration) {
@@ -127,11 +124,9 @@ func (a *API) trace(r *request) (context.Context, trace.Span) {
 		trace.WithAttributes(attribute.String("azure.request_id", r.id)))
 }
 
-// Gauges returns a collector of nodes by condition and state, and of the state of the store. It
-// collects its values when it is read, without a walk over all nodes.
-func (a *API) Gauges() prometheus.Collector { return prometheus.CollectorFunc(a.collect) }
-
-func (a *API) collect(ch chan<- prometheus.Metric) {
+// Gauges collects the numbers of nodes by condition and state, and the state of the store, without
+// a walk over all nodes (prometheus.CollectorFunc).
+func (a *API) Gauges(ch chan<- prometheus.Metric) {
 	gauge := func(name, help string, value float64, labels prometheus.Labels) {
 		desc := prometheus.NewDesc("flexnode_rp_"+name, help, nil, labels)
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)

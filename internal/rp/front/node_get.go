@@ -274,7 +274,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 		return
 	}
 	last, _ := r.listener.heardOf.Get(key)
-	if a.Now().Before(last.Add(heardAgain)) || r.askStore() != nil { // a later poll notes it
+	if a.Now().Before(last.Add(10*time.Second)) || r.askStore() != nil { // a later poll notes it
 		return
 	}
 	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {
@@ -312,9 +312,6 @@ func (c Caller) isPresent(poll store.Poll, uid string) bool {
 	return c.isMachine() || c.is(poll.Identity) ||
 		poll.Former == "" && c.isMachineBehindManager(poll, uid)
 }
-
-// heardAgain is the time between two records of the same node.
-const heardAgain = 10 * time.Second
 
 // isNodeBehindManager reports whether a caller that Resource Manager has authorized is the node.
 func (c Caller) isNodeBehindManager(poll store.Poll, uid string) bool {

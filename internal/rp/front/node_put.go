@@ -96,7 +96,7 @@ func (p *put) ahead() []string {
 	return []string{
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
 		s.Tombstones.Key(key), s.Certificates.Key(key), s.EpochKey(),
-		s.Subscriptions.Key(p.r.subscriptionKey()), s.Layers.Key(p.api.DefaultsLayer().ID),
+		s.Subscriptions.Key(p.r.subscriptionKey()), s.Layers.Key(p.api.Defaults.ID),
 	}
 }
 
@@ -174,7 +174,11 @@ func (p *put) replaced(
 		if err := p.free(v); err != nil {
 			return flexnode.Decision{}, err
 		}
-		stone = p.former(v)
+		former, ok, err := p.api.Store.Tombstones.Row(v, p.r.nodeKey()).Value.Of("")
+		v.Fail(err)
+		if ok {
+			stone = &former
+		}
 	}
 	ask.Joins, ask.Running = p.joins(v, before), p.running(v, before, kept)
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
@@ -253,16 +257,6 @@ func (p *put) free(v *store.View) error {
 		"that it leaves, or wait until its last certificate expires, at %s. If the machine was "+
 		"erased, send the request with acceptOldCertificate=true.", shorten(p.r.names["node"]),
 		until.UTC().Format(time.RFC3339))
-}
-
-// former returns the tombstone of the last node of that name; nil for none.
-func (p *put) former(v *store.View) *flexnode.Tombstone {
-	stone, ok, err := p.api.Store.Tombstones.Row(v, p.r.nodeKey()).Value.Of("")
-	v.Fail(err)
-	if !ok {
-		return nil
-	}
-	return &stone
 }
 
 func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision) error {

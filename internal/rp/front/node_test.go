@@ -34,7 +34,7 @@ var withoutSecret = strings.ReplaceAll(withPrincipal, `"clientSecret":"hush-hush
 // A PUT of an existing node reads all rows at once, and writes all changes at once.
 func TestPutAsksTheStoreOnce(t *testing.T) {
 	w := beside(t)
-	w.api.Defaults = benchDefaults()
+	w.api.Defaults = defaults(benchDefaults())
 	w.register("")
 	first := strings.Replace(withPrincipal, "prod", "first", 1)
 	w.must(201, "PUT", nodeURL("n"), withPrincipal)
@@ -161,7 +161,7 @@ func TestEqualPutWritesNothing(t *testing.T) {
 	_, bundle := w.must(200, "GET", path(before.Properties.ConfigURL), "")
 
 	w.clock.Pass(1e12)
-	w.api.Defaults = map[string]any{"agent": map[string]any{"logLevel": "debug"}}
+	w.api.Defaults = defaults(map[string]any{"agent": map[string]any{"logLevel": "debug"}})
 	w.api.Renderer = "newer"
 	w.upgrade("1.36.1")
 	health := w.revision()

@@ -34,14 +34,14 @@ type operationStatus struct {
 	ResourceID      string     `json:"resourceId"`
 	Status          string     `json:"status"`
 	StartTime       time.Time  `json:"startTime"`
-	EndTime         *time.Time `json:"endTime,omitempty"`
+	EndTime         time.Time  `json:"endTime,omitzero"`
 	PercentComplete *int       `json:"percentComplete,omitempty"`
 	Error           *arm.Error `json:"error,omitempty"`
 }
 
-// accept adds the URLs of an operation that continues after the answer. It writes no row: the id
-// holds the operation, and its target the progress.
-func (a *API) accept(r *request, target flexnode.Operation, location bool) error {
+// accept adds the URLs of an operation that continues after the answer (pointTo). It writes no row:
+// the id holds the operation, and its target the progress.
+func (a *API) accept(r *request, target flexnode.Operation, only bool) error {
 	target.State, target.By = inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
 	text, err := json.Marshal(target)
@@ -50,14 +50,14 @@ func (a *API) accept(r *request, target flexnode.Operation, location bool) error
 	}
 	id, err := signed(a.Credentials.Keys, operationIDs, r.subscriptionKey(), text)
 	if err == nil {
-		a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), location)
+		a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), only)
 	}
 	return err
 }
 
 // pointTo adds the URLs of an operation, as its caller reaches the provider: of its status and, if
-// the answer has no body, of its result.
-func (a *API) pointTo(r *request, key string, location bool) {
+// there is only the operation to answer with, of its result; then it answers with 202.
+func (a *API) pointTo(r *request, key string, only bool) {
 	_, id, _ := strings.Cut(key, "/")
 	at := func(what string) string {
 		u := r.publicURL()
@@ -69,10 +69,11 @@ func (a *API) pointTo(r *request, key string, location bool) {
 	}
 	h := r.answer.Header()
 	h.Set("Azure-AsyncOperation", at("operationStatuses"))
-	if location {
-		h.Set("Location", at("operationResults"))
-	}
 	h.Set("Retry-After", operationAgain)
+	if only {
+		h.Set("Location", at("operationResults"))
+		r.answer.WriteHeader(http.StatusAccepted)
+	}
 }
 
 // operationAgain is the pause between requests about an operation, in seconds (RPC: 10 to 600).
@@ -97,7 +98,11 @@ func (a *API) operation(r *request) (flexnode.Operation, error) {
 	case !there:
 		err = unknown
 	case !r.caller.Trusted && (o.By == "" || o.By != r.caller.ObjectID):
-		err = a.allowed(r, readOf(o.Target), o.Target, unknown)
+		kind := api.ResourceType
+		if o.Kind == putClusterKind || o.Kind == deleteClusterKind {
+			kind = flexnode.ClusterType
+		}
+		err = a.allowed(r, kind+"/read", o.Target, unknown)
 	}
 	if err != nil || o.State != inProgress || o.Kind == deleteClusterKind {
 		return o, err
@@ -125,18 +130,11 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 	data, err := inLowerCase.DecodeString(id)
 	text, ok := checked(a.Credentials.Keys, operationIDs, r.subscriptionKey(), data)
 	there := err == nil && ok && json.Unmarshal(text, &o) == nil
-	return o, there && a.Now().Before(o.Started.Add(operationAge)), nil
+	return o, there && a.Now().Before(o.Started.Add(OperationAge)), nil
 }
 
-// operationAge limits the time for which an operation can be asked about.
-const operationAge = 7 * 24 * time.Hour
-
-func readOf(id string) string {
-	if parsed, err := arm.Parse(id); err == nil && len(parsed.Types) > 1 {
-		return api.ResourceType + "/read"
-	}
-	return flexnode.ClusterType + "/read"
-}
+// OperationAge limits the time for which an operation can be asked about.
+const OperationAge = 7 * 24 * time.Hour
 
 func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Operation, error) {
 	state, reason, err := a.stateOf(ctx, o)
@@ -197,13 +195,10 @@ func (a *API) getOperationStatus(r *request) (any, error) {
 	}
 	shown := operationStatus{
 		ID: r.resourceID(), Name: arm.Fold(r.names["operation"]), ResourceID: o.Target,
-		Status: o.State, StartTime: o.Started,
+		Status: o.State, StartTime: o.Started, EndTime: o.Ended,
 	}
 	if o.State == inProgress {
 		r.answer.Header().Set("Retry-After", operationAgain)
-	}
-	if !o.Ended.IsZero() {
-		shown.EndTime = &o.Ended
 	}
 	if o.Total > 0 {
 		shown.PercentComplete = new(100 * o.Done / o.Total)
@@ -274,18 +269,6 @@ func isOperation(s string) bool {
 		strings.Trim(strings.ToLower(s), lowerBase32) == ""
 }
 
-// await waits for a cluster's reconciler, for at most Patience, and gives up the request's place
-// meanwhile. A timeout is not an error.
-func (a *API) await(r *request, until func(context.Context) error) (err error) {
-	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
-	defer cancel()
-	r.place.Rest(func() { err = until(wait) })
-	if err != nil && wait.Err() != nil && r.Context().Err() == nil {
-		return nil
-	}
-	return err
-}
-
 // awaitCluster waits until the cluster of a request is as wanted, or gone.
 func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error {
 	_, err := awaitRow(a, r, a.Store.Clusters, r.clusterKey(),
@@ -293,21 +276,23 @@ func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error
 	return err
 }
 
-// awaitRow waits until a row is as wanted, and reports whether it is.
+func (a *API) awaitCredential(r *request, n flexnode.Node) error {
+	_, err := awaitRow(a, r, a.Store.Credentials, n.Credential,
+		func(row store.Row[store.Credential]) bool { return row.Value.State != store.Pending })
+	return err
+}
+
+// awaitRow waits until a cluster's reconciler has made a row as wanted, for at most Patience, and
+// reports whether it is. It gives up the request's place meanwhile. A timeout is not an error.
 func awaitRow[T any](
 	a *API, r *request, table store.Table[T], key string, wanted func(store.Row[T]) bool,
 ) (is bool, err error) {
-	err = a.await(r, func(ctx context.Context) error {
-		row, err := table.Wait(ctx, key, wanted)
-		is = err == nil && wanted(row)
-		return err
-	})
-	return is, err
-}
-
-func (a *API) awaitCredential(r *request, n flexnode.Node) error {
-	return a.await(r, func(ctx context.Context) error {
-		_, err := a.Credentials.Await(ctx, n.Credential)
-		return err
-	})
+	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
+	defer cancel()
+	var row store.Row[T]
+	r.place.Rest(func() { row, err = table.Wait(wait, key, wanted) })
+	if err != nil && wait.Err() != nil && r.Context().Err() == nil {
+		return false, nil
+	}
+	return err == nil && wanted(row), err
 }

@@ -43,23 +43,20 @@ func (p *Pace) tell(now time.Time, applied bool, waited time.Duration, waiting i
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	agents := max(p.expected.count(now.Unix())+waiting+1, int(p.share.Load()))
-	pause := pauseOf(interval(agents, p.perSecond), applied, waited)
+	pause := pauseOf(agents, p.perSecond, applied, waited)
 	p.expected.add(now.Unix(), pause)
 	return pause
 }
 
-// interval returns the pause of an agent with which so many of them make perSecond polls.
-func interval(agents, perSecond int) time.Duration {
-	if perSecond <= 0 {
-		return 0
+// pauseOf returns the rest of the interval in which so many agents make perSecond polls. An agent
+// that may wait learns of changes at once only while it waits, so it pauses as little as the load
+// allows.
+func pauseOf(agents, perSecond int, applied bool, waited time.Duration) time.Duration {
+	var interval time.Duration
+	if perSecond > 0 {
+		seconds := (agents + perSecond - 1) / perSecond
+		interval = min(time.Duration(seconds)*time.Second, maxPollInterval)
 	}
-	seconds := (agents + perSecond - 1) / perSecond
-	return min(time.Duration(seconds)*time.Second, maxPollInterval)
-}
-
-// pauseOf returns the rest of an interval after an answer. An agent that may wait learns of changes
-// at once only while it waits, so it pauses as little as the load allows.
-func pauseOf(interval time.Duration, applied bool, waited time.Duration) time.Duration {
 	if !applied {
 		return max(interval, pollInterval)
 	}

@@ -28,7 +28,7 @@ func TestInterval(t *testing.T) {
 		{400_000, 4000, true, 25 * time.Second, 75 * time.Second},
 		{100_000, 0, true, 25 * time.Second, time.Second},
 	} {
-		got := pauseOf(interval(test.agents, test.perSecond), test.applied, test.waited)
+		got := pauseOf(test.agents, test.perSecond, test.applied, test.waited)
 		equal(t, fmt.Sprintf("%+v", test), got, test.want)
 	}
 }

@@ -55,12 +55,9 @@ func (q *quota) needBytes(old store.Row[flexnode.Node], next flexnode.Node) erro
 	return q.need(fair.Bytes)
 }
 
-// change makes a change, and ends the claims: with its revision, if it was made.
+// change makes a change, and ends the claims with its revision; 0 if it was not made.
 func (q *quota) change(what string, ahead []string, do func(*store.View) error) error {
 	revision, err := q.api.Store.Update(q.r.Context(), what, ahead, do)
-	if err != nil {
-		revision = 0
-	}
 	for _, of := range q.taken {
 		q.api.claims.Done(of, q.r.subscriptionKey(), q.key, revision)
 	}
@@ -75,15 +72,13 @@ func (a *API) countOf(of fair.Resource, subscription string) func() (int, int64)
 }
 
 type usage struct {
-	Unit         string    `json:"unit"`
-	Name         usageName `json:"name"`
-	CurrentValue int       `json:"currentValue"`
-	Limit        int       `json:"limit"`
-}
-
-type usageName struct {
-	Value          string `json:"value"`
-	LocalizedValue string `json:"localizedValue"`
+	Unit string `json:"unit"`
+	Name struct {
+		Value          string `json:"value"`
+		LocalizedValue string `json:"localizedValue"`
+	} `json:"name"`
+	CurrentValue int `json:"currentValue"`
+	Limit        int `json:"limit"`
 }
 
 // listUsages answers with a subscription's use of its quotas, which are the same in all locations.
@@ -94,17 +89,15 @@ func (a *API) listUsages(r *request) (any, error) {
 		fair.Bytes:  "Bytes of the configurations of flex nodes",
 	}
 	subscription := r.subscriptionKey()
-	answer := api.List[usage]{Value: []usage{}}
+	answer := api.List[usage]{}
 	for _, of := range fair.Resources() {
-		used, _ := a.countOf(of, subscription)()
-		limit := cmp.Or(a.Quotas.Limit(of, subscription), -1)
-		unit := "Count"
+		one := usage{Unit: "Count", Limit: cmp.Or(a.Quotas.Limit(of, subscription), -1)}
 		if of == fair.Bytes {
-			unit = "Bytes"
+			one.Unit = "Bytes"
 		}
-		answer.Value = append(answer.Value, usage{
-			Unit: unit, Name: usageName{string(of), words[of]}, CurrentValue: used, Limit: limit,
-		})
+		one.Name.Value, one.Name.LocalizedValue = string(of), words[of]
+		one.CurrentValue, _ = a.countOf(of, subscription)()
+		answer.Value = append(answer.Value, one)
 	}
 	return answer, nil
 }

@@ -66,7 +66,7 @@ func TestSamplesOfTheDocument(t *testing.T) {
 	for _, name := range []string{"kubelet", "kubectl", "kubeadm", "containerd"} {
 		digests[name] = map[string]any{"sha256": strings.Repeat("ab", 32)}
 	}
-	w.api.Defaults = map[string]any{"artifacts": map[string]any{"overrides": digests}}
+	w.api.Defaults = defaults(map[string]any{"artifacts": map[string]any{"overrides": digests}})
 	w.register("")
 	w.older("1.31.0")
 	const name = "edge-node-1"

@@ -151,7 +151,7 @@ func (a *API) authorize(r *request) error {
 // ownOr returns refused unless the caller is the node by the store. Anyone can get a token of the
 // tenant, or make a key: a stranger that is refused often costs the store nothing.
 func (a *API) ownOr(refused error, r *request, stranger string) error {
-	limiter := r.listener.strangers.of(stranger, refusalAgain, refusals)
+	limiter := r.listener.strangers.of(stranger, time.Second, 10)
 	if limiter.Tokens() < 1 {
 		return refused
 	}
@@ -162,12 +162,6 @@ func (a *API) ownOr(refused error, r *request, stranger string) error {
 	limiter.Allow()
 	return refused
 }
-
-// Limits of reads of the store about a caller that turns out to be no node.
-const (
-	refusals     = 10
-	refusalAgain = time.Second
-)
 
 // askRole returns an error unless the caller has a role for the request.
 func (a *API) askRole(r *request) error {

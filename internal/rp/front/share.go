@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -90,12 +91,11 @@ func (a *API) throttleAllowed(r *request) error {
 	if r.route.bucket == "" {
 		return nil
 	}
-	if err := a.throttleStored(r); err != nil {
-		return err
-	}
 	key := r.nodeKey()
 	if !r.byNode {
 		key += " " + r.principal()
+	} else if err := a.throttleStored(r); err != nil {
+		return err
 	}
 	return a.take(r, fair.Bucket{Of: fair.Node, Kind: r.route.bucket, ID: key}, 0)
 }
@@ -103,9 +103,6 @@ func (a *API) throttleAllowed(r *request) error {
 // throttleStored refuses a node's request that uses the store if the nodes of its subscription, or
 // those that share its identity, have sent too many. No two share a machine's key.
 func (a *API) throttleStored(r *request) error {
-	if !r.byNode {
-		return nil
-	}
 	shared := []string{r.subscriptionKey()}
 	if !r.caller.isMachine() {
 		shared = append(shared, r.principal())
@@ -166,14 +163,11 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 	return &refusal{after: v.After, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests",
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
-			"after '%d' seconds, when additional tokens are available. The limit is %d requests "+
+			"after '%.0f' seconds, when additional tokens are available. The limit is %d requests "+
 			"at once, and %g in a second after that.",
-		of.Kind, r.names["subscription"], r.caller.ObjectID, seconds(v.After), v.Of.Burst,
+		of.Kind, r.names["subscription"], r.caller.ObjectID, math.Ceil(v.After.Seconds()), v.Of.Burst,
 		v.Of.PerSecond)}
 }
-
-// seconds returns a time in whole seconds, at least one.
-func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
 
 func (a *API) enter(r *request) (err error) {
 	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
@@ -191,13 +185,10 @@ func (r *request) askStore() error {
 	return r.place.Move(r.Context(), fair.ForNodeStore)
 }
 
-// unread limits the time of a refused caller for the rest of its body, which is not read.
-const unread = time.Second
-
-// hurry limits the time for which a caller with an unread body can hold the connection.
+// hurry limits the time for which a refused caller with an unread body can hold the connection.
 func hurry(w http.ResponseWriter, r *request) {
 	if !r.bodyRead && r.ContentLength != 0 {
 		// If this fails, the connection is closed at its own deadline.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
 	}
 }

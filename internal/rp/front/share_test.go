@@ -457,21 +457,26 @@ func TestQuotaOfBytes(t *testing.T) {
 
 // A page of a list ends after some megabytes.
 func TestPagesEndByBytes(t *testing.T) {
-	w := beside(t)
-	rows := make([]store.Row[flexnode.Node], 1000)
-	for i := range rows {
-		rows[i].Value.Desired.NodeConfig.Labels = map[string]string{
-			"x": strings.Repeat("y", 8<<10)}
+	w := newEdge(t)
+	const all = 1000
+	var node flexnode.Node
+	node.Desired.NodeConfig.Labels = map[string]string{"x": strings.Repeat("y", 8<<10)}
+	for i := range all {
+		must(w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
+			return w.api.Store.Nodes.Set(v, fmt.Sprintf("%s/n%03d", clusterKey, i), node)
+		}))
 	}
-	r := &request{Request: httptest.NewRequest("GET", "/", nil), listener: &listener{api: w.api}}
-	nodes, err := w.api.listed(r, rows)
+	w.caughtUp()
+	nodes, next, err := w.api.listed(clusterKey, "", all, flexnode.Filter{})
 	size := 0
 	for _, n := range nodes {
 		size += len(n)
 	}
-	if n := len(nodes); err != nil || n >= len(rows) || n < 400 || size > maxPageBytes+16<<10 {
+	n := len(nodes)
+	if err != nil || n >= all || n < 400 || size > maxPageBytes+16<<10 {
 		t.Errorf("%d nodes in %d bytes, %v", n, size, err)
 	}
+	equal(t, "the key to continue after", next, fmt.Sprintf("%s/n%03d", clusterKey, n-1))
 }
 
 // However many concurrent requests there are, one replica never admits more than the quota.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/http"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -71,11 +70,7 @@ func (a *API) issue(
 	target := flexnode.Operation{
 		Kind: regenerateKind, Target: next.ID, UID: next.UID, Credential: next.Credential,
 	}
-	if err := a.accept(r, target, true); err != nil {
-		return nil, err
-	}
-	r.answer.WriteHeader(http.StatusAccepted)
-	return nil, nil
+	return nil, a.accept(r, target, true)
 }
 
 // listConfigURL answers with the URL in force. It makes one for a node whose URLs no machine has

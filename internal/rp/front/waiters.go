@@ -126,7 +126,11 @@ func (x *waiter) applied() bool { return x != nil && x.of.ended.Err() == nil }
 func (x *waiter) next(r *request) (bool, error) {
 	if x.timer == nil {
 		x.timer = time.NewTimer(x.granted)
-		x.extend(r.answer)
+		// The connection must outlast the wait and the writing of an answer. The next request sets its
+		// own deadlines; a connection without deadlines needs none.
+		c, until := http.NewResponseController(r.answer), x.began.Add(x.granted+30*time.Second)
+		_ = c.SetReadDeadline(until)
+		_ = c.SetWriteDeadline(until)
 	}
 	select {
 	case <-x.of.ended.Done():
@@ -138,16 +142,6 @@ func (x *waiter) next(r *request) (bool, error) {
 	case <-r.Context().Done():
 		return false, r.Context().Err()
 	}
-}
-
-// answerMargin limits the time to write an answer after a wait.
-const answerMargin = 30 * time.Second
-
-// extend extends the connection's deadlines over the wait; the next request sets its own.
-func (x *waiter) extend(answer http.ResponseWriter) {
-	c, until := http.NewResponseController(answer), x.began.Add(x.granted+answerMargin)
-	_ = c.SetReadDeadline(until) // a connection without deadlines needs none
-	_ = c.SetWriteDeadline(until)
 }
 
 // preferredWait returns the time that a caller prefers to wait (RFC 7240, section 4.3): the first

@@ -116,7 +116,7 @@ func (w *world) start() {
 		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials,
 		Authorizer:  Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}}},
 		Kubeconfigs: bound{}, PublicURL: publicURL, Endpoints: []string{publicURL, otherURL},
-		Audience: nodeAudience, Renderer: "test", Patience: 20 * time.Second,
+		Defaults: defaults(nil), Renderer: "test", Patience: 20 * time.Second,
 		Now: w.clock.Now, Log: log, Audit: audit, Metrics: NewMetrics(prometheus.NewRegistry()),
 		Waiters: NewWaiters(25*time.Second, 10_000), Pace: NewPace(0),
 		Throttle: fair.NewThrottle(nil, nil, w.clock.Now), Gate: fair.NewGate(fair.AtOnce{}),
@@ -132,6 +132,11 @@ func (w *world) start() {
 	running.Go(func() { index.Follow(ctx, func(error) {}) })
 	running.Go(func() { cluster.run(ctx) })
 	w.t.Cleanup(func() { stop(); running.Wait() })
+}
+
+// defaults returns the layer of an operator's settings.
+func defaults(operator map[string]any) *flexnode.Layer {
+	return flexnode.DefaultsLayer(flexnode.Polling(operator, publicURL, nodeAudience))
 }
 
 // authenticate is an Authenticator.

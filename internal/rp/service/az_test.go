@@ -124,7 +124,9 @@ func (w *azWorld) provide() {
 	stop := s.work(ctx)
 	t.Cleanup(func() { _ = stop(ctx); cancel() })
 	w.store = s.store
-	direct.Config.Handler = s.public(s.api.Direct(must(newEntra(ctx, settings))))
+	a := settings.Authentication
+	direct.Config.Handler = s.public(s.api.Direct(must(front.NewEntra(ctx, a.Issuers, a.Audiences,
+		s.client, time.Now))))
 	direct.StartTLS()
 	t.Cleanup(direct.Close)
 	w.direct = direct

@@ -8,14 +8,12 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-const (
-	operationAge = 7 * 24 * time.Hour
-	// collectInterval is the mean time between two collections of a replica.
-	collectInterval = 6 * time.Hour
-)
+// collectInterval is the mean time between two collections of a replica.
+const collectInterval = 6 * time.Hour
 
 // collect signs rows of an earlier key or epoch again, and deletes rows that are not needed any
 // more.
@@ -59,7 +57,7 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 			return collectArcLeft(v, st, r, now)
 		}),
 		collectEach(ctx, st, st.Operations, func(v *store.View, r store.Row[flexnode.Operation]) error {
-			if now.Sub(r.Value.Started) > operationAge {
+			if now.Sub(r.Value.Started) > front.OperationAge {
 				st.Operations.Delete(v, r.Key)
 			}
 			return nil

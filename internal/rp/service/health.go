@@ -45,22 +45,23 @@ func (h *health) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, healthInterval)
 	defer cancel()
 	now, err := h.store.Health(ctx)
-	answers := err == nil
-	switch {
-	case err == nil && now.NoRoom:
-		err = store.ErrNoRoom
-	case err == nil && now.Full:
-		err = store.ErrFull
-	case err == nil && now.Crowded:
-		err = store.ErrCrowded
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at, h.err = time.Now(), err
-	if !answers {
+	if err != nil {
 		h.since = time.Time{}
-	} else if h.since.IsZero() {
+		return
+	}
+	if h.since.IsZero() {
 		h.since = h.at
+	}
+	switch {
+	case now.NoRoom:
+		h.err = store.ErrNoRoom
+	case now.Full:
+		h.err = store.ErrFull
+	case now.Crowded:
+		h.err = store.ErrCrowded
 	}
 }
 

@@ -18,38 +18,34 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// reread is a value read from files that may be replaced while the program runs.
-type reread[T any] struct {
-	read func() (T, error)
-
-	mu    sync.Mutex
-	value T
-	at    time.Time // of the last attempt; zero until one has succeeded
-}
-
 const rereadInterval = 10 * time.Second
 
-// get returns the value, read again if it is old; the old one if that fails.
-func (r *reread[T]) get() (T, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.at) < rereadInterval {
-		return r.value, nil
+// reread returns a function that returns the value in files that may be replaced while the program
+// runs: it is read again if it is old; the old one remains if that fails.
+func reread[T any](read func() (T, error)) func() (T, error) {
+	var mu sync.Mutex
+	var value T
+	var at time.Time // of the last attempt; zero until one has succeeded
+	return func() (T, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) < rereadInterval {
+			return value, nil
+		}
+		next, err := read()
+		if err == nil {
+			value = next
+		} else if at.IsZero() {
+			return next, err
+		}
+		at = time.Now()
+		return value, nil
 	}
-	value, err := r.read()
-	if err != nil && r.at.IsZero() {
-		return value, err
-	}
-	if err == nil {
-		r.value = value
-	}
-	r.at = time.Now()
-	return r.value, nil
 }
 
 // tlsConfig returns a listener's configuration; with a CA, clients must show a certificate of it.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
-	present := &reread[*tls.Config]{read: func() (*tls.Config, error) {
+	present := reread(func() (*tls.Config, error) {
 		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the certificate: %w", err)
@@ -62,10 +58,10 @@ func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
 			config.ClientCAs, err = readPool(clientCA)
 		}
 		return config, err
-	}}
-	_, err := present.get()
+	})
+	_, err := present()
 	return &tls.Config{
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return present.get() },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return present() },
 	}, err
 }
 
@@ -134,18 +130,13 @@ func (a *arrivals) see(c net.Conn, state http.ConnState) {
 	a.connections.Delete(c)
 }
 
-const (
-	// arrivalTimeout limits the wait for clients that only open a connection.
-	arrivalTimeout = 5 * time.Second
-	arrivalPause   = 20 * time.Millisecond
-)
-
-// wait waits until all connected clients have been answered, or until a timeout.
+// wait waits until all connected clients have been answered, or until a timeout: some only open a
+// connection.
 func (a *arrivals) wait() {
-	ctx, cancel := context.WithTimeout(context.Background(), arrivalTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	for some := true; some && ctx.Err() == nil; {
-		store.Pause(ctx, arrivalPause) // also for the handler of the last one to start
+		store.Pause(ctx, 20*time.Millisecond) // also for the handler of the last one to start
 		some = false
 		a.connections.Range(func(any, any) bool { some = true; return false })
 	}

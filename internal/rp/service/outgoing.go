@@ -30,23 +30,20 @@ type outgoing struct {
 	credential azcore.TokenCredential // nil without an identity
 }
 
-func newClient(s Settings) (*http.Client, error) {
+func newOutgoing(s Settings) (outgoing, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	o := outgoing{
+		client: &http.Client{Transport: transport, Timeout: 30 * time.Second}, cloud: cloud.AzurePublic,
+	}
 	if s.CAFile != "" {
 		pool, err := readPool(s.CAFile)
 		if err != nil {
-			return nil, err
+			return o, err
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
-}
-
-func newOutgoing(s Settings) (outgoing, error) {
-	client, err := newClient(s)
-	o := outgoing{client: client, cloud: cloud.AzurePublic}
-	if err != nil || s.Azure == nil {
-		return o, err
+	if s.Azure == nil {
+		return o, nil
 	}
 	if endpoint := s.Azure.ResourceManagerEndpoint; endpoint != "" || s.Azure.AuthorityHost != "" {
 		o.cloud = cloud.Configuration{
@@ -92,19 +89,9 @@ func (o outgoing) authorizer(
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask Resource Manager for role assignments: %w", err)
 	}
-	asked := front.NewManagerRoles(factory, index, stored, time.Now)
-	return either{s.RoleAssignments, asked}, nil
-}
-
-// either allows what one of them allows; it asks the second only if the first does not.
-type either [2]front.Authorizer
-
-// Allowed implements front.Authorizer.
-func (e either) Allowed(ctx context.Context, c front.Caller, action, scope string) (bool, error) {
-	if ok, err := e[0].Allowed(ctx, c, action, scope); ok && err == nil {
-		return true, nil
-	}
-	return e[1].Allowed(ctx, c, action, scope)
+	roles := front.NewManagerRoles(factory, index, stored, time.Now)
+	roles.Settings = s.RoleAssignments
+	return roles, nil
 }
 
 func (o outgoing) sources(s Settings) *cluster.Sources {
@@ -121,15 +108,6 @@ func (o outgoing) sources(s Settings) *cluster.Sources {
 		Now: time.Now,
 	}
 	return sources
-}
-
-func newEntra(ctx context.Context, s Settings) (*front.Entra, error) {
-	client, err := newClient(s)
-	if err != nil {
-		return nil, err
-	}
-	a := s.Authentication
-	return front.NewEntra(ctx, a.Issuers, a.Audiences, client, time.Now)
 }
 
 // newTracer returns a tracer that sends spans to an endpoint; nil without one. Its end flushes

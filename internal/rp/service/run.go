@@ -2,7 +2,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,9 +28,8 @@ import (
 )
 
 type service struct {
+	Program
 	settings   Settings
-	role       Role               // All when empty
-	notify     func(state string) // may be nil
 	log, audit *slog.Logger
 	store      *store.Store
 	index      *store.Index
@@ -40,6 +38,7 @@ type service struct {
 	membership *store.Membership
 	clusters   *cluster.Manager
 	api        *front.API
+	client     *http.Client        // of requests to Azure
 	handout    *credential.Handout // nil with blobs
 	health     *health
 	registry   *prometheus.Registry
@@ -60,25 +59,29 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 		return err
 	}
 	handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})
-	room := make([]byte, heapRoom) // before all else, from unused memory
+	// This keeps the garbage collector from running many times a second with few nodes. It comes
+	// before all else, from unused memory, and is never written, so it takes no memory.
+	room := make([]byte, 32<<20)
 	defer runtime.KeepAlive(room)
+	if settings.AuditFile != "" {
+		f, err := os.OpenFile(settings.AuditFile, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return fmt.Errorf("cannot open the audit log: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		out = f
+	}
+	backend, err := openStore(ctx, settings)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = backend.Close() }() // the errors of its end were reported before
 	s := &service{
-		settings: settings, role: program.Role, notify: program.Notify,
-		log: slog.New(handler), registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
+		Program: program, settings: settings, log: slog.New(handler),
+		audit: slog.New(slog.NewJSONHandler(out, nil)), store: store.New(backend),
+		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 		drain: func() { time.Sleep(time.Duration(settings.DrainSeconds) * time.Second) },
 	}
-	audit, closeAudit, err := openAudit(settings.AuditFile, out)
-	if err != nil {
-		return err
-	}
-	defer closeAudit()
-	s.audit = audit
-	st, closeStore, err := OpenStore(ctx, settings)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	s.store = st
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -87,7 +90,7 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 		return err
 	}
 	defer stopTracing()
-	if err := s.assemble(ctx, program.Version); err != nil {
+	if err := s.assemble(ctx); err != nil {
 		return err
 	}
 	s.api.Tracer = tracer
@@ -97,35 +100,11 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	return s.serve(ctx)
 }
 
-// heapRoom keeps the garbage collector from running many times a second with few nodes. It is never
-// written, so it takes no memory.
-const heapRoom = 32 << 20
-
-// OpenStore opens the store in the settings.
-func OpenStore(ctx context.Context, settings Settings) (*store.Store, func(), error) {
-	var backend *store.Etcd
-	var err error
+func openStore(ctx context.Context, settings Settings) (*store.Etcd, error) {
 	if settings.Etcd != nil {
-		backend, err = store.Dial(settings.Endpoints())
-	} else {
-		backend, err = store.Open(ctx, settings.DataDir, store.Options{})
+		return store.Dial(settings.Endpoints())
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	// The errors of its end were reported before.
-	return store.New(backend), func() { _ = backend.Close() }, nil
-}
-
-func openAudit(path string, out io.Writer) (*slog.Logger, func(), error) {
-	if path == "" {
-		return slog.New(slog.NewJSONHandler(out, nil)), func() {}, nil
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot open the audit log: %w", err)
-	}
-	return slog.New(slog.NewJSONHandler(f, nil)), func() { _ = f.Close() }, nil
+	return store.Open(ctx, settings.DataDir, store.Options{})
 }
 
 func (s *service) prepare(ctx context.Context) error {
@@ -135,7 +114,7 @@ func (s *service) prepare(ctx context.Context) error {
 	return beginEpoch(ctx, s.store, s.settings.DataDir)
 }
 
-func (s *service) assemble(ctx context.Context, version string) error {
+func (s *service) assemble(ctx context.Context) error {
 	keys, err := seal.Load(s.settings.KeysFile)
 	if err != nil {
 		return err
@@ -144,18 +123,18 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	s.index = store.NewIndex(s.store)
+	s.client, s.index = outgoing.client, store.NewIndex(s.store)
 	authorizer, err := outgoing.authorizer(s.settings, s.index, s.store)
 	if err != nil {
 		return err
 	}
 	replica := replicaName()
 	s.seen = store.NewSeen(s.store, s.index)
-	s.health = &health{index: s.index, store: s.store, alive: func() { s.tell(watchdog) }}
+	s.health = &health{index: s.index, store: s.store, alive: func() { s.Notify(watchdog) }}
 	s.presence = &store.Presence{
 		Store: s.store, Name: replica, Now: time.Now, Say: s.say("the row of this process"),
 		Process: store.Process{
-			Role: string(cmp.Or(s.role, All)), Version: version, Keys: keys.IDs(),
+			Role: string(s.Role), Version: s.Version, Keys: keys.IDs(),
 		},
 	}
 	credentials := &credential.Service{
@@ -167,12 +146,12 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	}
 	s.api = &front.API{
 		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials,
-		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
+		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.defaults(),
 		Installation: s.settings.Installation,
 		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(),
-		Audience: s.settings.audience(), Renderer: version, Now: time.Now, Log: s.log,
-		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
-		Quotas: s.settings.Limits.Quotas, Patience: front.CallerTimeout,
+		Renderer: s.Version, Now: time.Now, Log: s.log, Audit: s.audit,
+		Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
+		Quotas: s.settings.Limits.Quotas, Patience: 8 * time.Second,
 		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
 		Pace:     front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
@@ -187,19 +166,19 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	s.clusters = &cluster.Manager{
 		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
-		Defaults: s.api.DefaultsLayer(), Renderer: version, Dial: cluster.Dial,
+		Defaults: s.api.Defaults, Renderer: s.Version, Dial: cluster.Dial,
 		Heard: func(key string) bool {
 			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
 		},
 		Log: s.log, Audit: s.audit, Count: clusterEvents(s.registry),
 	}
 	s.membership.Try = s.clusters.Try
-	if s.role != Front {
+	if s.Role != Front {
 		s.api.Kubelets = s.clusters
 		s.countCredentials()
 	}
 	s.tellExpiry(keys)
-	s.registry.MustRegister(s.api.Gauges(), collectors.NewGoCollector(),
+	s.registry.MustRegister(prometheus.CollectorFunc(s.api.Gauges), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return nil
 }
@@ -214,21 +193,15 @@ func (s *service) countCredentials() {
 	}
 }
 
-// signingLeast is the remaining lifetime of the signing key's certificate below which it warns.
-const signingLeast = 30 * 24 * time.Hour
-
-// tellExpiry registers the expiry of the signing key's certificate as a metric, and warns before
-// it. The expiry stops no node.
+// tellExpiry registers the expiry of the signing key's certificate as a metric, and warns a month
+// before it. The expiry stops no node.
 func (s *service) tellExpiry(keys seal.Ring) {
-	if len(keys.Keys) == 0 {
-		return
-	}
 	until, err := keys.Certified(keys.Keys[0].ID)
 	if err != nil {
 		s.log.Warn("cannot tell when the signing key's certificate ends", "error", err)
 		return
 	}
-	if time.Until(until) < signingLeast {
+	if time.Until(until) < 30*24*time.Hour {
 		s.log.Warn("the certificate of the signing key ends soon; add and promote another key",
 			"key", keys.Keys[0].ID, "ends", until)
 	}
@@ -278,7 +251,9 @@ func (s *service) delivery(
 
 // load fills the index, and stores the defaults, which every revision refers to.
 func (s *service) load(ctx context.Context) error {
-	err := s.api.StoreDefaults(ctx)
+	_, err := s.store.Update(ctx, "defaults written", nil, func(v *store.View) error {
+		return s.store.KeepLayer(v, s.api.Defaults)
+	})
 	if errors.Is(err, store.ErrFull) { // a change that needs them writes them
 		s.log.Warn("the defaults are not stored yet", slog.Any("error", err))
 	} else if err != nil {

@@ -261,7 +261,7 @@ func TestCollectOld(t *testing.T) {
 			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "new", Deleted: now}),
 			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "old", Deleted: now}),
 			left("old/u", 0), left("young/new", 0), left("young/old", credential.SecretAge),
-			operation("old", operationAge+time.Second), operation("young", time.Hour))
+			operation("old", front.OperationAge+time.Second), operation("young", time.Hour))
 	}))
 	must(0, collectOld(t.Context(), s, now))
 	stones := list(t, s.Tombstones)

@@ -21,9 +21,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// shutdown limits the time for pending requests and for the last writes.
-const shutdown = 30 * time.Second
-
 // The messages to the service manager (sd_notify(3)).
 const (
 	ready    = "READY=1\nSTATUS=serving"
@@ -31,20 +28,14 @@ const (
 	watchdog = "WATCHDOG=1"
 )
 
-func (s *service) tell(state string) {
-	if s.notify != nil {
-		s.notify(state)
-	}
-}
-
 // serve runs listeners and background work until ctx or one of them ends; it ends requests first.
 func (s *service) serve(ctx context.Context) error {
 	servers, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.role)
-	s.tell(ready) // before work, whose first health check is reported, too
+	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.Role)
+	s.Notify(ready) // before work, whose first health check is reported, too
 	calm := context.WithoutCancel(ctx)
 	stopWork := s.work(calm)
 	select {
@@ -53,13 +44,13 @@ func (s *service) serve(ctx context.Context) error {
 	}
 	s.health.draining.Store(true)
 	s.api.Waiters.End()
-	s.tell(stopping)
-	if err == nil && s.role != Controller { // controllers get no requests
+	s.Notify(stopping)
+	if err == nil && s.Role != Controller { // controllers get no requests
 		s.log.Info("draining")
 		s.drain()
 		s.arrivals.wait()
 	}
-	end, cancel := context.WithTimeout(calm, shutdown)
+	end, cancel := context.WithTimeout(calm, 30*time.Second) // for requests and the last writes
 	defer cancel()
 	for _, h := range servers {
 		err = errors.Join(err, h.Shutdown(end))
@@ -72,11 +63,11 @@ func (s *service) serve(ctx context.Context) error {
 func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 	stopFollowing := background(ctx, "following the store", s.follow)
 	stopOwning := func(context.Context) error { return nil }
-	if s.role != Front {
+	if s.Role != Front {
 		stopMembership := background(ctx, "the membership", s.membership.Run)
 		stopClusters := background(ctx, "the work in clusters", s.clusters.Run)
 		stopOwning = func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+			ctx, cancel := context.WithTimeout(ctx, 4*store.OwnerMargin) // some is left for the rest
 			defer cancel()
 			return errors.Join(stopClusters(ctx), stopMembership(ctx))
 		}
@@ -85,9 +76,6 @@ func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 		return errors.Join(stopOwning(ctx), s.seen.Flush(ctx), stopFollowing(ctx))
 	}
 }
-
-// stopTimeout limits the time for the work in clusters to end, so that time is left for the rest.
-const stopTimeout = 4 * store.OwnerMargin
 
 // background calls do in a goroutine. stop cancels it, and waits for it at most until its own
 // context ends.
@@ -129,13 +117,11 @@ func (s *service) follow(ctx context.Context) {
 	running.Wait()
 }
 
-const agentsInterval = 5 * time.Second
-
 func (s *service) expectAgents(ctx context.Context) {
 	for ctx.Err() == nil {
 		polled := s.presence.Live(string(All)) + s.presence.Live(string(Front))
 		s.api.Pace.Expect(s.seen.Share(polled))
-		store.Pause(ctx, agentsInterval)
+		store.Pause(ctx, 5*time.Second)
 	}
 }
 
@@ -148,15 +134,16 @@ func (s *service) open(ctx context.Context) (servers []*http.Server, err error) 
 			servers = append(servers, server)
 		}
 	}
-	if l := s.settings.Listen; l != nil && s.role != Controller {
-		entra, err := newEntra(ctx, s.settings)
+	if l := s.settings.Listen; l != nil && s.Role != Controller {
+		a := s.settings.Authentication
+		entra, err := front.NewEntra(ctx, a.Issuers, a.Audiences, s.client, time.Now)
 		if err != nil {
 			return nil, err
 		}
 		start(s.public(s.api.Direct(entra)), *l, "")
 	}
-	if l := s.settings.ARMListen; l != nil && s.role != Controller {
-		manager := s.api.BehindARM(front.ManagerCertificate{Names: l.ClientNames})
+	if l := s.settings.ARMListen; l != nil && s.Role != Controller {
+		manager := s.api.BehindARM(front.ManagerCertificate(l.ClientNames))
 		start(manager, l.Listen, l.ClientCAFile)
 	}
 	if address := s.settings.MetricsAddress; address != "" {

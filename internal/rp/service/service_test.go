@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
@@ -127,22 +128,25 @@ func TestAudienceOfResourceManager(t *testing.T) {
 // A replaced file is used without a restart; a broken one is not.
 func TestFilesAreReadAgain(t *testing.T) {
 	path := write(t, t.TempDir(), "file", "first")
-	r := &reread[string]{read: func() (string, error) {
+	read := func() (string, error) {
 		text, err := os.ReadFile(path)
 		if string(text) == "broken" {
 			err = errors.New("it is broken")
 		}
 		return string(text), err
-	}}
-	for _, tt := range []struct{ text, want string }{
-		{"first", "first"}, {"second", "second"}, {"broken", "second"}, {"third", "third"},
-	} {
-		must(0, os.WriteFile(path, []byte(tt.text), 0o600))
-		r.at = r.at.Add(-rereadInterval)
-		equal(t, tt.text, must(r.get()), tt.want)
 	}
+	synctest.Test(t, func(t *testing.T) {
+		get := reread(read)
+		for _, tt := range []struct{ text, want string }{
+			{"first", "first"}, {"second", "second"}, {"broken", "second"}, {"third", "third"},
+		} {
+			must(0, os.WriteFile(path, []byte(tt.text), 0o600))
+			equal(t, tt.text, must(get()), tt.want)
+			time.Sleep(rereadInterval)
+		}
+	})
 	must(0, os.Remove(path))
-	if _, err := (&reread[string]{read: r.read}).get(); err == nil {
+	if _, err := reread(read)(); err == nil {
 		t.Error("a file that is not there is read")
 	}
 }

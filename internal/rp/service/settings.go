@@ -3,13 +3,14 @@ package service
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -193,12 +194,17 @@ func (s Settings) endpoints() []string {
 	return append([]string{strings.TrimRight(s.PublicURL, "/")}, s.OtherURLs...)
 }
 
+// defaults returns the operator's settings for every node, with this provider to poll.
+func (s Settings) defaults() *flexnode.Layer {
+	endpoint := append(s.endpoints(), "")[0]
+	return flexnode.DefaultsLayer(flexnode.Polling(s.NodeDefaults, endpoint, s.audience()))
+}
+
 // Program holds the version and role of this process, and its connection to the service manager.
 type Program struct {
 	Version string
 	Role    Role
-	// Notify reports the state of the provider to the service manager, in the words of
-	// sd_notify(3); nil reports nothing.
+	// Notify reports the state of the provider to the service manager, in the words of sd_notify(3).
 	Notify func(state string)
 }
 
@@ -217,15 +223,12 @@ const (
 
 // Check returns an error if a replica with these settings cannot have the role.
 func (r Role) Check(s Settings) error {
-	switch r {
-	case All:
-		return nil
-	case Front, Controller:
-		if s.Etcd == nil {
-			return fmt.Errorf("cannot run as %s with an embedded store: fronts and controllers share an "+
-				"external etcd; set etcd instead of dataDir", r)
-		}
-		return nil
+	switch {
+	case !slices.Contains([]Role{All, Front, Controller}, r):
+		return fmt.Errorf("cannot use --role %s: it must be front, controller or all", r)
+	case r != All && s.Etcd == nil:
+		return fmt.Errorf("cannot run as %s with an embedded store: fronts and controllers share an "+
+			"external etcd; set etcd instead of dataDir", r)
 	}
-	return errors.New("cannot use --role " + string(r) + ": it must be front, controller or all")
+	return nil
 }

@@ -52,7 +52,7 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 		s := newService(w.settings, All, slow)
 		ctx, cancel := context.WithCancel(t.Context())
 		must(0, s.prepare(ctx))
-		must(0, s.assemble(ctx, "test"))
+		must(0, s.assemble(ctx))
 		slow.Pause()
 		loaded := make(chan error, 1)
 		go func() { loaded <- s.load(ctx) }()
@@ -207,7 +207,7 @@ func TestListenersOfRoles(t *testing.T) {
 	for role, want := range map[Role]bool{All: true, Front: true, Controller: false} {
 		settings := settingsIn(t, t.TempDir())
 		s := newService(settings, role, storetest.NewMemory())
-		must(0, s.assemble(t.Context(), "test"))
+		must(0, s.assemble(t.Context()))
 		servers := must(s.open(t.Context()))
 		for address, wanted := range map[string]bool{
 			settings.Listen.Address: want, settings.MetricsAddress: true,

@@ -137,7 +137,9 @@ func keysFile(t testing.TB, dir string) string {
 func newService(settings Settings, role Role, memory *storetest.Memory) *service {
 	silent := slog.New(slog.DiscardHandler)
 	return &service{
-		settings: settings, role: role, log: silent, audit: silent, store: store.New(memory),
+		Program:  Program{Version: "test", Role: role, Notify: func(string) {}},
+		settings: settings,
+		log:      silent, audit: silent, store: store.New(memory),
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
 }
@@ -145,7 +147,7 @@ func newService(settings Settings, role Role, memory *storetest.Memory) *service
 // begin does the program's work before it serves, without limits for callers.
 func (s *service) begin(ctx context.Context) {
 	must(0, s.prepare(ctx))
-	must(0, s.assemble(ctx, "test"))
+	must(0, s.assemble(ctx))
 	s.api.Throttle, s.api.Gate = fair.NewThrottle(nil, nil, time.Now), fair.NewGate(fair.AtOnce{})
 	must(0, s.load(ctx))
 }
