@@ -127,8 +127,9 @@ func (r rule) isOurs(is FilterRule) bool { return is.Accepts && is.Comment == r.
 
 func (c nftChain) commands(r rule, open bool) ([][]string, error) {
 	if open {
+		packets, _ := r.packets()
 		return [][]string{{"nft", fmt.Sprintf("insert rule %s %s %s %s accept comment %s", c.family,
-			c.table, c.name, r.nft(), r.comment())}}, nil
+			c.table, c.name, packets, r.comment())}}, nil
 	}
 	f, err := c.host.filter(c.family, c.table, c.name)
 	var commands [][]string
@@ -141,17 +142,18 @@ func (c nftChain) commands(r rule, open bool) ([][]string, error) {
 	return commands, err
 }
 
-func (r rule) nft() string {
-	switch {
-	case r.how == "tcp", r.how == "udp":
-		return r.how + " dport { " + strings.ReplaceAll(r.what, ",", ", ") + " }"
-	case r.how == "from":
-		return `iifname "` + r.what + `"`
-	case r.how == "to":
-		return `oifname "` + r.what + `"`
-	default:
-		return "ct status dnat"
+// packets returns the packets of a rule in the words of nft(8) and of iptables(8).
+func (r rule) packets() (nft string, iptables []string) {
+	switch r.how {
+	case "tcp", "udp":
+		return r.how + " dport { " + strings.ReplaceAll(r.what, ",", ", ") + " }",
+			[]string{"-p", r.how, "-m", "multiport", "--dports", r.ports()}
+	case "from":
+		return `iifname "` + r.what + `"`, []string{"-i", r.what}
+	case "to":
+		return `oifname "` + r.what + `"`, []string{"-o", r.what}
 	}
+	return "ct status dnat", []string{"-m", "conntrack", "--ctstate", "DNAT"}
 }
 
 // iptablesChain is a chain of the table filter, changed by iptables and kept in nf_tables.
@@ -172,21 +174,9 @@ func (c iptablesChain) commands(r rule, open bool) ([][]string, error) {
 	if open {
 		verb = "-I"
 	}
-	return [][]string{slices.Concat([]string{c.tool, "-w", verb, c.name}, r.iptables(),
+	_, packets := r.packets()
+	return [][]string{slices.Concat([]string{c.tool, "-w", verb, c.name}, packets,
 		[]string{"-m", "comment", "--comment", r.comment(), "-j", "ACCEPT"})}, nil
-}
-
-func (r rule) iptables() []string {
-	switch {
-	case r.how == "tcp", r.how == "udp":
-		return []string{"-p", r.how, "-m", "multiport", "--dports", r.ports()}
-	case r.how == "from":
-		return []string{"-i", r.what}
-	case r.how == "to":
-		return []string{"-o", r.what}
-	default:
-		return []string{"-m", "conntrack", "--ctstate", "DNAT"}
-	}
 }
 
 func (h *Host) observeOpening(key state.Key) (state.Resource, error) {
