@@ -56,7 +56,7 @@ type Facts struct {
 	NoIPv6             bool             // a new network interface has no address of IPv6
 	Addresses          []string         // the IP addresses of all network interfaces
 	Advertised         []string         // interfaces whose IPv6 default route is lost by forwarding
-	Firewalls          []Firewall       // those that stop packets of a node
+	Firewalls          []state.Firewall // those that stop packets of a node
 	FirewallErr        error            // the error of finding them
 	CPUs               int              // in thousandths of a processor
 	MemoryBytes        int64            // the physical memory

@@ -31,7 +31,7 @@ type Facts struct {
 	StaticName    string `json:"staticName,omitempty"`
 	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"` // the path of NVIDIA's runtime, or ""
 	// Firewalls are the owner's firewalls to open, because they stop a node's traffic.
-	Firewalls []Firewall `json:"firewalls,omitempty"`
+	Firewalls []state.Firewall `json:"firewalls,omitempty"`
 	// MetadataResolver reports whether this machine resolves names at MetadataAddress.
 	MetadataResolver bool `json:"metadataResolver,omitempty"`
 	// Advertised are the network interfaces whose IPv6 default route the kernel learned from router
