@@ -108,13 +108,12 @@ func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	switch {
 	case c.ServicePrincipal != nil:
 		return servicePrincipal(c, proxy)
-	case c.AuthMode() == config.AuthManagedIdentity:
-		return managedIdentity(c.ManagedIdentity.ClientID)
 	case c.ArcEnabled():
 		return azidentity.NewAzureCLICredential(
 			&azidentity.AzureCLICredentialOptions{TenantID: c.TenantID})
 	}
-	return nil, errors.New("cannot query Azure: the configuration has no identity of Azure")
+	return own(c.AuthMode(), c, proxy,
+		"cannot query Azure: the configuration has no identity of Azure")
 }
 
 // Kubelet returns the credential for kubelet's tokens.
