@@ -44,19 +44,13 @@ func (t BootstrapToken) Format(f fmt.State, _ rune) { writeRedacted(f, t) }
 func (p ServicePrincipal) Format(f fmt.State, _ rune) { writeRedacted(f, p) }
 
 func writeRedacted(f fmt.State, v any) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		text = []byte(redacted)
-	}
+	text, _ := json.Marshal(v) // strings and Secrets can be encoded
 	_, _ = f.Write(text)
 }
 
 // Reveal returns the configuration as deterministic JSON with clear secrets, for root's files.
 func (c Config) Reveal() ([]byte, error) {
-	doc, err := c.Redacted()
-	if err != nil {
-		return nil, err
-	}
+	doc := c.Redacted()
 	for path, secret := range c.secrets() {
 		put(doc, path, secret.Reveal())
 	}
