@@ -221,16 +221,12 @@ func Key(azure config.Azure) (string, error) {
 	if azure.AuthMode() == config.AuthArc {
 		azure.ServicePrincipal = nil // it only enrolled the machine, which has its own identity
 	}
-	section, err := config.Config{Azure: azure}.Reveal()
-	if err != nil {
-		return "", err
-	}
 	whole := sha256.New()
 	add := func(part []byte) {
 		digest := sha256.Sum256(part)
 		whole.Write(digest[:])
 	}
-	add(section)
+	add(config.Config{Azure: azure}.Reveal())
 	if sp := azure.ServicePrincipal; sp != nil && sp.ClientSecretFile != "" {
 		text, err := secret(*sp)
 		if err != nil {
