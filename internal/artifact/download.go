@@ -153,12 +153,11 @@ func (d *download) accept(
 	return first, total, nil
 }
 
-const eventInterval = 200 * time.Millisecond
-
+// progress returns a function that sends an event, at most five times per second.
 func (d *download) progress(total int64) func(int64) {
 	var last time.Time
 	return func(n int64) {
-		if now := time.Now(); now.Sub(last) >= eventInterval || n == total {
+		if now := time.Now(); now.Sub(last) >= 200*time.Millisecond || n == total {
 			last = now
 			d.f.event(Event{Kind: Progress, Artifact: d.a, Bytes: n, Total: max(total, 0)})
 		}

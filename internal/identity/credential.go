@@ -68,11 +68,9 @@ func transport(proxy Proxy) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-const localTimeout = 2 * time.Second // for a service on this machine to accept a connection
-
 // local returns the options for metadata services, which are never reached through a proxy.
 func local() policy.ClientOptions {
-	direct, dialer := transport(nil), net.Dialer{Timeout: localTimeout}
+	direct, dialer := transport(nil), net.Dialer{Timeout: 2 * time.Second} // on this machine
 	direct.Transport.(*http.Transport).DialContext = dialer.DialContext
 	o := policy.ClientOptions{Transport: direct, PerRetryPolicies: []policy.Policy{azureAnswers{}}}
 	o.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: 500 * time.Millisecond,
