@@ -16,8 +16,6 @@ import (
 	"time"
 )
 
-const minProgress = 64 << 10 // new bytes that an attempt must receive to count as progress
-
 type download struct {
 	f    *Fetcher
 	a    Artifact
@@ -50,7 +48,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 		err = &Error{Cause: TooLarge, what: "the disk is full"} // perhaps more than the file has
 	}
 	n, serr := kept.Seek(0, io.SeekEnd)
-	if serr == nil && n >= d.high+minProgress {
+	if serr == nil && n >= d.high+64<<10 { // fewer new bytes do not count as progress
 		d.high, gained = n, true
 	}
 	if e, ok := errors.AsType[*Error](err); n == 0 || ok &&
@@ -153,12 +151,11 @@ func (d *download) accept(
 	return first, total, nil
 }
 
-const eventInterval = 200 * time.Millisecond
-
+// progress returns a function that sends an event, at most five times per second.
 func (d *download) progress(total int64) func(int64) {
 	var last time.Time
 	return func(n int64) {
-		if now := time.Now(); now.Sub(last) >= eventInterval || n == total {
+		if now := time.Now(); now.Sub(last) >= 200*time.Millisecond || n == total {
 			last = now
 			d.f.event(Event{Kind: Progress, Artifact: d.a, Bytes: n, Total: max(total, 0)})
 		}

@@ -25,8 +25,6 @@ type tree struct {
 
 const maxEntries = 10_000
 
-const maxWindow = 32 << 20 // of a zstd stream in memory: enough for every level below --ultra 21
-
 // unpack reads all of src into root: a binary under the artifact's name, an archive as it is. sum
 // receives the bytes with the known digest: the output of a zstd variant, else all of src.
 func unpack(dir tree, a Artifact, zst bool, src io.Reader, sum io.Writer) error {
@@ -45,8 +43,9 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 	out := io.Reader(in)
 	switch {
 	case zst:
+		const window = 32 << 20 // enough for every level below --ultra 21
 		dec, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+			zstd.WithDecoderMaxWindow(window), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return err
 		}

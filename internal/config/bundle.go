@@ -138,11 +138,7 @@ func change(bundle []byte, how func(whole map[string]any) bool) ([]byte, error) 
 	if !how(whole) {
 		return bundle, nil
 	}
-	text, err := json.MarshalIndent(whole, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
-	return text, nil
+	return json.MarshalIndent(whole, "", "  ")
 }
 
 // unwrap returns the configuration and the resource in a bundle. A document without a schemaVersion

@@ -288,10 +288,7 @@ func roundTrip(t *testing.T, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear, err := c.Reveal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clear := c.Reveal()
 	// Everything that the host was asked for is in the text.
 	again, _, err := Parse(clear, Host{HostName: "other", Arch: testHost().Arch})
 	if err != nil {

@@ -14,10 +14,9 @@ func TestWithoutSecrets(t *testing.T) {
 	for _, d := range []document{token, principal, azureDocument(t, `"arc": {}`)} {
 		c, _ := parseOK(t, d)
 		without := c.WithoutSecrets()
-		clear, err := without.Reveal()
-		if err != nil || strings.Contains(string(clear), testToken) ||
-			strings.Contains(string(clear), testSecret) {
-			t.Errorf("%v %s", err, clear)
+		clear := string(without.Reveal())
+		if strings.Contains(clear, testToken) || strings.Contains(clear, testSecret) {
+			t.Error(clear)
 		}
 		if without.Azure.AuthMode() != c.Azure.AuthMode() {
 			t.Errorf("the node authenticates by %q, want %q", without.Azure.AuthMode(),
@@ -51,10 +50,7 @@ func TestCredentials(t *testing.T) {
 				t.Errorf("shown as %s", text)
 			}
 		}
-		clear, err := kept.Reveal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		clear := kept.Reveal()
 		var again Credentials
 		if err := json.Unmarshal(clear, &again); err != nil || again != kept {
 			t.Errorf("%v: the credentials do not come back", err)

@@ -99,13 +99,10 @@ func (c *Config) complete(host Host) {
 	c.Node.Labels = labels
 }
 
-// longestCritical is the max default of CriticalGracePeriod.
-const longestCritical = 15 * time.Second
-
-// completeShutdown reserves the last third of the shutdown period for critical pods.
+// completeShutdown reserves the last third of the shutdown period, at most 15s, for critical pods.
 func (k *Kubelet) completeShutdown() {
 	if total, err := time.ParseDuration(k.ShutdownGracePeriod); err == nil {
-		critical := min(total/3, longestCritical).Truncate(time.Second)
+		critical := min(total/3, 15*time.Second).Truncate(time.Second)
 		or(&k.CriticalGracePeriod, critical.String())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -27,18 +28,12 @@ const (
 // kindOf returns the type of a value that was decoded with numbers as written.
 func kindOf(v any) kind {
 	switch v.(type) {
-	case map[string]any:
-		return anObject
-	case []any:
-		return aList
-	case string:
-		return aString
-	case json.Number:
+	case nil:
+		return aNull
+	case json.Number: // also a string
 		return aNumber
-	case bool:
-		return aBoolean
 	}
-	return aNull
+	return kindOfType(reflect.TypeOf(v))
 }
 
 // get returns a member of an object; nil if the object or member does not exist.

@@ -85,17 +85,6 @@ func isThreshold(s string) bool { return isPercentage(s) || isQuantity(s) }
 
 var isPercentage = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)%`)
 
-func checkShutdown(k Kubelet, r *report) {
-	const whole, part = "node.kubelet.shutdownGracePeriod",
-		"node.kubelet.shutdownGracePeriodCriticalPods"
-	total, err := time.ParseDuration(k.ShutdownGracePeriod)
-	critical, bad := time.ParseDuration(k.CriticalGracePeriod)
-	if err == nil && bad == nil && critical > total && !r.spoiled(whole, part) {
-		r.add(part, show(k.CriticalGracePeriod), fmt.Sprintf(
-			"must not be longer than shutdownGracePeriod, which is %s", k.ShutdownGracePeriod))
-	}
-}
-
 // isLogSize refuses 0, which rotates nothing, and 1.5Mi: kubelet fails (Quantity.AsInt64).
 func isLogSize(s string) bool {
 	if !isQuantity(s) {
@@ -138,9 +127,14 @@ func checkNode(c Config, r *report) {
 				"has the key and effect of "+item("node.taints", first)+": keep one")
 		}
 	}
-	checkShutdown(c.Node.Kubelet, r)
-	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
 	k := c.Node.Kubelet
+	const whole, part = "node.kubelet.shutdownGracePeriod",
+		"node.kubelet.shutdownGracePeriodCriticalPods"
+	if duration(k.CriticalGracePeriod) > duration(k.ShutdownGracePeriod) && !r.spoiled(whole, part) {
+		r.add(part, show(k.CriticalGracePeriod), fmt.Sprintf(
+			"must not be longer than shutdownGracePeriod, which is %s", k.ShutdownGracePeriod))
+	}
+	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
 	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiled(high, low) {
 		r.add(low, fmt.Sprint(k.ImageGCLowThreshold), fmt.Sprintf(
 			"must be lower than imageGCHighThreshold, which is %d", k.ImageGCHighThreshold))

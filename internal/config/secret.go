@@ -44,23 +44,18 @@ func (t BootstrapToken) Format(f fmt.State, _ rune) { writeRedacted(f, t) }
 func (p ServicePrincipal) Format(f fmt.State, _ rune) { writeRedacted(f, p) }
 
 func writeRedacted(f fmt.State, v any) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		text = []byte(redacted)
-	}
+	text, _ := json.Marshal(v) // strings and Secrets can be encoded
 	_, _ = f.Write(text)
 }
 
 // Reveal returns the configuration as deterministic JSON with clear secrets, for root's files.
-func (c Config) Reveal() ([]byte, error) {
-	doc, err := c.Redacted()
-	if err != nil {
-		return nil, err
-	}
+func (c Config) Reveal() []byte {
+	doc := c.Redacted()
 	for path, secret := range c.secrets() {
 		put(doc, path, secret.Reveal())
 	}
-	return json.MarshalIndent(doc, "", "  ")
+	text, _ := json.MarshalIndent(doc, "", "  ") // a decoded document can be encoded
+	return text
 }
 
 func put(doc map[string]any, path, s string) {
@@ -113,13 +108,14 @@ type Credentials struct {
 func (c Credentials) Format(f fmt.State, _ rune) { writeRedacted(f, c) }
 
 // Reveal returns the credentials as JSON in clear, for root's files.
-func (c Credentials) Reveal() ([]byte, error) {
+func (c Credentials) Reveal() []byte {
 	// A type without methods of its own, whose fields are plain strings.
-	return json.Marshal(struct {
+	text, _ := json.Marshal(struct {
 		BootstrapToken string `json:"bootstrapToken,omitempty"`
 		ClientSecret   string `json:"clientSecret,omitempty"`
 		AdminConfig    string `json:"adminKubeconfig,omitempty"`
 	}{c.BootstrapToken.Reveal(), c.ClientSecret.Reveal(), c.AdminKubeconfig.Reveal()})
+	return text
 }
 
 // Credentials returns the credentials in the configuration.

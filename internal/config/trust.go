@@ -10,8 +10,6 @@ import (
 	"syscall"
 )
 
-const maxLinks = 40 // Linux's limit of symbolic links in one path (path_resolution(7))
-
 // Trusted returns an error if a user other than root can change or replace the file at path. As
 // with sshd's StrictModes, the file and every directory above it, also above links on the way, must
 // belong to root and be writable by no one else. A caller who is not root is trusted like root, and
@@ -84,7 +82,7 @@ func (t trust) walk(path string) ([]flaw, fs.FileMode, error) {
 			}
 			continue
 		}
-		if links++; links > maxLinks {
+		if links++; links > 40 { // Linux's limit in one path (path_resolution(7))
 			return nil, 0, &fs.PathError{Op: "readlink", Path: path, Err: syscall.ELOOP}
 		}
 		target, err := t.readlink(next)

@@ -73,12 +73,8 @@ func (g Generation) encode() (first, second []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("internal error: %w", err)
 	}
-	c, err := g.Config.Reveal()
-	if err != nil {
-		return nil, nil, err
-	}
 	first, err = json.Marshal(head{ // this compacts the configuration
-		Config: c, Received: g.Received, Facts: g.Facts, Origin: g.Origin,
+		Config: g.Config.Reveal(), Received: g.Received, Facts: g.Facts, Origin: g.Origin,
 		NodeSHA256: state.Digest(string(second)),
 	})
 	if err != nil {

@@ -272,11 +272,7 @@ type Comparison struct {
 // Compare returns the differences between two generations, each bound on this machine now.
 func Compare(
 	before, after *generation.Generation, bind func(*generation.Generation) node.Bindings,
-) (Comparison, error) {
-	settings, err := before.Config.Differences(after.Config)
-	if err != nil {
-		return Comparison{}, err
-	}
+) Comparison {
 	whole := func(g *generation.Generation) state.Desired { return node.Bind(g.Node, bind(g)) }
 	plan := state.Between(whole(before), whole(after))
 	labels := func(g *generation.Generation) state.Desired {
@@ -289,8 +285,8 @@ func Compare(
 	plan = append(plan, state.Between(labels(before), labels(after))...)
 	return Comparison{
 		From: before.ID, To: after.ID, Changes: state.Lines(plan),
-		Config: append([]config.Difference{}, settings...), // never null in JSON
-	}, nil
+		Config: append([]config.Difference{}, before.Config.Differences(after.Config)...), // not null
+	}
 }
 
 func firstLine(text string) string {

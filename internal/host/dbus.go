@@ -211,39 +211,31 @@ func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string
 	return files, err
 }
 
-// startJob starts a job of systemd, which sends its result to the channel.
-type startJob func(
-	conn dbusConn, ctx context.Context, name, mode string, result chan<- string,
-) (int, error)
-
-// jobs holds the verbs that start a job, and how a unit looks when its job is done.
-var jobs = map[Verb]struct {
-	start startJob
-	done  func(UnitStatus) bool
-}{
-	Start:   {dbusConn.StartUnitContext, isRunning},
-	Stop:    {dbusConn.StopUnitContext, hasEnded},
-	Restart: {dbusConn.RestartUnitContext, isRunning},
+// jobs holds the verbs that start a job. Its result is sent to the channel.
+var jobs = map[Verb]func(dbusConn, context.Context, string, string, chan<- string) (int, error){
+	Start:   dbusConn.StartUnitContext,
+	Stop:    dbusConn.StopUnitContext,
+	Restart: dbusConn.RestartUnitContext,
 }
 
-func hasEnded(is UnitStatus) bool { return is.Active == "inactive" || is.Active == "failed" }
-
-func isRunning(is UnitStatus) bool {
+// done reports whether a unit looks as it should after the job of a verb.
+func (is UnitStatus) done(verb Verb) bool {
+	if verb == Stop {
+		return is.Active == "inactive" || is.Active == "failed"
+	}
 	return slices.Contains([]string{"active", "reloading", "refreshing"}, is.Active)
 }
 
 // job starts a job and waits until it is done. Its end is announced on the connection; as that may
 // be lost, the unit is polled too: once it has no job left, its state is the result.
-func (s *DBus) job(
-	ctx context.Context, name string, start startJob, done func(UnitStatus) bool,
-) error {
+func (s *DBus) job(ctx context.Context, verb Verb, name string) error {
 	limit := cmp.Or(s.JobTimeout, 2*time.Minute)
 	within, cancel := context.WithTimeoutCause(ctx, limit,
 		fmt.Errorf("%w: it did not end within %s", errJob, limit))
 	defer cancel()
 	result := make(chan string, 1)
 	err := s.call(within, func(ctx context.Context, conn dbusConn) error {
-		_, err := start(conn, ctx, name, "replace", result)
+		_, err := jobs[verb](conn, ctx, name, "replace", result)
 		return err
 	})
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
@@ -273,7 +265,7 @@ func (s *DBus) job(
 		if silent++; silent < 2 {
 			continue // the announcement may be on its way
 		}
-		if !done(is) {
+		if !is.done(verb) {
 			return fmt.Errorf("%w: the unit is %s", errJob, is.Active)
 		}
 		return nil
@@ -282,8 +274,8 @@ func (s *DBus) job(
 
 // Do also makes systemd read changed unit files, as systemctl does.
 func (s *DBus) Do(ctx context.Context, verb Verb, name string) error {
-	if kind, ok := jobs[verb]; ok {
-		return s.job(ctx, name, kind.start, kind.done)
+	if jobs[verb] != nil {
+		return s.job(ctx, verb, name)
 	}
 	err := s.call(ctx, func(ctx context.Context, c dbusConn) (err error) {
 		switch files := []string{name}; verb {

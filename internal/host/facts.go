@@ -56,7 +56,7 @@ type Facts struct {
 	NoIPv6             bool             // a new network interface has no address of IPv6
 	Addresses          []string         // the IP addresses of all network interfaces
 	Advertised         []string         // interfaces whose IPv6 default route is lost by forwarding
-	Firewalls          []Firewall       // those that stop packets of a node
+	Firewalls          []state.Firewall // those that stop packets of a node
 	FirewallErr        error            // the error of finding them
 	CPUs               int              // in thousandths of a processor
 	MemoryBytes        int64            // the physical memory
@@ -101,17 +101,17 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 		return f, errors.New("cannot tell the operating system: there is no " + OSRelease)
 	}
 	f.OSID, f.OSVersion, f.OSName = is["ID"], is["VERSION_ID"], is["PRETTY_NAME"]
-	for _, find := range []func(context.Context, Query, *Facts) error{
-		h.sizes, h.network, h.unitFacts,
-	} {
-		if err := find(ctx, q, &f); err != nil {
-			return f, err
-		}
+	err := h.sizes(q, &f)
+	if err == nil {
+		err = h.network(q, &f)
 	}
-	return f, nil
+	if err == nil && f.Systemd {
+		err = h.unitFacts(ctx, q, &f)
+	}
+	return f, err
 }
 
-func (h *Host) network(_ context.Context, q Query, f *Facts) error {
+func (h *Host) network(q Query, f *Facts) error {
 	nets, err := net.InterfaceAddrs()
 	if err != nil {
 		return fmt.Errorf("cannot list the addresses of the machine: %w", err)
@@ -151,7 +151,7 @@ func (h *Host) cpus() (int, error) {
 	return n, nil
 }
 
-func (h *Host) sizes(_ context.Context, q Query, f *Facts) error {
+func (h *Host) sizes(q Query, f *Facts) error {
 	cpus, err := h.cpus()
 	if err != nil {
 		return err
@@ -202,9 +202,6 @@ func (h *Host) hugePages(f *Facts) error {
 }
 
 func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
-	if !f.Systemd {
-		return nil
-	}
 	if f.SwapUnits, err = h.Systemd.Units(ctx, "*.swap"); err != nil {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}

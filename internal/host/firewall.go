@@ -11,18 +11,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Firewall is a firewall of the machine's owner that stops packets that no rule accepts. Its name
-// identifies its backend:
-//
-//	ufw
-//	firewalld ZONE              the zone of interfaces that have none
-//	nft FAMILY TABLE CHAIN
-//	iptables-nft CHAIN          and ip6tables-nft
-type Firewall struct {
-	Name string
-	Hook string // the hook of the rules: input, forward or output; "" is all of them
-}
-
 // backend is one kind of firewall.
 type backend interface {
 	// observe reports whether a rule accepts the packets of r, and if not, whether they are dropped.
@@ -31,6 +19,12 @@ type backend interface {
 	commands(r rule, open bool) ([][]string, error)
 }
 
+// backend returns the backend of a firewall by its name:
+//
+//	ufw
+//	firewalld ZONE              the zone of interfaces that have none
+//	nft FAMILY TABLE CHAIN
+//	iptables-nft CHAIN          and ip6tables-nft
 func (h *Host) backend(name string) (backend, error) {
 	words := strings.Fields(name)
 	switch {
@@ -68,27 +62,27 @@ func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
 func (r rule) ports() string { return strings.ReplaceAll(r.what, "-", ":") }
 
 // Firewalls finds the firewalls of this machine that stop packets of a node. It runs no program.
-func (h *Host) Firewalls() ([]Firewall, error) {
+func (h *Host) Firewalls() ([]state.Firewall, error) {
 	filters, err := h.Kernel.Filters()
 	if err != nil {
 		return nil, err
 	}
-	var found []Firewall
+	var found []state.Firewall
 	ufw := h.ufwEnabled()
 	if ufw {
-		found = append(found, Firewall{Name: "ufw"})
+		found = append(found, state.Firewall{Name: "ufw"})
 	}
 	if slices.ContainsFunc(filters, func(f Filter) bool { return f.Table == firewalldTable }) {
-		found = append(found, Firewall{Name: "firewalld " + h.defaultZone()})
+		found = append(found, state.Firewall{Name: "firewalld " + h.defaultZone()})
 	}
 	for _, f := range filters {
 		tool, byIPTables := iptablesOf(f)
-		switch {
-		case f.Table == firewalldTable, byIPTables && ufw, !f.Drops:
-		case byIPTables:
-			found = append(found, Firewall{tool + " " + f.Name, f.Hook})
-		default:
-			found = append(found, Firewall{"nft " + f.Family + " " + f.Table + " " + f.Name, f.Hook})
+		name := "nft " + f.Family + " " + f.Table + " " + f.Name
+		if byIPTables {
+			name = tool + " " + f.Name
+		}
+		if f.Drops && f.Table != firewalldTable && !(byIPTables && ufw) {
+			found = append(found, state.Firewall{Name: name, Hook: f.Hook})
 		}
 	}
 	return found, nil
@@ -127,8 +121,9 @@ func (r rule) isOurs(is FilterRule) bool { return is.Accepts && is.Comment == r.
 
 func (c nftChain) commands(r rule, open bool) ([][]string, error) {
 	if open {
+		packets, _ := r.packets()
 		return [][]string{{"nft", fmt.Sprintf("insert rule %s %s %s %s accept comment %s", c.family,
-			c.table, c.name, r.nft(), r.comment())}}, nil
+			c.table, c.name, packets, r.comment())}}, nil
 	}
 	f, err := c.host.filter(c.family, c.table, c.name)
 	var commands [][]string
@@ -141,17 +136,18 @@ func (c nftChain) commands(r rule, open bool) ([][]string, error) {
 	return commands, err
 }
 
-func (r rule) nft() string {
-	switch {
-	case r.how == "tcp", r.how == "udp":
-		return r.how + " dport { " + strings.ReplaceAll(r.what, ",", ", ") + " }"
-	case r.how == "from":
-		return `iifname "` + r.what + `"`
-	case r.how == "to":
-		return `oifname "` + r.what + `"`
-	default:
-		return "ct status dnat"
+// packets returns the packets of a rule in the words of nft(8) and of iptables(8).
+func (r rule) packets() (nft string, iptables []string) {
+	switch r.how {
+	case "tcp", "udp":
+		return r.how + " dport { " + strings.ReplaceAll(r.what, ",", ", ") + " }",
+			[]string{"-p", r.how, "-m", "multiport", "--dports", r.ports()}
+	case "from":
+		return `iifname "` + r.what + `"`, []string{"-i", r.what}
+	case "to":
+		return `oifname "` + r.what + `"`, []string{"-o", r.what}
 	}
+	return "ct status dnat", []string{"-m", "conntrack", "--ctstate", "DNAT"}
 }
 
 // iptablesChain is a chain of the table filter, changed by iptables and kept in nf_tables.
@@ -172,21 +168,9 @@ func (c iptablesChain) commands(r rule, open bool) ([][]string, error) {
 	if open {
 		verb = "-I"
 	}
-	return [][]string{slices.Concat([]string{c.tool, "-w", verb, c.name}, r.iptables(),
+	_, packets := r.packets()
+	return [][]string{slices.Concat([]string{c.tool, "-w", verb, c.name}, packets,
 		[]string{"-m", "comment", "--comment", r.comment(), "-j", "ACCEPT"})}, nil
-}
-
-func (r rule) iptables() []string {
-	switch {
-	case r.how == "tcp", r.how == "udp":
-		return []string{"-p", r.how, "-m", "multiport", "--dports", r.ports()}
-	case r.how == "from":
-		return []string{"-i", r.what}
-	case r.how == "to":
-		return []string{"-o", r.what}
-	default:
-		return []string{"-m", "conntrack", "--ctstate", "DNAT"}
-	}
 }
 
 func (h *Host) observeOpening(key state.Key) (state.Resource, error) {

@@ -262,18 +262,25 @@ func TestFirewalls(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		ufw, firewalld bool
-		want           []Firewall
+		want           []state.Firewall
 	}{
-		"bare": {want: []Firewall{
-			{"nft inet filter input", "input"}, {"iptables-nft INPUT", "input"},
-			{"ip6tables-nft FORWARD", "forward"}, {"nft ip filter mine", "forward"},
+		"bare": {want: []state.Firewall{
+			{Name: "nft inet filter input", Hook: "input"},
+			{Name: "iptables-nft INPUT", Hook: "input"},
+			{Name: "ip6tables-nft FORWARD", Hook: "forward"},
+			{Name: "nft ip filter mine", Hook: "forward"},
 		}},
-		"ufw": {ufw: true, want: []Firewall{
-			{"ufw", ""}, {"nft inet filter input", "input"}, {"nft ip filter mine", "forward"},
+		"ufw": {ufw: true, want: []state.Firewall{
+			{Name: "ufw"},
+			{Name: "nft inet filter input", Hook: "input"},
+			{Name: "nft ip filter mine", Hook: "forward"},
 		}},
-		"firewalld": {firewalld: true, want: []Firewall{
-			{"firewalld home", ""}, {"nft inet filter input", "input"}, {"iptables-nft INPUT", "input"},
-			{"ip6tables-nft FORWARD", "forward"}, {"nft ip filter mine", "forward"},
+		"firewalld": {firewalld: true, want: []state.Firewall{
+			{Name: "firewalld home"},
+			{Name: "nft inet filter input", Hook: "input"},
+			{Name: "iptables-nft INPUT", Hook: "input"},
+			{Name: "ip6tables-nft FORWARD", Hook: "forward"},
+			{Name: "nft ip filter mine", Hook: "forward"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,6 @@ type firewalld struct {
 const (
 	firewalldTable = "firewalld" // the table that firewalld uses (FirewallBackend=nftables)
 	firewalldDir   = "/etc/firewalld"
-	trustedZone    = "trusted" // accepts all packets (firewalld.zones(5))
 )
 
 func (h *Host) defaultZone() string {
@@ -105,7 +104,7 @@ func (f firewalld) setting(r rule) (zone, option string) {
 	if r.isPort() {
 		return f.zone, "port=" + r.what + "/" + r.how
 	}
-	return trustedZone, "interface=" + r.what
+	return "trusted", "interface=" + r.what // it accepts all packets (firewalld.zones(5))
 }
 
 // commands changes the file first to open, and last to close: a rule in the file counts as open and

@@ -117,9 +117,10 @@ func TestNFT(t *testing.T) {
 			chain plain { drop; }
 		}`)
 	found, err := h.Firewalls()
-	want := []Firewall{
-		{"nft inet guard input", "input"}, {"nft inet guard forward", "forward"},
-		{"nft ip6 last in", "input"},
+	want := []state.Firewall{
+		{Name: "nft inet guard input", Hook: "input"},
+		{Name: "nft inet guard forward", Hook: "forward"},
+		{Name: "nft ip6 last in", Hook: "input"},
 	}
 	if diff := cmp.Diff(want, found); diff != "" || err != nil {
 		t.Errorf("%v, found (-want +got):\n%s", err, diff)

@@ -19,7 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// distro returns the distribution of this machine.
 func (h *Host) distro() distro.Distro {
 	d, _ := distro.Find(h.settings(OSRelease, distro.VendorRelease)["ID"])
 	return d
@@ -162,7 +161,6 @@ func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// lockHolder names the process that holds a lock.
 func lockHolder(f *os.File) string {
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil || lock.Pid <= 0 {

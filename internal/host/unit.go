@@ -50,30 +50,19 @@ func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error
 	case !to.Active && from.Active:
 		err = h.jobAfterReset(ctx, Stop, to.Name)
 	}
-	if err != nil {
-		return err
-	}
-	return h.enablement(ctx, from, to, c.Undo)
-}
-
-// enablement enables, disables or masks a unit. Disabling it on undo owes systemd a reload, which
-// is made once for the whole undo.
-func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) error {
 	switch {
-	case from.Enabled == to.Enabled:
-		return nil
+	case err != nil, from.Enabled == to.Enabled:
 	case to.Enabled == state.Masked:
-		return h.job(ctx, Mask, to.Name)
+		err = h.job(ctx, Mask, to.Name)
 	case to.Enabled == state.Enabled:
-		return h.job(ctx, Enable, to.Name)
+		err = h.job(ctx, Enable, to.Name)
 	case from.Enabled == state.Enabled:
-		err := h.job(ctx, Disable, to.Name)
-		if err != nil || undo {
-			return err
+		err = h.job(ctx, Disable, to.Name)
+		if err == nil && !c.Undo { // an undo makes systemd reload once, at its end
+			err = h.Reload(ctx)
 		}
-		return h.Reload(ctx)
 	}
-	return nil
+	return err
 }
 
 // jobAfterReset runs a job and resets the unit's failures and restarts, which belong to the

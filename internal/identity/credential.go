@@ -68,11 +68,9 @@ func transport(proxy Proxy) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-const localTimeout = 2 * time.Second // for a service on this machine to accept a connection
-
 // local returns the options for metadata services, which are never reached through a proxy.
 func local() policy.ClientOptions {
-	direct, dialer := transport(nil), net.Dialer{Timeout: localTimeout}
+	direct, dialer := transport(nil), net.Dialer{Timeout: 2 * time.Second} // on this machine
 	direct.Transport.(*http.Transport).DialContext = dialer.DialContext
 	o := policy.ClientOptions{Transport: direct, PerRetryPolicies: []policy.Policy{azureAnswers{}}}
 	o.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: 500 * time.Millisecond,
@@ -108,13 +106,12 @@ func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	switch {
 	case c.ServicePrincipal != nil:
 		return servicePrincipal(c, proxy)
-	case c.AuthMode() == config.AuthManagedIdentity:
-		return managedIdentity(c.ManagedIdentity.ClientID)
 	case c.ArcEnabled():
 		return azidentity.NewAzureCLICredential(
 			&azidentity.AzureCLICredentialOptions{TenantID: c.TenantID})
 	}
-	return nil, errors.New("cannot query Azure: the configuration has no identity of Azure")
+	return own(c.AuthMode(), c, proxy,
+		"cannot query Azure: the configuration has no identity of Azure")
 }
 
 // Kubelet returns the credential for kubelet's tokens.
@@ -222,16 +219,12 @@ func Key(azure config.Azure) (string, error) {
 	if azure.AuthMode() == config.AuthArc {
 		azure.ServicePrincipal = nil // it only enrolled the machine, which has its own identity
 	}
-	section, err := config.Config{Azure: azure}.Reveal()
-	if err != nil {
-		return "", err
-	}
 	whole := sha256.New()
 	add := func(part []byte) {
 		digest := sha256.Sum256(part)
 		whole.Write(digest[:])
 	}
-	add(section)
+	add(config.Config{Azure: azure}.Reveal())
 	if sp := azure.ServicePrincipal; sp != nil && sp.ClientSecretFile != "" {
 		text, err := secret(*sp)
 		if err != nil {

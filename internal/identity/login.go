@@ -16,8 +16,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-const loginLimit = 20 * time.Minute // a device code expires after 15 minutes
-
 // Login provides the credential for Resource Manager: a service principal or an Azure CLI login.
 type Login struct {
 	Name string // the user whose login the service uses; "" for root, and at a terminal
@@ -56,8 +54,8 @@ func (l Login) Ensure(ctx context.Context, c config.Azure, proxy Proxy, doing st
 			"to log in at; %s: %w", doing, cmp.Or(l.Name, "root"), l.remedy(c), err)
 	}
 	l.Note("no valid login of the Azure CLI found; logging in")
-	err = l.Terminal(ctx, loginLimit, "az", "login", "--use-device-code", "--tenant", c.TenantID,
-		"--output", "none")
+	err = l.Terminal(ctx, 20*time.Minute, // a device code expires after 15 minutes
+		"az", "login", "--use-device-code", "--tenant", c.TenantID, "--output", "none")
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot %s: the Azure CLI (az) is not installed; install it, or configure "+
 			"azure.servicePrincipal", doing)
@@ -93,8 +91,6 @@ func (l Login) remedy(c config.Azure) string {
 		"azure.servicePrincipal", sudo, c.TenantID, or)
 }
 
-const cliLimit = 30 * time.Second // azidentity's limit and some more, for a busy machine
-
 // UserCLI uses the Azure CLI login of another user, which azidentity's credential cannot.
 type UserCLI struct {
 	// Run runs a program as that user, for at most limit.
@@ -113,7 +109,7 @@ func (c UserCLI) GetToken(
 	if c.Tenant != "" {
 		argv = append(argv, "--tenant", c.Tenant)
 	}
-	out, err := c.Run(ctx, cliLimit, argv...)
+	out, err := c.Run(ctx, 30*time.Second, argv...) // azidentity's limit, and more if it is busy
 	if err != nil {
 		return azcore.AccessToken{}, err
 	}

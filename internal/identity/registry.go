@@ -18,15 +18,8 @@ import (
 )
 
 const (
-	registryScope = "https://containerregistry.azure.net/.default" // in every cloud
-	registryUser  = "00000000-0000-0000-0000-000000000000"         // for a refresh token
-	// registryCached is the part of a refresh token's three hours for which kubelet caches it.
-	registryCached = "30m0s"
-	// registryFailed is the max age of a reported failure: kubelet retries every five minutes.
-	registryFailed = 15 * time.Minute
-	imageTimeout   = 50 * time.Second // kubelet kills the program after a minute
-	imageAPI       = "credentialprovider.kubelet.k8s.io/v1"
-	failurePrefix  = "registry-"
+	imageAPI      = "credentialprovider.kubelet.k8s.io/v1"
+	failurePrefix = "registry-"
 )
 
 // Images answers kubelet's requests for image credentials with the machine's identity.
@@ -55,7 +48,7 @@ func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
 		return fmt.Errorf("cannot answer for the image %q in %q: only images of a registry, and "+
 			"%s, are known", request.Image, request.APIVersion, imageAPI)
 	}
-	ctx, cancel := context.WithTimeout(ctx, imageTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 50*time.Second) // kubelet kills it after a minute
 	defer cancel()
 	token, err := i.token(ctx, host)
 	err = errors.Join(err, i.keep(host, err))
@@ -64,9 +57,9 @@ func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
 	}
 	return json.NewEncoder(w).Encode(map[string]any{
 		"apiVersion": imageAPI, "kind": "CredentialProviderResponse",
-		"cacheKeyType": "Registry", "cacheDuration": registryCached,
+		"cacheKeyType": "Registry", "cacheDuration": "30m0s", // a refresh token lives three hours
 		"auth": map[string]any{host: map[string]string{
-			"username": registryUser, "password": token}},
+			"username": "00000000-0000-0000-0000-000000000000", "password": token}},
 	})
 }
 
@@ -75,7 +68,8 @@ func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
 func (i Images) token(ctx context.Context, host string) (string, error) {
 	need := TokenFor("the registry "+host, i.Azure)
 	credential := func() (Credential, error) { return Node(i.Azure, i.Proxy) }
-	aad, err := Fresh(ctx, credential, registryScope, need)
+	const scope = "https://containerregistry.azure.net/.default" // in every cloud
+	aad, err := Fresh(ctx, credential, scope, need)
 	if err != nil {
 		return "", err
 	}
@@ -136,11 +130,12 @@ func (i Images) keep(host string, failed error) error {
 
 // Failures returns the recent errors of registries that Images has recorded in a directory.
 func Failures(dir string, now time.Time) []string {
+	const recent = 15 * time.Minute // kubelet retries every five minutes
 	var found []string
 	files, _ := filepath.Glob(filepath.Join(dir, failurePrefix+"*")) // the pattern is valid
 	for _, file := range files {
 		info, err := os.Stat(file)
-		if err != nil || now.Sub(info.ModTime()) > registryFailed {
+		if err != nil || now.Sub(info.ModTime()) > recent {
 			continue
 		}
 		if text, err := os.ReadFile(file); err == nil {

@@ -54,11 +54,7 @@ type Token struct {
 	Uptime time.Duration `json:"uptime"`
 }
 
-const (
-	margin     = 30 * time.Second     // the min remaining validity of a returned token
-	retryAfter = 20 * time.Second     // the pause after a failure of the issuer
-	lockPoll   = 5 * time.Millisecond // the interval at which a process tries the lock
-)
+const margin = 30 * time.Second // the min remaining validity of a returned token
 
 // The names in Dir.
 const filePrefix, fileSuffix, tempPrefix, lockFile = "token-", ".json", ".token-", "token.lock"
@@ -89,7 +85,7 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	boot, up := c.Boot() // before the request: a token is never younger than it seems
 	fresh, err := ask(ctx, c.Credential, c.Scope, c.Need, c.Now)
 	if err != nil && ok {
-		kept.Refresh = c.Now().Add(retryAfter)
+		kept.Refresh = c.Now().Add(20 * time.Second) // the issuer gets a pause
 		c.warn(c.keep(kept))
 		return kept, nil
 	}
@@ -205,7 +201,7 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 		case try:
 			return unlock, errBusy
 		}
-		if !wait.Sleep(ctx, lockPoll) {
+		if !wait.Sleep(ctx, 5*time.Millisecond) {
 			return unlock, fmt.Errorf("cannot wait for the token that another process is getting: %w",
 				ctx.Err())
 		}

@@ -23,7 +23,6 @@ var plugins = [...]string{
 	"loopback", "macvlan", "portmap", "ptp", "sbr", "static", "tap", "tuning", "vlan", "vrf",
 }
 
-// cni installs the plugins.
 func cni(p *part) {
 	for _, name := range plugins {
 		p.add(p.bin(p.config.Paths.CNI.BinDir, "cni-plugins", name))

@@ -28,7 +28,6 @@ var (
 	configFormat3 string
 )
 
-// runc installs the OCI runtime.
 func runc(p *part) {
 	p.add(p.bin(sbinDir, "runc", "runc"))
 }

@@ -8,15 +8,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Firewall is an owner's firewall that stops packets that no rule accepts (host.Firewall).
-type Firewall struct {
-	Name string `json:"name"`
-	Hook string `json:"hook,omitempty"` // input, forward or output; "" is all of them
-}
-
 // Openings returns the openings that a node and its pods need in a firewall. Those for the bridge
 // of our own pod network apply only while there is no other network.
-func Openings(f Firewall) state.Desired {
+func Openings(f state.Firewall) state.Desired {
 	const ports = "tcp 10250,30000-32767"
 	const udp, from, to = "in udp 30000-32767", "from " + bridge, "to " + bridge
 	var list state.Desired

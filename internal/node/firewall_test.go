@@ -15,17 +15,20 @@ import (
 func TestOpenings(t *testing.T) {
 	ports := []string{"in tcp 10250,30000-32767", "in udp 30000-32767"}
 	for _, tt := range []struct {
-		firewall    Firewall
+		firewall    state.Firewall
 		always, own []string
 	}{
-		{Firewall{Name: "ufw"}, ports, []string{"in from cni0", "forward from cni0", "forward to cni0"}},
-		{Firewall{Name: "firewalld public"},
+		{state.Firewall{Name: "ufw"}, ports,
+			[]string{"in from cni0", "forward from cni0", "forward to cni0"}},
+		{state.Firewall{Name: "firewalld public"},
 			[]string{"in tcp 10250", "in tcp 30000-32767", "in udp 30000-32767"},
 			[]string{"in from cni0"}},
-		{Firewall{"nft inet x y", "input"}, ports, []string{"in from cni0"}},
-		{Firewall{"iptables-nft FORWARD", "forward"}, []string{"forward translated"},
+		{state.Firewall{Name: "nft inet x y", Hook: "input"}, ports, []string{"in from cni0"}},
+		{state.Firewall{Name: "iptables-nft FORWARD", Hook: "forward"},
+			[]string{"forward translated"},
 			[]string{"forward from cni0", "forward to cni0"}},
-		{Firewall{"ip6tables-nft OUTPUT", "output"}, nil, []string{"out to cni0"}},
+		{state.Firewall{Name: "ip6tables-nft OUTPUT", Hook: "output"},
+			nil, []string{"out to cni0"}},
 	} {
 		all := Openings(tt.firewall)
 		for name, want := range map[string][]string{
@@ -55,10 +58,10 @@ func TestOpenings(t *testing.T) {
 // where a firewall can say so.
 func TestOpeningsOfNetworks(t *testing.T) {
 	c, f := base(), facts()
-	f.Firewalls = []Firewall{
-		{Name: "ufw"}, {Name: "firewalld public"}, {"nft inet x y", "input"},
-		{"nft inet x y", "forward"}, {"iptables-nft INPUT", "input"},
-		{"ip6tables-nft FORWARD", "forward"},
+	f.Firewalls = []state.Firewall{
+		{Name: "ufw"}, {Name: "firewalld public"}, {Name: "nft inet x y", Hook: "input"},
+		{Name: "nft inet x y", Hook: "forward"}, {Name: "iptables-nft INPUT", Hook: "input"},
+		{Name: "ip6tables-nft FORWARD", Hook: "forward"},
 	}
 	without := openingKeys(Render(c, f))
 	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/48"}
@@ -83,7 +86,7 @@ func openingKeys(list state.Desired) (keys []string) {
 func TestRenderOpenings(t *testing.T) {
 	c, f := base(), facts()
 	before := len(Render(c, f))
-	f.Firewalls = []Firewall{{"iptables-nft INPUT", "input"}, {Name: "ufw"}}
+	f.Firewalls = []state.Firewall{{Name: "iptables-nft INPUT", Hook: "input"}, {Name: "ufw"}}
 	list := Render(c, f)
 	if got := len(list) - before; got != 8 {
 		t.Errorf("there are %d openings", got)

@@ -14,7 +14,6 @@ const npdConfDir = "/etc/node-problem-detector"
 //go:embed node-problem-detector.service
 var npdService string
 
-// kubernetes installs kubelet.
 func kubernetes(p *part) {
 	p.owe([]string{KubeletUnit}, p.bin(binDir, "kubelet", "kubelet"))
 }

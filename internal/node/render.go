@@ -31,7 +31,7 @@ type Facts struct {
 	StaticName    string `json:"staticName,omitempty"`
 	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"` // the path of NVIDIA's runtime, or ""
 	// Firewalls are the owner's firewalls to open, because they stop a node's traffic.
-	Firewalls []Firewall `json:"firewalls,omitempty"`
+	Firewalls []state.Firewall `json:"firewalls,omitempty"`
 	// MetadataResolver reports whether this machine resolves names at MetadataAddress.
 	MetadataResolver bool `json:"metadataResolver,omitempty"`
 	// Advertised are the network interfaces whose IPv6 default route the kernel learned from router
@@ -84,7 +84,6 @@ func (p *part) put(item state.Item) {
 	p.items = append(p.items, item)
 }
 
-// add appends resources.
 func (p *part) add(resources ...state.Resource) {
 	for _, r := range resources {
 		p.put(state.Item{Resource: r})
@@ -98,12 +97,10 @@ func (p *part) owe(units []string, resources ...state.Resource) {
 	}
 }
 
-// unit writes the unit file of a service.
 func (p *part) unit(name string, mode fs.FileMode, content string) {
 	p.owe([]string{state.DaemonReload, name}, state.NewFile(UnitFile(name), mode, content))
 }
 
-// run enables and starts services.
 func (p *part) run(units ...string) {
 	for _, name := range units {
 		p.add(state.Unit{Name: name, Enabled: state.Enabled, Active: true})

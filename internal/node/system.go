@@ -8,17 +8,14 @@ import (
 )
 
 const (
-	modulesFile = "/etc/modules-load.d/aks-flex-node.conf"
 	// systemd-sysctl reads the files in the order of their names, and the last one wins. The
 	// owner's /etc/sysctl.conf is among them as 99-sysctl.conf.
 	sysctlFile  = "/etc/sysctl.d/999-aks-flex-node.conf"
 	sysctlFile6 = "/etc/sysctl.d/999-aks-flex-node-ipv6.conf"
-	// needrestart, which Ubuntu runs after each upgrade, reads these files as Perl.
-	needrestartFile = distro.Needrestart + "/conf.d/aks-flex-node.conf"
 )
 
-// needrestart must not restart the node: pods would notice the upgrade of a library. Only one key
-// is set, so that the distribution's own list remains.
+// needrestart, which Ubuntu runs after each upgrade, must not restart the node: pods would notice.
+// It reads Perl. Only one key is set, so that the distribution's own list remains.
 const needrestart = header + `$nrconf{override_rc}{qr(^(containerd|kubelet)\.service$)} = 0;
 `
 
@@ -44,8 +41,9 @@ var sysctls = [...]state.Sysctl{
 // masking the units that would turn it on again, and leaves the owner's /etc/fstab alone.
 func system(p *part) {
 	p.add(
-		state.NewFile(needrestartFile, 0o644, needrestart),
-		state.NewFile(modulesFile, 0o644, header+strings.Join(Modules(), "\n")+"\n"),
+		state.NewFile(distro.Needrestart+"/conf.d/aks-flex-node.conf", 0o644, needrestart),
+		state.NewFile("/etc/modules-load.d/aks-flex-node.conf", 0o644,
+			header+strings.Join(Modules(), "\n")+"\n"),
 	)
 	for _, name := range Modules() {
 		p.add(state.Module{Name: name, Loaded: true})

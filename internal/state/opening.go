@@ -2,6 +2,12 @@ package state
 
 import "strings"
 
+// Firewall is a firewall of the machine's owner that stops packets that no rule accepts.
+type Firewall struct {
+	Name string `json:"name"`           // in the words of package host
+	Hook string `json:"hook,omitempty"` // input, forward or output; "" is all of them
+}
+
 // Opening is our rule for a node's traffic in a firewall of the machine's owner.
 type Opening struct {
 	// Firewall is the firewall, and Rule the accepted traffic, in the words of package host.

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
-	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // preflight checks, before any change, whether this machine can become the node; the error has all
@@ -117,18 +117,15 @@ func unowned(ctx context.Context, w *work) error {
 }
 
 // managedFirewalls returns the owner's firewalls, and those that the node has opened.
-func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall {
+func managedFirewalls(h *Home, c config.Config, seen host.Facts) []state.Firewall {
 	if c.Network.Firewall != config.FirewallManage {
 		return nil
 	}
-	var list []node.Firewall
-	for _, f := range seen.Firewalls {
-		list = append(list, node.Firewall{Name: f.Name, Hook: f.Hook})
-	}
+	list := slices.Clone(seen.Firewalls)
 	if h.Saved.Applied != nil {
 		list = append(list, h.Saved.Applied.Facts.Firewalls...)
 	}
-	slices.SortFunc(list, func(a, b node.Firewall) int {
+	slices.SortFunc(list, func(a, b state.Firewall) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Hook, b.Hook))
 	})
 	return slices.Compact(list)

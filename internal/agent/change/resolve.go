@@ -42,9 +42,7 @@ type Target struct {
 func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 	document := in.Document
 	if document == nil {
-		if document, err = in.Config.Reveal(); err != nil {
-			return nil, err
-		}
+		document = in.Config.Reveal()
 	}
 	t = &Target{
 		Input: in, Received: state.Digest(string(document)), Locator: NewLocator(h), At: h.Saved.At(),

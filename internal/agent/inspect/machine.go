@@ -77,8 +77,7 @@ func firewallEvidence(
 	bound := node.Bindings{ForeignCNI: ForeignNetworks(seen.CNIConfigs)}
 	for _, found := range seen.Firewalls {
 		f := health.Firewall{Name: found.Name}
-		list := node.Openings(node.Firewall{Name: found.Name, Hook: found.Hook})
-		for _, item := range node.Bind(list, bound) {
+		for _, item := range node.Bind(node.Openings(found), bound) {
 			is, err := h.Reader.Observe(ctx, item.Resource.Key())
 			if err != nil {
 				return health.Answered[[]health.Firewall](nil, err)

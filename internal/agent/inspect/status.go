@@ -308,7 +308,7 @@ func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, 
 		b := h.Saved.Bound(h.Saved.Bindings.Bindings, g)
 		b.AdminKubeconfig = Admin(h) // only the applied one has it, and the next one gets it
 		return b
-	})
+	}), nil
 }
 
 // Admin returns the administrator's kubeconfig that the node already has, "" for none.

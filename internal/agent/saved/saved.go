@@ -243,11 +243,7 @@ func (s *Store) SaveSecrets(ctx context.Context) error {
 		if c == (config.Credentials{}) {
 			continue
 		}
-		clear, err := c.Reveal()
-		if err != nil {
-			return err
-		}
-		list[id] = clear
+		list[id] = c.Reveal()
 	}
 	if len(list) == 0 {
 		return s.Remove(ctx, SecretsFile)

@@ -28,11 +28,7 @@ func Find(
 	if c.Azure.Arc != nil {
 		c.Azure.Arc.MachineName = ""
 	}
-	whole, err := c.Redacted() // secrets are never left open
-	if err != nil {            // a Config always encodes
-		panic("internal error: " + err.Error())
-	}
-	return missing(document, whole), problems
+	return missing(document, c.Redacted()), problems // secrets are never left open
 }
 
 // cloned returns a copy of a document. It shares lists, as only objects are changed.
