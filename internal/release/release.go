@@ -133,10 +133,8 @@ func (v Version) Compare(other Version) int {
 	if byNumber != 0 || v.Pre == other.Pre {
 		return byNumber
 	}
-	if version.MustParseSemantic(v.String()).LessThan(version.MustParseSemantic(other.String())) {
-		return -1
-	}
-	return 1
+	order, _ := version.MustParseSemantic(v.String()).Compare(other.String()) // both are semantic
+	return order
 }
 
 func (v Version) line() Version { return releaseOf(v.Major, v.Minor, 0) }
