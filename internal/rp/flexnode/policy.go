@@ -120,15 +120,6 @@ func parseDuration(s string) (time.Duration, bool) {
 	return total, true
 }
 
-// goDuration returns a duration in the form of the agent's configuration: 15m; "" for none.
-func goDuration(s string) string {
-	d, ok := parseDuration(s)
-	if !ok {
-		return ""
-	}
-	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
-}
-
 // durations checks that durations can be read. The agent's rules limit them.
 func (p *Problems) durations(d api.Desired) {
 	check := func(at, s string) {
