@@ -111,9 +111,12 @@ func FactsOf(layer []byte) (Facts, error) {
 	}, nil
 }
 
-// ownLayer returns a node's own settings, without secrets and defaults, as readObject would read
-// them. Its pods reach network with their own addresses, "" for none. The network is not one of the
-// cluster's facts: a new fact would render all existing nodes again.
+// OwnLayer returns a node's own settings as canonical JSON, without secrets and defaults.
+func OwnLayer(n Node) json.RawMessage { return encode(ownLayer(n, "")) }
+
+// ownLayer returns the own layer of a node whose pods reach network with their own addresses, ""
+// for none, as readObject would read it. The network is not one of the cluster's facts: a new fact
+// would render all existing nodes again.
 func ownLayer(n Node, network string) object {
 	own := adopted(n)
 	put(own, "agent.nodeName", nodeName(n.ID))
