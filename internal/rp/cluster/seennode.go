@@ -28,8 +28,8 @@ type seenNode struct {
 	// foreign reports that it is another installation's, unmanaged that it is no flex node.
 	foreign, unmanaged bool
 	ready              unique.Handle[readyState]
-	since              int64 // of the Ready condition, in Unix seconds; 0 if unknown
-	taintTexts         unique.Handle[string]
+	since              int64                 // of the Ready condition, in Unix seconds; 0 if unknown
+	taints             unique.Handle[string] // separated by commas
 }
 
 // other reports whether the Node is neither this installation's nor that of an agent without a
@@ -41,9 +41,6 @@ type readyState struct {
 	status corev1.ConditionStatus
 	reason string
 }
-
-// taints returns its taints, separated by commas.
-func (n *seenNode) taints() string { return n.taintTexts.Value() }
 
 // condition returns the Ready condition of the Node.
 func (n *seenNode) condition() *api.Condition {
@@ -108,7 +105,7 @@ func seeNode(node *corev1.Node, installation string) *seenNode {
 			return ip.String(), err == nil && ip.Zone() == "" &&
 				(a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP)
 		})
-	seen.taintTexts = unique.Make(joined(node.Spec.Taints, maxTaints,
+	seen.taints = unique.Make(joined(node.Spec.Taints, maxTaints,
 		func(t corev1.Taint) (string, bool) {
 			text := writeTaint(t)
 			return text, len(text) <= 2*maxText && !strings.Contains(text, ",")

@@ -49,7 +49,7 @@ func (w *worker) taintsDiffer(
 	if seen == nil || seen.other() || time.Now().UnixNano() < w.taintsRefused.Load() {
 		return 0, false
 	}
-	c.has = taintsIn(seen.taints())
+	c.has = taintsIn(seen.taints.Value())
 	if slices.Equal(c.held(), c.known) && len(c.absent()) == 0 {
 		return 0, false
 	}
