@@ -15,7 +15,6 @@ import (
 // each batch of changes makes a new snapshot, which shares unchanged parts with the previous one.
 type Index struct {
 	store    *Store
-	packer   packer
 	snapshot atomic.Pointer[snapshot]
 	// heard is the time of the last answer of the store, in Unix nanoseconds.
 	heard atomic.Int64
@@ -31,7 +30,7 @@ type Index struct {
 
 // NewIndex returns an empty index; Load fills it.
 func NewIndex(s *Store) *Index {
-	x := &Index{store: s, packer: newPacker(), tally: newTally()}
+	x := &Index{store: s, tally: newTally()}
 	x.snapshot.Store(newSnapshot())
 	return x
 }

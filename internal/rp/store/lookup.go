@@ -68,13 +68,13 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 // Node returns a node, by its key.
 func (x *Index) Node(key string) (Row[flexnode.Node], error) {
 	e := x.entry(key)
-	return unpackRow[flexnode.Node](x, key, e.node, e.nodeAt)
+	return unpackRow[flexnode.Node](key, e.node, e.nodeAt)
 }
 
 // Status returns the status of a node, by its key.
 func (x *Index) Status(key string) (Row[flexnode.Status], error) {
 	e := x.entry(key)
-	return unpackRow[flexnode.Status](x, key, e.status, e.statusAt)
+	return unpackRow[flexnode.Status](key, e.status, e.statusAt)
 }
 
 // Cluster returns a cluster, by its key. Its maps and pointers are shared and must not be changed.
@@ -103,7 +103,7 @@ func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bo
 			return false
 		}
 		var r Row[flexnode.Node]
-		r, err = unpackRow[flexnode.Node](x, e.key, e.node, e.nodeAt)
+		r, err = unpackRow[flexnode.Node](e.key, e.node, e.nodeAt)
 		rows = append(rows, r)
 		return err == nil
 	})

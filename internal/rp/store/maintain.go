@@ -267,22 +267,17 @@ func (s *Store) Health(ctx context.Context) (Health, error) {
 	return h, nil
 }
 
-// refusal returns ErrCrowded if the store has no room for the writes of a view.
+// refusal returns ErrCrowded if the store has no room for the writes of a view. Rows that it has not
+// read count as new; rows with a lease do not count.
 func (v *View) refusal() error {
-	if v.store.crowded.Load() && v.growth() > spared {
-		return ErrCrowded
-	}
-	return nil
-}
-
-// growth returns the bytes by which a view grows rows. Rows that it has not read count as new; rows
-// with a lease do not count.
-func (v *View) growth() int {
 	grown := 0
 	for key, w := range v.writes {
 		if w.Lease == 0 {
 			grown += len(w.Value) - len(v.read[key].Value)
 		}
 	}
-	return grown
+	if grown > spared && v.store.crowded.Load() {
+		return ErrCrowded
+	}
+	return nil
 }
