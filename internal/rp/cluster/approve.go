@@ -212,7 +212,7 @@ func (r *review) answer(
 	if r.csr.UID != "" {
 		r.s.answered.Add(r.csr.UID, struct{}{})
 	}
-	r.did("certificate request answered")
+	r.Store.Did("certificate request answered")
 	return nil
 }
 

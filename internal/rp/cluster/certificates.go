@@ -135,7 +135,7 @@ func (w *worker) deleteNode(ctx context.Context, s *session, key string) (time.T
 			return time.Now().Add(taintsRefusal), nil
 		case err == nil:
 			w.Audit.Info("Node deleted, since its machine has left", "cluster", w.key, "node", name)
-			w.did("Node deleted")
+			w.Store.Did("Node deleted")
 		case !apierrors.IsNotFound(err):
 			return noTime, fmt.Errorf("cannot delete the Node %s: %w", name, err)
 		}
@@ -264,7 +264,7 @@ func (w *worker) list(ctx context.Context, s *session, changed map[string]any) e
 		w.Audit.Info("certificates that alone may write as a Node", "cluster", w.key, "node", name,
 			"listed", ids)
 	}
-	w.did("certificates revoked")
+	w.Store.Did("certificates revoked")
 	return nil
 }
 

@@ -218,10 +218,3 @@ func (m *Manager) CountCredentials(state string) int {
 	}
 	return n
 }
-
-// did reports an effect in a cluster; tests stop the provider there (store.Store.Did).
-func (m *Manager) did(what string) {
-	if m.Store.Did != nil {
-		m.Store.Did(what)
-	}
-}

@@ -109,7 +109,7 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	if err != nil || len(ours) == 0 {
 		return err
 	}
-	w.did("taints claimed")
+	w.Store.Did("taints claimed")
 	note := func(from, to []string) error {
 		return w.noteTaints(ctx, key, func(now claim) []string {
 			if slices.Equal(now.known, from) {
@@ -124,7 +124,7 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	case err != nil:
 		return err
 	}
-	w.did("taints set")
+	w.Store.Did("taints set")
 	w.taintsSet.GC()
 	w.taintsSet.Next(c.set(key), time.Now())
 	c.known, c.has = ours, c.merged()

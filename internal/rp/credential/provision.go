@@ -31,7 +31,7 @@ func (w worker) provision(ctx context.Context, x subject) error {
 			}
 			return errors.Join(err, w.problem(ctx, x.key, told), w.abandon(ctx, x))
 		}
-		w.did("Secret made")
+		w.Store.Did("Secret made")
 	}
 	err := w.undo(ctx, x, w.enable(ctx, x))
 	if err == nil {

@@ -21,12 +21,12 @@ func (w worker) remove(ctx context.Context, x subject) error {
 	if err := w.Delivery.Remove(ctx, x.key); err != nil {
 		return err
 	}
-	w.did("bundle gone")
+	w.Store.Did("bundle gone")
 	if x.row.Value.TokenID != "" {
 		if err := w.removeToken(ctx, x); err != nil {
 			return err
 		}
-		w.did("Secret gone")
+		w.Store.Did("Secret gone")
 	}
 	err := w.update(ctx, "credential gone", x.key, func(v *store.View, x subject) error {
 		if x.row.Value.State != store.Revoking {

@@ -48,7 +48,7 @@ func (s *Store) Update(
 		if errors.Is(err, errAgain) {
 			continue
 		}
-		if err == nil && revision != 0 && s.Did != nil {
+		if err == nil && revision != 0 {
 			s.Did(what)
 		}
 		return revision, err
