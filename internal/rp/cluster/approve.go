@@ -186,7 +186,6 @@ func (r *review) deny(ctx context.Context, why string) error {
 	return r.answer(ctx, certificates.CertificateDenied, "FlexNodeDenied", "Denied: "+why+".")
 }
 
-// answer adds a condition to the request.
 func (r *review) answer(
 	ctx context.Context, kind certificates.RequestConditionType, reason, message string,
 ) error {

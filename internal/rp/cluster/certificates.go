@@ -241,7 +241,6 @@ func changes(
 	return all
 }
 
-// list changes entries of the ConfigMap.
 func (w *worker) list(ctx context.Context, s *session, changed map[string]any) error {
 	if len(changed) == 0 {
 		return nil

@@ -16,7 +16,6 @@ func (w *worker) changed(table, key string) {
 	w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 }
 
-// probeAgain requests a probe of the cluster now.
 func (w *worker) probeAgain() {
 	select {
 	case w.again <- struct{}{}:

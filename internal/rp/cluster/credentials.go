@@ -75,7 +75,6 @@ const (
 	providerName = "flexnode-rp"
 )
 
-// marks returns the labels of the Secrets of a registration.
 func (w *worker) marks() labels.Set {
 	sum := sha256.Sum256([]byte(w.key))
 	return labels.Set{providerLabel: providerName, installationLabel: w.Installation,
@@ -125,7 +124,6 @@ func secretName(c store.Credential) string { return tokenSecret + c.TokenID }
 // refusedByPolicy reports whether a ValidatingAdmissionPolicy refused a request, rather than RBAC.
 func refusedByPolicy(err error) bool { return apierrors.IsInvalid(err) }
 
-// secret returns the Secret of a token.
 func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	_, secret, _ := strings.Cut(token, ".")
 	group := tokenGroup(w.Installation, w.key)

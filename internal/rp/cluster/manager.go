@@ -186,7 +186,6 @@ func (m *Manager) startAll(
 	}
 }
 
-// changed passes a change of the index to the worker of its cluster.
 func (m *Manager) changed(table, key string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

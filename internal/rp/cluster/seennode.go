@@ -42,7 +42,6 @@ type readyState struct {
 	reason string
 }
 
-// condition returns the Ready condition of the Node.
 func (n *seenNode) condition() *api.Condition {
 	is := n.ready.Value()
 	c := &api.Condition{Type: flexnode.Ready, Status: string(is.status), Reason: is.reason}

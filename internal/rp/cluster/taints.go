@@ -159,7 +159,6 @@ func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) 
 	})
 }
 
-// patchTaints sets the taints of a Node that was read.
 func (w *worker) patchTaints(
 	ctx context.Context, s *session, node *corev1.Node, next []corev1.Taint,
 ) error {
@@ -206,7 +205,6 @@ func isFirst(ready *api.Condition) bool {
 // set returns the name, in worker.taintsSet, of the wanted taints of a node.
 func (c claim) set(key string) string { return key + " " + strings.Join(c.want, ",") }
 
-// on reports whether the Node has a taint.
 func (c claim) on(text string) bool {
 	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool { return writeTaint(t) == text })
 }

@@ -101,7 +101,6 @@ const (
 	reviewPause                       = time.Second
 )
 
-// start starts the work on a cluster.
 func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
@@ -131,7 +130,6 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	return w
 }
 
-// ended reports whether the work has ended.
 func (w *worker) ended() bool {
 	select {
 	case <-w.done:
@@ -292,7 +290,6 @@ func (w *worker) park(t task) {
 	}
 }
 
-// unpark queues the parked tasks.
 func (w *worker) unpark() {
 	w.mu.Lock()
 	parked := w.parked

@@ -32,7 +32,6 @@ const (
 // (store.Seen).
 const silentAfter = 15 * time.Minute
 
-// derived returns the conditions that the provider derives from the evidence.
 func (e Evidence) derived(join *api.Join) []api.Condition {
 	var list []api.Condition
 	add := func(kind string, c api.Condition) {

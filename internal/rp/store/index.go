@@ -127,7 +127,6 @@ func (x *Index) follow(ctx context.Context) error {
 	return err
 }
 
-// apply makes a snapshot with the changes of a batch.
 func (x *Index) apply(b Batch) {
 	x.writing.Lock()
 	defer x.writing.Unlock()

@@ -128,7 +128,7 @@ func TestIndexOfStatus(t *testing.T) {
 		changed.Second, changed.Diagnose = &flexnode.SecondMachine{}, &flexnode.Diagnose{}
 		putNode(t, s, "s/g/c/n", changed)
 		synctest.Wait()
-		want := Poll{changed.UID, changed.ETag(), changed.Identity, "app:old", "key", "boot", "Updating",
+		want := Poll{changed.UID, changed.ETag(), changed.Identity, "app:old", "key", "boot",
 			true, true, true}
 		if p, _ := x.Poll("s/g/c/n"); p != want {
 			t.Errorf("%+v", p)

@@ -18,7 +18,6 @@ type Poll struct {
 	Former    flexnode.Former
 	// MachineKey is the thumbprint of the key of the node's machine, Boot its current boot.
 	MachineKey, Boot string
-	State            string // provisioningState, "" is Succeeded
 	// Joining reports that there is a credential to join with: the first authenticated poll may
 	// consume it.
 	Joining bool
@@ -60,8 +59,8 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	wanted := e.wanted.Value()
 	return Poll{
 		UID: e.uid, ETag: e.etag(), Identity: e.identity, Former: e.former,
-		MachineKey: e.machineKey, Boot: e.boot, State: wanted.State, Joining: wanted.Joining,
-		Second: wanted.Second, Diagnose: wanted.Diagnose,
+		MachineKey: e.machineKey, Boot: e.boot, Joining: wanted.Joining, Second: wanted.Second,
+		Diagnose: wanted.Diagnose,
 	}, true
 }
 

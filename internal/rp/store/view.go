@@ -166,7 +166,6 @@ func (v *View) Fence(c Condition) {
 	}
 }
 
-// get returns the value of a key within the view.
 func (v *View) get(key string) (KV, error) {
 	if w, written := v.writes[key]; written {
 		if w.Delete {
