@@ -162,19 +162,17 @@ func (s *Service) removeGone(ctx context.Context, key string) error {
 	if err := s.Delivery.Remove(ctx, key); err != nil {
 		return err
 	}
-	var removed subject
+	var x subject // the removed one
 	_, err := s.Store.Update(ctx, "credential gone", nil, func(v *store.View) error {
-		removed = subject{}
-		x := s.in(v, key)
+		x = s.in(v, key)
 		if !x.row.Exists() || s.Store.Clusters.Row(v, x.row.Value.Cluster).Exists() {
+			x = subject{}
 			return nil
 		}
-		removed = x
 		return s.forget(v, x)
 	})
-	if err == nil && removed.row.Value.TokenID != "" {
-		s.abandoned(removed,
-			errors.New("cannot reach the cluster: there is no connection to it"))
+	if err == nil && x.row.Value.TokenID != "" {
+		s.abandoned(x, errors.New("cannot reach the cluster: there is no connection to it"))
 	}
 	return err
 }

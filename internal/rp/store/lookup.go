@@ -37,8 +37,7 @@ func below[T any](
 	})
 }
 
-// nodes calls see with the nodes whose keys begin with a prefix and are after a key, until it
-// returns false.
+// nodes is below for nodes.
 func (x *Index) nodes(prefix, after string, see func(*entry) bool) {
 	below(x.snapshot.Load().nodes, prefix, after, func(_ string, e *entry) bool {
 		return e.nodeAt == 0 || see(e)
