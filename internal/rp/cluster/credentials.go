@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -89,18 +88,12 @@ type tokens struct{ w *worker }
 // name counts as that of an earlier attempt, with the same content, if the admission policy lets
 // the provider delete it. Otherwise it belongs to another owner: Create fails with
 // credential.ErrTaken.
-func (t tokens) Create(ctx context.Context, c store.Credential, key, token string) error {
-	err := t.create(ctx, c, key, token)
-	if err != nil && !errors.Is(err, credential.ErrTaken) {
-		err = &credential.TokenError{Told: unreachable(err), Err: err}
-	}
-	return err
-}
-
-func (t tokens) create(ctx context.Context, c store.Credential, key, token string) error {
+func (t tokens) Create(
+	ctx context.Context, c store.Credential, key, token string,
+) (told string, err error) {
 	s, err := t.w.use()
 	if err != nil {
-		return err
+		return unreachable(err), err
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
@@ -110,13 +103,14 @@ func (t tokens) create(ctx context.Context, c store.Credential, key, token strin
 		dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 		err = secrets.Delete(ctx, secretName(c), dryRun)
 		if refusedByPolicy(err) {
-			return credential.ErrTaken
+			return "", credential.ErrTaken
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("cannot create a bootstrap token: %w", err)
+		err = fmt.Errorf("cannot create a bootstrap token: %w", err)
+		return unreachable(err), err
 	}
-	return nil
+	return "", nil
 }
 
 func secretName(c store.Credential) string { return tokenSecret + c.TokenID }

@@ -35,9 +35,7 @@ type worker struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 
-	// tasks queues the work; requests queues the names of certificate requests, which do not wait for
-	// the tasks.
-	tasks, requests *line
+	tasks, requests *line // in the pools of the Manager
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews map[bool]*rate.Limiter
 	// outstanding holds the states of the cluster's credentials that have not ended, by key.

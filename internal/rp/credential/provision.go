@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,18 +18,17 @@ import (
 func (w worker) provision(ctx context.Context, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
+		told := ""
 		token, err := w.token(x.key, c)
 		if err == nil {
-			err = w.tokens.Create(ctx, c, x.key, token)
+			told, err = w.tokens.Create(ctx, c, x.key, token)
 		}
 		switch {
 		case errors.Is(err, ErrTaken):
 			return w.redraw(ctx, x)
 		case err != nil:
-			told := "The bootstrap token cannot be created; see the provider's log for details."
-			if e, ok := errors.AsType[*TokenError](err); ok {
-				told = e.Told
-			}
+			told = cmp.Or(told,
+				"The bootstrap token cannot be created; see the provider's log for details.")
 			return errors.Join(err, w.problem(ctx, x.key, told), w.abandon(ctx, x))
 		}
 		w.Store.Did("Secret made")
