@@ -269,7 +269,6 @@ func (r *review) consumeURL(ctx context.Context, node flexnode.Node) error {
 	return r.Credentials.Consume(ctx, row.Key, r.a, r.owner.Fence())
 }
 
-// noteIssued records that a node's identity has its certificate.
 func (r *review) noteIssued(ctx context.Context) error {
 	row, err := r.Index.Node(r.key + "/" + r.a.Node)
 	node := row.Value

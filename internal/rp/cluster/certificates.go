@@ -158,7 +158,6 @@ const (
 	revokedAgain = time.Minute
 )
 
-// followCertificates queues revocations when they are written.
 func (w *worker) followCertificates(ctx context.Context) {
 	w.revocations.Clear()
 	w.Store.Certificates.Sync(ctx, w.key+"/", func(r store.Row[flexnode.Certificates]) {

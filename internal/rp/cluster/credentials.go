@@ -27,7 +27,6 @@ func (w *worker) followCredentials(ctx context.Context) {
 	})
 }
 
-// seeCredential queues a credential for now, or for when it is due.
 func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	if !r.Exists() {
 		w.outstanding.Delete(r.Key)

@@ -59,7 +59,6 @@ func (w worker) redraw(ctx context.Context, x subject) error {
 	return errMoved
 }
 
-// enable writes the bundle and makes the credential Live.
 func (w worker) enable(ctx context.Context, made subject) error {
 	return w.update(ctx, "credential live", made.key, func(v *store.View, x subject) error {
 		c := x.row.Value

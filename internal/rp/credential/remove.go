@@ -66,7 +66,6 @@ func (w worker) removeToken(ctx context.Context, x subject) error {
 	return nil
 }
 
-// abandoned logs a token that is left in a cluster.
 func (s *Service) abandoned(x subject, err error) {
 	s.Audit.Warn("bootstrap token left in a cluster that does not answer", "credential", x.key,
 		"node", x.row.Value.Node, "tokenId", x.row.Value.TokenID,

@@ -60,7 +60,6 @@ func (s *Service) statement(
 	}, nil
 }
 
-// tombstone returns the statement of a tombstone.
 func tombstone(stone flexnode.Tombstone) signing.Statement {
 	return signing.Statement{
 		Kind: signing.Tombstone, UID: stone.UID, Version: strconv.FormatInt(stone.Revision, 10),

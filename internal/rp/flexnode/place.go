@@ -90,7 +90,6 @@ func duration(v any) any {
 	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
 }
 
-// window returns a maintenance window as the agent writes it.
 func window(v any) any {
 	o, ok := v.(object)
 	if !ok {
