@@ -24,6 +24,9 @@ const (
 	maxFound    = 1000
 )
 
+// Diagnosis holds the last diagnosis requested of a node, and the answer.
+type Diagnosis = api.Diagnosis
+
 // Diagnose is a pending request for a diagnosis.
 type Diagnose struct {
 	ID      string    `json:"id"`

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -65,7 +64,7 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 			}
 			return nil
 		}),
-		collectEach(ctx, st, st.Diagnoses, func(v *store.View, r store.Row[api.Diagnosis]) error {
+		collectEach(ctx, st, st.Diagnoses, func(v *store.View, r store.Row[flexnode.Diagnosis]) error {
 			if now.After(r.Value.Expires) {
 				st.Diagnoses.Delete(v, r.Key)
 			}

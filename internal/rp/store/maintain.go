@@ -257,8 +257,8 @@ func (s *Store) Health(ctx context.Context) (Health, error) {
 	return h, nil
 }
 
-// refusal returns ErrCrowded if the store has no room for the writes of a view. Rows that it has not
-// read count as new; rows with a lease do not count.
+// refusal returns ErrCrowded if the store has no room for the writes of a view. Rows that it has
+// not read count as new; rows with a lease do not count.
 func (v *View) refusal() error {
 	grown := 0
 	for key, w := range v.writes {
