@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -39,9 +38,7 @@ func (w *worker) taintsDiffer(
 	if err != nil || !node.Exists() {
 		return 0, false
 	}
-	c := claim{
-		want: flexnode.Taints(node.Value.Desired), known: stored.Taints, first: isFirst(stored.Ready),
-	}
+	c := claimOf(node.Value, stored)
 	seen, set := s.node(flexnode.LastOf(key)), c.set(key)
 	if seen == nil {
 		w.taintsSet.DeleteEntry(set)
@@ -148,10 +145,7 @@ func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) 
 			return nil
 		}
 		next := row.Value
-		next.Taints = decide(claim{
-			want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
-			first: isFirst(row.Value.Ready),
-		})
+		next.Taints = decide(claimOf(node.Value, row.Value))
 		if slices.Equal(next.Taints, row.Value.Taints) {
 			return nil
 		}
@@ -196,10 +190,11 @@ type claim struct {
 	first bool
 }
 
-// isFirst reports, by the stored Ready condition, whether a Node is seen for the first time.
-func isFirst(ready *api.Condition) bool {
-	return ready == nil || ready.Reason == flexnode.NodeNotFound ||
-		ready.Reason == flexnode.NodeForeign
+// claimOf returns the claim by the rows of a node, without the taints of the Node itself.
+func claimOf(n flexnode.Node, stored flexnode.Status) claim {
+	ready := stored.Ready
+	return claim{want: flexnode.Taints(n.Desired), known: stored.Taints, first: ready == nil ||
+		ready.Reason == flexnode.NodeNotFound || ready.Reason == flexnode.NodeForeign}
 }
 
 // set returns the name, in worker.taintsSet, of the wanted taints of a node.
