@@ -27,8 +27,8 @@ type seenNode struct {
 	configured         bool // with its pod subnet
 	// foreign reports that it is another installation's, unmanaged that it is no flex node.
 	foreign, unmanaged bool
-	ready              unique.Handle[api.Condition] // without its time
-	since              int64                        // of the Ready condition, in Unix seconds; 0 if unknown
+	ready              unique.Handle[api.Condition] // Ready, without its time
+	since              int64                        // its time, in Unix seconds; 0 if unknown
 	taints             unique.Handle[string]        // separated by commas
 }
 

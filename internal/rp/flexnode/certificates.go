@@ -113,9 +113,9 @@ func (c Certificates) find(id string) *Certificate {
 }
 
 // Revoke revokes all certificates for which keep is false from a time on, also those that the
-// provider has not seen; nil keeps none. uid is the deleted node's; "" where another machine becomes
-// the node, so that the previous machine's certificates do not count as destroyed when that one
-// leaves.
+// provider has not seen; nil keeps none. uid is the deleted node's; "" where another machine
+// becomes the node, so that the previous machine's certificates do not count as destroyed when that
+// one leaves.
 func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.Time) Certificates {
 	from = from.UTC().Truncate(time.Second)
 	c = c.Unseen(uid, from).each(func(o *Certificate) {
