@@ -186,7 +186,6 @@ func (r *review) deny(ctx context.Context, why string) error {
 	return r.answer(ctx, certificates.CertificateDenied, "FlexNodeDenied", "Denied: "+why+".")
 }
 
-// answer adds a condition to the request.
 func (r *review) answer(
 	ctx context.Context, kind certificates.RequestConditionType, reason, message string,
 ) error {
@@ -212,7 +211,7 @@ func (r *review) answer(
 	if r.csr.UID != "" {
 		r.s.answered.Add(r.csr.UID, struct{}{})
 	}
-	r.did("certificate request answered")
+	r.Store.Did("certificate request answered")
 	return nil
 }
 
@@ -270,7 +269,6 @@ func (r *review) consumeURL(ctx context.Context, node flexnode.Node) error {
 	return r.Credentials.Consume(ctx, row.Key, r.a, r.owner.Fence())
 }
 
-// noteIssued records that a node's identity has its certificate.
 func (r *review) noteIssued(ctx context.Context) error {
 	row, err := r.Index.Node(r.key + "/" + r.a.Node)
 	node := row.Value

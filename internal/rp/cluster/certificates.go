@@ -135,7 +135,7 @@ func (w *worker) deleteNode(ctx context.Context, s *session, key string) (time.T
 			return time.Now().Add(taintsRefusal), nil
 		case err == nil:
 			w.Audit.Info("Node deleted, since its machine has left", "cluster", w.key, "node", name)
-			w.did("Node deleted")
+			w.Store.Did("Node deleted")
 		case !apierrors.IsNotFound(err):
 			return noTime, fmt.Errorf("cannot delete the Node %s: %w", name, err)
 		}
@@ -158,7 +158,6 @@ const (
 	revokedAgain = time.Minute
 )
 
-// followCertificates queues revocations when they are written.
 func (w *worker) followCertificates(ctx context.Context) {
 	w.revocations.Clear()
 	w.Store.Certificates.Sync(ctx, w.key+"/", func(r store.Row[flexnode.Certificates]) {
@@ -241,7 +240,6 @@ func changes(
 	return all
 }
 
-// list changes entries of the ConfigMap.
 func (w *worker) list(ctx context.Context, s *session, changed map[string]any) error {
 	if len(changed) == 0 {
 		return nil
@@ -264,7 +262,7 @@ func (w *worker) list(ctx context.Context, s *session, changed map[string]any) e
 		w.Audit.Info("certificates that alone may write as a Node", "cluster", w.key, "node", name,
 			"listed", ids)
 	}
-	w.did("certificates revoked")
+	w.Store.Did("certificates revoked")
 	return nil
 }
 

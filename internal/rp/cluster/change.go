@@ -16,7 +16,6 @@ func (w *worker) changed(table, key string) {
 	w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 }
 
-// probeAgain requests a probe of the cluster now.
 func (w *worker) probeAgain() {
 	select {
 	case w.again <- struct{}{}:
@@ -24,7 +23,6 @@ func (w *worker) probeAgain() {
 	}
 }
 
-// clusterChanged queues the tasks that follow from the present registration.
 func (w *worker) clusterChanged() error {
 	row, err := w.Index.Cluster(w.key)
 	if err != nil || !row.Exists() {
@@ -46,7 +44,6 @@ func (w *worker) clusterChanged() error {
 	return nil
 }
 
-// nodeChanged queues the tasks that follow from the present node.
 func (w *worker) nodeChanged(key string) error {
 	w.noteReady(key)
 	polled, there := w.Index.Poll(key)

@@ -204,7 +204,6 @@ func unfit(r *http.Response) string {
 	return ""
 }
 
-// limitsOf returns the limits of the answer to a request.
 func limitsOf(r *http.Request, answer *http.Response) limits {
 	q := r.URL.Query()
 	switch {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -28,7 +27,6 @@ func (w *worker) followCredentials(ctx context.Context) {
 	})
 }
 
-// seeCredential queues a credential for now, or for when it is due.
 func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	if !r.Exists() {
 		w.outstanding.Delete(r.Key)
@@ -75,7 +73,6 @@ const (
 	providerName = "flexnode-rp"
 )
 
-// marks returns the labels of the Secrets of a registration.
 func (w *worker) marks() labels.Set {
 	sum := sha256.Sum256([]byte(w.key))
 	return labels.Set{providerLabel: providerName, installationLabel: w.Installation,
@@ -90,18 +87,12 @@ type tokens struct{ w *worker }
 // name counts as that of an earlier attempt, with the same content, if the admission policy lets
 // the provider delete it. Otherwise it belongs to another owner: Create fails with
 // credential.ErrTaken.
-func (t tokens) Create(ctx context.Context, c store.Credential, key, token string) error {
-	err := t.create(ctx, c, key, token)
-	if err != nil && !errors.Is(err, credential.ErrTaken) {
-		err = &credential.TokenError{Told: unreachable(err), Err: err}
-	}
-	return err
-}
-
-func (t tokens) create(ctx context.Context, c store.Credential, key, token string) error {
+func (t tokens) Create(
+	ctx context.Context, c store.Credential, key, token string,
+) (told string, err error) {
 	s, err := t.w.use()
 	if err != nil {
-		return err
+		return unreachable(err), err
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
@@ -111,13 +102,14 @@ func (t tokens) create(ctx context.Context, c store.Credential, key, token strin
 		dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 		err = secrets.Delete(ctx, secretName(c), dryRun)
 		if refusedByPolicy(err) {
-			return credential.ErrTaken
+			return "", credential.ErrTaken
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("cannot create a bootstrap token: %w", err)
+		err = fmt.Errorf("cannot create a bootstrap token: %w", err)
+		return unreachable(err), err
 	}
-	return nil
+	return "", nil
 }
 
 func secretName(c store.Credential) string { return tokenSecret + c.TokenID }
@@ -125,7 +117,6 @@ func secretName(c store.Credential) string { return tokenSecret + c.TokenID }
 // refusedByPolicy reports whether a ValidatingAdmissionPolicy refused a request, rather than RBAC.
 func refusedByPolicy(err error) bool { return apierrors.IsInvalid(err) }
 
-// secret returns the Secret of a token.
 func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	_, secret, _ := strings.Cut(token, ".")
 	group := tokenGroup(w.Installation, w.key)

@@ -60,7 +60,6 @@ func (w *worker) noteFailure(ctx context.Context, cause error) {
 	}
 }
 
-// answered records that the cluster has answered.
 func (w *worker) answered() {
 	w.mu.Lock()
 	w.failing = noTime

@@ -468,7 +468,7 @@ func FuzzNode(f *testing.F) {
 			seen.condition().Reason != untrusted.Reason(seen.condition().Reason) {
 			t.Errorf("%d bytes, %+v", size, seen.condition())
 		}
-		taintsIn(seen.taints())
+		taintsIn(seen.taints.Value())
 		w := &worker{key: factory}
 		if isName(seen.name) {
 			_ = flexnode.ClusterOf(w.key + "/" + seen.name)

@@ -186,7 +186,6 @@ func (m *Manager) startAll(
 	}
 }
 
-// changed passes a change of the index to the worker of its cluster.
 func (m *Manager) changed(table, key string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -217,11 +216,4 @@ func (m *Manager) CountCredentials(state string) int {
 		}
 	}
 	return n
-}
-
-// did reports an effect in a cluster; tests stop the provider there (store.Store.Did).
-func (m *Manager) did(what string) {
-	if m.Store.Did != nil {
-		m.Store.Did(what)
-	}
 }

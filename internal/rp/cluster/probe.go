@@ -67,7 +67,6 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 	return nil
 }
 
-// ping checks that the cluster answers.
 func (w *worker) ping(ctx context.Context, s *session) error {
 	inner, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -79,7 +78,6 @@ func (w *worker) ping(ctx context.Context, s *session) error {
 	return nil
 }
 
-// version returns the version that the cluster reports.
 func (c *Connection) version(ctx context.Context) (string, error) {
 	if c.Version != nil {
 		return c.Version(ctx)
@@ -130,7 +128,6 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 	return f, nil
 }
 
-// clusterIPs returns the addresses of a Service.
 func clusterIPs(s *corev1.Service) (all []netip.Addr) {
 	texts := append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...)
 	for _, text := range texts[:min(len(texts), maxSubnets+1)] {
@@ -141,7 +138,6 @@ func clusterIPs(s *corev1.Service) (all []netip.Addr) {
 	return all
 }
 
-// allows asks the cluster whether a user may do something.
 func (c *Connection) allows(
 	ctx context.Context, user string, groups []string, what authorization.ResourceAttributes,
 ) (bool, error) {
@@ -204,7 +200,6 @@ func (c *Connection) unconfined(ctx context.Context) []string {
 		"Kubernetes 1.30 or later, refuses it: apply it with the provider's user name."}
 }
 
-// facts returns the facts that nodes receive about a cluster with this connection.
 func (c *Connection) facts(row flexnode.Cluster, f findings, tenant string) flexnode.Facts {
 	own := row.Properties
 	return flexnode.Facts{

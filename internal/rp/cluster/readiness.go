@@ -46,10 +46,9 @@ func (w *worker) compareReady(ctx context.Context, s *session, key string) error
 		}
 		next := row.Value
 		next.Ready = ready
-		seen := s.node(flexnode.LastOf(key))
-		if seen != nil && !seen.other() && isFirst(row.Value.Ready) {
-			c := claim{want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
-				has: taintsIn(seen.taints())}
+		seen, c := s.node(flexnode.LastOf(key)), claimOf(node.Value, row.Value)
+		if seen != nil && !seen.other() && c.first {
+			c.has = taintsIn(seen.taints.Value())
 			next.Taints = inOrder(c.known, filtered(c.want, c.on))
 		}
 		return w.Store.Status.Put(v, key, next)

@@ -169,7 +169,7 @@ func TestPartsOfANode(t *testing.T) {
 		}
 		n.Status.Conditions[0].LastTransitionTime = at
 		seen := seeNode(n, "")
-		got := []string{seen.name, seen.subnets, seen.addresses, seen.taints()}
+		got := []string{seen.name, seen.subnets, seen.addresses, seen.taints.Value()}
 		equal(t, "what is seen", got,
 			[]string{"edge-1", want, "192.0.2.7,fd00::7", "a=1:NoSchedule,b:NoExecute"})
 		if seen.configured != configured || seen.other() ||
@@ -179,7 +179,7 @@ func TestPartsOfANode(t *testing.T) {
 	}
 	bare := seeNode(&corev1.Node{}, "")
 	if c := bare.condition(); c.Status != "Unknown" || !c.LastTransitionTime.IsZero() ||
-		!bare.other() || bare.name+bare.version != "" || bare.taints() != "" {
+		!bare.other() || bare.name+bare.version != "" || bare.taints.Value() != "" {
 		t.Errorf("%#v", bare)
 	}
 }

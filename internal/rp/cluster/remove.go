@@ -109,7 +109,6 @@ func page[T any](
 	return keys, nil
 }
 
-// removeNodes deletes nodes, and updates the operation.
 func (w *worker) removeNodes(ctx context.Context, keys []string) error {
 	_, err := w.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes removed",
@@ -132,7 +131,6 @@ func (w *worker) removeNodes(ctx context.Context, keys []string) error {
 	return err
 }
 
-// operation changes the row of the operation of a deletion.
 func (w *worker) operation(
 	v *store.View, c flexnode.Cluster, change func(*flexnode.Operation),
 ) error {

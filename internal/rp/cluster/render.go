@@ -67,7 +67,6 @@ func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 	}, err
 }
 
-// renderNode renders one node.
 func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) error {
 	node := w.Store.Nodes.Row(v, key)
 	if !node.Exists() || node.Value.Facts == parent.Cluster.Facts &&

@@ -63,7 +63,6 @@ func parseRequest(text []byte) (r *x509.CertificateRequest, flaw string) {
 	return r, ""
 }
 
-// readCSR returns the parts of a certificate request.
 func readCSR(csr *certificates.CertificateSigningRequest) credential.Application {
 	a := credential.Application{Name: csr.Name, TokenID: tokenOf(csr)}
 	var request *x509.CertificateRequest

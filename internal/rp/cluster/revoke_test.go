@@ -82,7 +82,7 @@ func (w *world) remove(node string, after time.Duration) {
 		must(0, w.credentials.RemoveNode(v, key, true, time.Now()))
 		row := must(w.store.Certificates.In(v, key)).Value
 		return w.store.Certificates.Put(v, key,
-			row.Revoke("", flexnode.NoCertificate, time.Now().Add(after)))
+			row.Revoke("", nil, time.Now().Add(after)))
 	})
 	pass(time.Second)
 }

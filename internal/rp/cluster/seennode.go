@@ -27,32 +27,21 @@ type seenNode struct {
 	configured         bool // with its pod subnet
 	// foreign reports that it is another installation's, unmanaged that it is no flex node.
 	foreign, unmanaged bool
-	ready              unique.Handle[readyState]
-	since              int64 // of the Ready condition, in Unix seconds; 0 if unknown
-	taintTexts         unique.Handle[string]
+	ready              unique.Handle[api.Condition] // Ready, without its time
+	since              int64                        // its time, in Unix seconds; 0 if unknown
+	taints             unique.Handle[string]        // separated by commas
 }
 
 // other reports whether the Node is neither this installation's nor that of an agent without a
 // provider.
 func (n *seenNode) other() bool { return n.foreign || n.unmanaged }
 
-// readyState is the state of a Ready condition.
-type readyState struct {
-	status corev1.ConditionStatus
-	reason string
-}
-
-// taints returns its taints, separated by commas.
-func (n *seenNode) taints() string { return n.taintTexts.Value() }
-
-// condition returns the Ready condition of the Node.
 func (n *seenNode) condition() *api.Condition {
-	is := n.ready.Value()
-	c := &api.Condition{Type: flexnode.Ready, Status: string(is.status), Reason: is.reason}
+	c := n.ready.Value()
 	if n.since != 0 {
 		c.LastTransitionTime = time.Unix(n.since, 0).UTC()
 	}
-	return c
+	return &c
 }
 
 // managedLabel is "false" on every Node that the agent has joined, and on none of AKS.
@@ -108,17 +97,17 @@ func seeNode(node *corev1.Node, installation string) *seenNode {
 			return ip.String(), err == nil && ip.Zone() == "" &&
 				(a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP)
 		})
-	seen.taintTexts = unique.Make(joined(node.Spec.Taints, maxTaints,
+	seen.taints = unique.Make(joined(node.Spec.Taints, maxTaints,
 		func(t corev1.Taint) (string, bool) {
 			text := writeTaint(t)
 			return text, len(text) <= 2*maxText && !strings.Contains(text, ",")
 		}))
-	ready := readyState{status: corev1.ConditionUnknown}
+	ready := api.Condition{Type: flexnode.Ready, Status: "Unknown"}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			ready = readyState{c.Status, untrusted.Reason(c.Reason)}
-			if c.Status != corev1.ConditionTrue && c.Status != corev1.ConditionFalse {
-				ready.status = corev1.ConditionUnknown
+			ready.Status, ready.Reason = "Unknown", untrusted.Reason(c.Reason)
+			if c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionFalse {
+				ready.Status = string(c.Status)
 			}
 			if !c.LastTransitionTime.IsZero() {
 				seen.since = c.LastTransitionTime.Unix()

@@ -126,7 +126,6 @@ type reserved struct {
 	services  []netip.Addr // in the cluster; none while they are unknown
 }
 
-// reserved returns those of the cluster of a session.
 func (w *worker) reserved(s *session) (reserved, error) {
 	row, err := w.Index.Cluster(w.key)
 	if err != nil {

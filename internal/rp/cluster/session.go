@@ -118,7 +118,6 @@ func (c *Connection) replacedBy(a Access, registration string) bool {
 		c.doubtful() && time.Since(c.made) >= doubtInterval
 }
 
-// connect returns a new connection to a cluster.
 func (m *Manager) connect(ctx context.Context, c flexnode.Cluster) (*Connection, error) {
 	access, err := m.Source.Access(ctx, c, false)
 	if err != nil {
@@ -212,7 +211,6 @@ func (s *session) recovered() {
 	}
 }
 
-// countEnd counts and logs a session that has ended with an error.
 func (w *worker) countEnd(cause error) {
 	why := Limit
 	if errors.Is(cause, errCrash) {

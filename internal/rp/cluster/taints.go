@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -39,9 +38,7 @@ func (w *worker) taintsDiffer(
 	if err != nil || !node.Exists() {
 		return 0, false
 	}
-	c := claim{
-		want: flexnode.Taints(node.Value.Desired), known: stored.Taints, first: isFirst(stored.Ready),
-	}
+	c := claimOf(node.Value, stored)
 	seen, set := s.node(flexnode.LastOf(key)), c.set(key)
 	if seen == nil {
 		w.taintsSet.DeleteEntry(set)
@@ -49,7 +46,7 @@ func (w *worker) taintsDiffer(
 	if seen == nil || seen.other() || time.Now().UnixNano() < w.taintsRefused.Load() {
 		return 0, false
 	}
-	c.has = taintsIn(seen.taints())
+	c.has = taintsIn(seen.taints.Value())
 	if slices.Equal(c.held(), c.known) && len(c.absent()) == 0 {
 		return 0, false
 	}
@@ -109,7 +106,7 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	if err != nil || len(ours) == 0 {
 		return err
 	}
-	w.did("taints claimed")
+	w.Store.Did("taints claimed")
 	note := func(from, to []string) error {
 		return w.noteTaints(ctx, key, func(now claim) []string {
 			if slices.Equal(now.known, from) {
@@ -124,7 +121,7 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	case err != nil:
 		return err
 	}
-	w.did("taints set")
+	w.Store.Did("taints set")
 	w.taintsSet.GC()
 	w.taintsSet.Next(c.set(key), time.Now())
 	c.known, c.has = ours, c.merged()
@@ -148,10 +145,7 @@ func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) 
 			return nil
 		}
 		next := row.Value
-		next.Taints = decide(claim{
-			want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
-			first: isFirst(row.Value.Ready),
-		})
+		next.Taints = decide(claimOf(node.Value, row.Value))
 		if slices.Equal(next.Taints, row.Value.Taints) {
 			return nil
 		}
@@ -159,7 +153,6 @@ func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) 
 	})
 }
 
-// patchTaints sets the taints of a Node that was read.
 func (w *worker) patchTaints(
 	ctx context.Context, s *session, node *corev1.Node, next []corev1.Taint,
 ) error {
@@ -197,16 +190,16 @@ type claim struct {
 	first bool
 }
 
-// isFirst reports, by the stored Ready condition, whether a Node is seen for the first time.
-func isFirst(ready *api.Condition) bool {
-	return ready == nil || ready.Reason == flexnode.NodeNotFound ||
-		ready.Reason == flexnode.NodeForeign
+// claimOf returns the claim by the rows of a node, without the taints of the Node itself.
+func claimOf(n flexnode.Node, stored flexnode.Status) claim {
+	ready := stored.Ready
+	return claim{want: flexnode.Taints(n.Desired), known: stored.Taints, first: ready == nil ||
+		ready.Reason == flexnode.NodeNotFound || ready.Reason == flexnode.NodeForeign}
 }
 
 // set returns the name, in worker.taintsSet, of the wanted taints of a node.
 func (c claim) set(key string) string { return key + " " + strings.Join(c.want, ",") }
 
-// on reports whether the Node has a taint.
 func (c claim) on(text string) bool {
 	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool { return writeTaint(t) == text })
 }

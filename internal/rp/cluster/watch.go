@@ -109,7 +109,6 @@ func (k kind) all(ctx context.Context, o metav1.ListOptions) (*internalversion.L
 	return nil, errTooMany
 }
 
-// page reads one page.
 func (k kind) page(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -216,7 +215,6 @@ func (w *worker) watchRequests(ctx context.Context, s *session, signer string) c
 	return known
 }
 
-// watchNodes records changes of Nodes.
 func (w *worker) watchNodes(ctx context.Context, s *session) {
 	var controller cache.Controller
 	s.nodes, controller = w.nodeKind(s.Client).follow(ctx, s)

@@ -35,9 +35,7 @@ type worker struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 
-	// tasks queues the work; requests queues the names of certificate requests, which do not wait for
-	// the tasks.
-	tasks, requests *line
+	tasks, requests *line // in the pools of the Manager
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews map[bool]*rate.Limiter
 	// outstanding holds the states of the cluster's credentials that have not ended, by key.
@@ -101,7 +99,6 @@ const (
 	reviewPause                       = time.Second
 )
 
-// start starts the work on a cluster.
 func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
@@ -131,7 +128,6 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	return w
 }
 
-// ended reports whether the work has ended.
 func (w *worker) ended() bool {
 	select {
 	case <-w.done:
@@ -292,7 +288,6 @@ func (w *worker) park(t task) {
 	}
 }
 
-// unpark queues the parked tasks.
 func (w *worker) unpark() {
 	w.mu.Lock()
 	parked := w.parked

@@ -25,7 +25,7 @@ func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 				return nil
 			}
 			left++
-			done, err := b.rewrap(ctx, st, keys)
+			done, err := b.rewrap(keys)
 			if done {
 				total++
 			}
@@ -60,19 +60,19 @@ func OpenAll(
 type box struct {
 	seal   seal.Box
 	about  string // its owner
-	rewrap func(context.Context, *store.Store, seal.Ring) (bool, error)
+	rewrap func(seal.Ring) (bool, error)
 }
 
 // eachBox calls see with all boxes of a store; an error of it does not end that.
 func eachBox(ctx context.Context, st *store.Store, see func(box) error) error {
 	sealed := func(row *store.Sealed) *seal.Box { return &row.Box }
 	return errors.Join(
-		boxesIn(ctx, st.Secrets, secretSeal, sealed, see),
-		boxesIn(ctx, st.Bundles, bundleSeal, sealed, see),
-		boxesIn(ctx, st.ArcLeft, arcLeftSeal, func(row *store.ArcLeft) *seal.Box {
+		boxesIn(ctx, st, st.Secrets, secretSeal, sealed, see),
+		boxesIn(ctx, st, st.Bundles, bundleSeal, sealed, see),
+		boxesIn(ctx, st, st.ArcLeft, arcLeftSeal, func(row *store.ArcLeft) *seal.Box {
 			return own(&row.Secret)
 		}, see),
-		boxesIn(ctx, st.Credentials, tokenSeal, func(row *store.Credential) *seal.Box {
+		boxesIn(ctx, st, st.Credentials, tokenSeal, func(row *store.Credential) *seal.Box {
 			return own(&row.Secret)
 		}, see))
 }
@@ -87,7 +87,8 @@ func own(box **seal.Box) *seal.Box {
 
 // boxesIn is eachBox for the boxes of a table, whose rows have one or none.
 func boxesIn[T any](
-	ctx context.Context, t store.Table[T], about string, of func(*T) *seal.Box, see func(box) error,
+	ctx context.Context, st *store.Store, t store.Table[T], about string, of func(*T) *seal.Box,
+	see func(box) error,
 ) error {
 	rows, _, err := t.List(ctx, "")
 	errs := []error{err}
@@ -96,24 +97,21 @@ func boxesIn[T any](
 		if found == nil {
 			continue
 		}
-		rewrap := func(ctx context.Context, st *store.Store, keys seal.Ring) (done bool, err error) {
-			_, err = st.Update(ctx, "sealed again", nil, func(v *store.View) error {
-				done = false
+		rewrap := func(keys seal.Ring) (done bool, err error) {
+			revision, err := st.Update(ctx, "sealed again", nil, func(v *store.View) error {
 				now := t.Row(v, row.Key)
-				if !now.Exists() {
-					return nil
-				}
 				b := of(&now.Value)
-				if b == nil || keys.Current(*b) {
+				if !now.Exists() || b == nil || keys.Current(*b) {
 					return nil
 				}
-				if *b, err = keys.Rewrap(about+row.Key, *b); err != nil {
+				next, err := keys.Rewrap(about+row.Key, *b)
+				if err != nil {
 					return err
 				}
-				done = true
+				*b = next
 				return t.Put(v, row.Key, now.Value)
 			})
-			return done, err
+			return revision != 0, err
 		}
 		errs = append(errs, see(box{*found, about + row.Key, rewrap}))
 	}

@@ -115,7 +115,7 @@ func (w *world) unwatch() {
 	w.memory.Before(nil)
 	w.memory.After(nil)
 	w.cluster.point = nil
-	w.service.Store.Did = nil
+	w.service.Store.Did = func(string) {}
 }
 
 // After a kill or failure before or after each effect, the next replica finishes, and nothing is

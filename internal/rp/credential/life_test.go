@@ -109,7 +109,7 @@ func TestClusterIsDown(t *testing.T) {
 	if _, err := w.service.Step(ctx, key, w.cluster, store.Condition{}); err == nil {
 		t.Error("a step with a dead cluster did it all")
 	}
-	if c := w.credential(key); c.State != store.Pending || c.Problem != errDown.Told {
+	if c := w.credential(key); c.State != store.Pending || c.Problem != toldDown {
 		t.Errorf("%s, because %q", c.State, c.Problem)
 	}
 	if w.url() != "" || w.node().State != api.Creating {
@@ -154,7 +154,7 @@ func TestAProblemIsNotedOnce(t *testing.T) {
 	equal(t, "its revision", must(w.store().Credentials.Get(t.Context(), key)).Revision, row.Revision)
 	w.cluster.down = errDown
 	w.tryOnce()
-	equal(t, "another problem is noted as", w.credential(key).Problem, errDown.Told)
+	equal(t, "another problem is noted as", w.credential(key).Problem, toldDown)
 }
 
 type errTo int
@@ -207,7 +207,7 @@ func TestTheWaitOfANodeEnds(t *testing.T) {
 			want = ""
 		}
 		if n.State != want || !strings.Contains(n.Reason, "expired") ||
-			reached && !strings.Contains(n.Reason, errDown.Told) ||
+			reached && !strings.Contains(n.Reason, toldDown) ||
 			strings.Contains(n.Reason, "10.1.2.3") {
 			t.Errorf("reached=%v: the node is %s: %s", reached, n.State, n.Reason)
 		}

@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,21 +18,20 @@ import (
 func (w worker) provision(ctx context.Context, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
+		told := ""
 		token, err := w.token(x.key, c)
 		if err == nil {
-			err = w.tokens.Create(ctx, c, x.key, token)
+			told, err = w.tokens.Create(ctx, c, x.key, token)
 		}
 		switch {
 		case errors.Is(err, ErrTaken):
 			return w.redraw(ctx, x)
 		case err != nil:
-			told := "The bootstrap token cannot be created; see the provider's log for details."
-			if e, ok := errors.AsType[*TokenError](err); ok {
-				told = e.Told
-			}
+			told = cmp.Or(told,
+				"The bootstrap token cannot be created; see the provider's log for details.")
 			return errors.Join(err, w.problem(ctx, x.key, told), w.abandon(ctx, x))
 		}
-		w.did("Secret made")
+		w.Store.Did("Secret made")
 	}
 	err := w.undo(ctx, x, w.enable(ctx, x))
 	if err == nil {
@@ -59,7 +59,6 @@ func (w worker) redraw(ctx context.Context, x subject) error {
 	return errMoved
 }
 
-// enable writes the bundle and makes the credential Live.
 func (w worker) enable(ctx context.Context, made subject) error {
 	return w.update(ctx, "credential live", made.key, func(v *store.View, x subject) error {
 		c := x.row.Value

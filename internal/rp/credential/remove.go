@@ -21,12 +21,12 @@ func (w worker) remove(ctx context.Context, x subject) error {
 	if err := w.Delivery.Remove(ctx, x.key); err != nil {
 		return err
 	}
-	w.did("bundle gone")
+	w.Store.Did("bundle gone")
 	if x.row.Value.TokenID != "" {
 		if err := w.removeToken(ctx, x); err != nil {
 			return err
 		}
-		w.did("Secret gone")
+		w.Store.Did("Secret gone")
 	}
 	err := w.update(ctx, "credential gone", x.key, func(v *store.View, x subject) error {
 		if x.row.Value.State != store.Revoking {
@@ -66,7 +66,6 @@ func (w worker) removeToken(ctx context.Context, x subject) error {
 	return nil
 }
 
-// abandoned logs a token that is left in a cluster.
 func (s *Service) abandoned(x subject, err error) {
 	s.Audit.Warn("bootstrap token left in a cluster that does not answer", "credential", x.key,
 		"node", x.row.Value.Node, "tokenId", x.row.Value.TokenID,
@@ -162,19 +161,17 @@ func (s *Service) removeGone(ctx context.Context, key string) error {
 	if err := s.Delivery.Remove(ctx, key); err != nil {
 		return err
 	}
-	var removed subject
+	var x subject // the removed one
 	_, err := s.Store.Update(ctx, "credential gone", nil, func(v *store.View) error {
-		removed = subject{}
-		x := s.in(v, key)
+		x = s.in(v, key)
 		if !x.row.Exists() || s.Store.Clusters.Row(v, x.row.Value.Cluster).Exists() {
+			x = subject{}
 			return nil
 		}
-		removed = x
 		return s.forget(v, x)
 	})
-	if err == nil && removed.row.Value.TokenID != "" {
-		s.abandoned(removed,
-			errors.New("cannot reach the cluster: there is no connection to it"))
+	if err == nil && x.row.Value.TokenID != "" {
+		s.abandoned(x, errors.New("cannot reach the cluster: there is no connection to it"))
 	}
 	return err
 }

@@ -44,13 +44,6 @@ const (
 // now returns the time with the precision of URLs and Secrets.
 func (s *Service) now() time.Time { return s.Now().UTC().Truncate(time.Second) }
 
-// did reports an effect outside the store; tests stop the provider there.
-func (s *Service) did(what string) {
-	if s.Store.Did != nil {
-		s.Store.Did(what)
-	}
-}
-
 // subject is a credential with its node, read together.
 type subject struct {
 	key    string

@@ -60,7 +60,6 @@ func (s *Service) statement(
 	}, nil
 }
 
-// tombstone returns the statement of a tombstone.
 func tombstone(stone flexnode.Tombstone) signing.Statement {
 	return signing.Statement{
 		Kind: signing.Tombstone, UID: stone.UID, Version: strconv.FormatInt(stone.Revision, 10),
@@ -85,21 +84,6 @@ func (s *Service) verify(by *flexnode.Signed, said signing.Statement) error {
 	return s.Keys.Verify(by.Key, by.Signature, said)
 }
 
-// again signs a statement again. It returns nil if the first key of the ring has signed it in an
-// epoch, or if it does not verify. accept signs it in any case.
-func (s *Service) again(
-	by *flexnode.Signed, said signing.Statement, epoch int64, accept bool,
-) (*flexnode.Signed, error) {
-	if by != nil && by.Key == s.Keys.Keys[0].ID && by.Epoch == epoch && !accept {
-		return nil, nil
-	}
-	if err := s.verify(by, said); err != nil && !accept {
-		return nil, fmt.Errorf("cannot sign the %s %s of the node %s again: %w", said.Kind,
-			said.Version, said.UID, err)
-	}
-	return s.sign(said, epoch)
-}
-
 // signedRow is the row of Meta with the key and epoch in which everything was signed again.
 const signedRow = "signed"
 
@@ -118,11 +102,9 @@ func SignAgain(
 	if err != nil || bytes.Equal(done.Value, mark) && !accept {
 		return 0, err
 	}
-	again := func(by *flexnode.Signed, said signing.Statement) (*flexnode.Signed, error) {
-		return s.again(by, said, epoch, accept)
-	}
-	histories, err := signRows(ctx, st, st.History, again, func(
-		v *store.View, row store.Row[flexnode.History], sign resign,
+	a := &again{Service: s, epoch: epoch, accept: accept}
+	histories, err := signRows(ctx, a, st.History, func(
+		v *store.View, row store.Row[flexnode.History],
 	) (flexnode.History, bool, error) {
 		node := st.Nodes.Row(v, row.Key)
 		if !node.Exists() {
@@ -130,14 +112,14 @@ func SignAgain(
 		}
 		return row.Value.Sign(func(r flexnode.Revision) *flexnode.Signed {
 			said, err := s.statement(ctx, node.Value.UID, r)
-			return sign(r.Signed, said, err)
+			return a.sign(r.Signed, said, err)
 		})
 	})
-	stones, failed := signRows(ctx, st, st.Tombstones, again, func(
-		_ *store.View, row store.Row[flexnode.Tombstones], sign resign,
+	stones, failed := signRows(ctx, a, st.Tombstones, func(
+		_ *store.View, row store.Row[flexnode.Tombstones],
 	) (flexnode.Tombstones, bool, error) {
 		return row.Value.Sign(func(stone flexnode.Tombstone) *flexnode.Signed {
-			return sign(stone.Signed, tombstone(stone), nil)
+			return a.sign(stone.Signed, tombstone(stone), nil)
 		})
 	})
 	if err = errors.Join(err, failed); err == nil {
@@ -148,36 +130,53 @@ func SignAgain(
 	return histories + stones, err
 }
 
-// resign signs a statement again, if it can be made (Service.again).
-type resign func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed
+// again signs statements again in an epoch.
+type again struct {
+	*Service
+	epoch  int64
+	accept bool    // also those that do not verify
+	wrong  []error // of the present row
+}
+
+// sign signs a statement, if it could be made. It returns nil if the first key of the ring has
+// signed it in the epoch, or if it does not verify.
+func (a *again) sign(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed {
+	signed := by != nil && by.Key == a.Keys.Keys[0].ID && by.Epoch == a.epoch
+	if err == nil && signed && !a.accept {
+		return nil
+	}
+	if err == nil && !a.accept {
+		if err = a.verify(by, said); err != nil {
+			err = fmt.Errorf("cannot sign the %s %s of the node %s again: %w", said.Kind, said.Version,
+				said.UID, err)
+		}
+	}
+	var next *flexnode.Signed
+	if err == nil {
+		next, err = a.Service.sign(said, a.epoch)
+	}
+	a.wrong = append(a.wrong, err)
+	return next
+}
 
 // signRows writes the rows that decide changes in a table, and returns their number. A statement
 // that cannot be signed does not stop the write of its row or of others.
 func signRows[T any](
-	ctx context.Context, st *store.Store, table store.Table[T],
-	again func(*flexnode.Signed, signing.Statement) (*flexnode.Signed, error),
-	decide func(*store.View, store.Row[T], resign) (next T, changed bool, err error),
+	ctx context.Context, a *again, table store.Table[T],
+	decide func(*store.View, store.Row[T]) (next T, changed bool, err error),
 ) (rows int, err error) {
 	keys, err := table.Keys(ctx, "")
 	errs := []error{err}
 	for _, key := range keys {
-		var wrong []error
-		sign := func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed {
-			var signed *flexnode.Signed
-			if err == nil {
-				signed, err = again(by, said)
-			}
-			wrong = append(wrong, err)
-			return signed
-		}
-		revision, err := st.Update(ctx, "signed again", nil, func(v *store.View) error {
-			wrong = nil
+		a.wrong = nil
+		revision, err := a.Store.Update(ctx, "signed again", nil, func(v *store.View) error {
+			a.wrong = nil
 			row := table.Row(v, key)
 			if !row.Exists() {
 				return nil
 			}
-			next, changed, err := decide(v, row, sign)
-			if wrong = append(wrong, err); changed {
+			next, changed, err := decide(v, row)
+			if a.wrong = append(a.wrong, err); changed {
 				return table.Put(v, key, next)
 			}
 			return nil
@@ -185,7 +184,7 @@ func signRows[T any](
 		if err == nil && revision != 0 {
 			rows++
 		}
-		errs = append(append(errs, err), wrong...)
+		errs = append(append(errs, err), a.wrong...)
 		if ctx.Err() != nil {
 			break
 		}

@@ -13,8 +13,9 @@ import (
 // Tokens creates and deletes the Secrets of bootstrap tokens in a cluster.
 type Tokens interface {
 	// Create creates the Secret of a credential, unless an earlier attempt did. It fails with
-	// ErrTaken if a Secret of another owner has that name.
-	Create(ctx context.Context, c store.Credential, key, token string) error
+	// ErrTaken if a Secret of another owner has that name. told is the message for callers about an
+	// error, without the addresses and files that may be in that.
+	Create(ctx context.Context, c store.Credential, key, token string) (told string, err error)
 	// Remove deletes the Secret of a credential, if there is one.
 	Remove(ctx context.Context, c store.Credential) error
 }
@@ -153,13 +154,3 @@ func (w worker) problem(ctx context.Context, key, problem string) error {
 		return changes
 	})
 }
-
-// TokenError is the error if the Secret of a bootstrap token cannot be made. Told is the message
-// for callers, without the addresses and files that may be in Err.
-type TokenError struct {
-	Told string
-	Err  error
-}
-
-func (e *TokenError) Error() string { return e.Err.Error() }
-func (e *TokenError) Unwrap() error { return e.Err }

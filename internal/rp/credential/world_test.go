@@ -68,9 +68,11 @@ func (c *fakeCluster) at(what string) error {
 }
 
 // Create implements Tokens.
-func (c *fakeCluster) Create(_ context.Context, row store.Credential, key, token string) error {
+func (c *fakeCluster) Create(
+	_ context.Context, row store.Credential, key, token string,
+) (told string, err error) {
 	if err := c.at("before Secret made"); err != nil {
-		return err
+		return "", err
 	}
 	c.mu.Lock()
 	there, found := c.secrets[row.TokenID]
@@ -81,11 +83,11 @@ func (c *fakeCluster) Create(_ context.Context, row store.Credential, key, token
 	c.mu.Unlock()
 	switch {
 	case down != nil:
-		return down
+		return toldDown, down
 	case found && there.owner == "somebody":
-		return ErrTaken
+		return "", ErrTaken
 	}
-	return c.at("after Secret made")
+	return "", c.at("after Secret made")
 }
 
 // Remove implements Tokens.
@@ -111,10 +113,10 @@ func (c *fakeCluster) list() map[string]fakeSecret {
 	return maps.Clone(c.secrets)
 }
 
-// errDown is reported without the address in it.
-var errDown = &TokenError{
-	Told: "The cluster does not answer.", Err: errors.New("dial tcp 10.1.2.3:6443: refused"),
-}
+// errDown is reported as toldDown, without the address in it.
+var errDown = errors.New("dial tcp 10.1.2.3:6443: refused")
+
+const toldDown = "The cluster does not answer."
 
 func must[T any](value T, err error) T {
 	if err != nil {

@@ -207,7 +207,6 @@ func (c Candidate) disturbed() bool {
 		c.Heard && c.Applied != c.Attempt.Revision && c.Ready == "False"
 }
 
-// proved reports whether the canaries of a change were good.
 func (a *admission) proved(s *State) bool { return s.Proved || s.Good >= a.policy.Canaries }
 
 // settle makes those moves of a node that need no slot.
@@ -327,7 +326,6 @@ func (a *admission) takes(c *Candidate) bool {
 		a.now.Sub(c.Attempt.Since) < a.policy.Deadline && a.admits(c)
 }
 
-// retarget moves the slot that a node holds to its newest revision.
 func (a *admission) retarget(c *Candidate) {
 	if c.Attempt.Change != c.Change.ID {
 		if s := a.states[c.Attempt.Change]; s != nil {

@@ -113,12 +113,13 @@ func (c Certificates) find(id string) *Certificate {
 }
 
 // Revoke revokes all certificates for which keep is false from a time on, also those that the
-// provider has not seen. uid is the deleted node's; "" where another machine becomes the node, so
-// that the previous machine's certificates do not count as destroyed when that one leaves.
+// provider has not seen; nil keeps none. uid is the deleted node's; "" where another machine
+// becomes the node, so that the previous machine's certificates do not count as destroyed when that
+// one leaves.
 func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.Time) Certificates {
 	from = from.UTC().Truncate(time.Second)
 	c = c.Unseen(uid, from).each(func(o *Certificate) {
-		if o.ID != "" && keep(*o) {
+		if o.ID != "" && keep != nil && keep(*o) {
 			return
 		}
 		if o.Revoked == nil && uid == "" {
@@ -177,9 +178,6 @@ func (c Certificates) HeldUntil(now time.Time) (end time.Time) {
 	}
 	return end
 }
-
-// NoCertificate is an argument of Revoke that keeps none.
-func NoCertificate(Certificate) bool { return false }
 
 // May returns the ids of the certificates that may write, and whether all others may not.
 func (c Certificates) May(now time.Time) (ids []string, alone bool) {

@@ -79,7 +79,7 @@ func TestNameIsHeld(t *testing.T) {
 		return func(o Certificate) bool { return o.Enrolment == enrolment }
 	}
 	joined := note(Certificates{}, "a", "1", "x")
-	deleted := joined.Revoke("1", NoCertificate, now)
+	deleted := joined.Revoke("1", nil, now)
 	replaced := note(joined, "b", "1", "y").Revoke("", keeps("y"), now)
 	again := note(deleted, "c", "2", "z")
 	unseen := Certificates{}.Revoke("", keeps(""), now) // the successor is an identity in Azure
@@ -90,21 +90,21 @@ func TestNameIsHeld(t *testing.T) {
 		"joined":                    {joined, time.Time{}},
 		"deleted":                   {deleted, end},
 		"left":                      {deleted.Leave("1"), time.Time{}},
-		"left before it is deleted": {joined.Leave("1").Revoke("1", NoCertificate, now), time.Time{}},
+		"left before it is deleted": {joined.Leave("1").Revoke("1", nil, now), time.Time{}},
 		"another has left":          {deleted.Leave("2"), end},
 		"the former machine has not left": {
-			replaced.Revoke("1", NoCertificate, now).Leave("1"), end},
+			replaced.Revoke("1", nil, now).Leave("1"), end},
 		"a second node, whose machine has left": {
-			again.Revoke("2", NoCertificate, now).Leave("2"), end},
+			again.Revoke("2", nil, now).Leave("2"), end},
 		"both have left": {
-			again.Revoke("2", NoCertificate, now).Leave("2").Leave("1"), time.Time{}},
+			again.Revoke("2", nil, now).Leave("2").Leave("1"), time.Time{}},
 		"not seen": {
-			Certificates{}.Revoke("1", NoCertificate, now), now.Add(longestCertificate)},
+			Certificates{}.Revoke("1", nil, now), now.Add(longestCertificate)},
 		"the former one was not seen": {unseen, now.Add(longestCertificate)},
 		"the former one was not seen, the other left": {
-			note(unseen, "b", "1", "").Revoke("1", NoCertificate, now).Leave("1"),
+			note(unseen, "b", "1", "").Revoke("1", nil, now).Leave("1"),
 			now.Add(longestCertificate)},
-		"not seen, and left": {Certificates{}.Revoke("1", NoCertificate, now).Leave("1"), time.Time{}},
+		"not seen, and left": {Certificates{}.Revoke("1", nil, now).Leave("1"), time.Time{}},
 	} {
 		expect(t, name+": held until", tt.c.HeldUntil(now), tt.want)
 		expect(t, name+": in the end held until", tt.c.HeldUntil(now.Add(2*longestCertificate)),

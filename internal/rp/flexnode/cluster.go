@@ -178,7 +178,6 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 // maxPoolBits limits a pool to 2^24 subnets.
 const maxPoolBits = 24
 
-// pool checks the network that nodes get their pod subnets from.
 func (p *Problems) pool(pool string, mask int) {
 	network, err := netip.ParsePrefix(pool)
 	if err != nil || network != network.Masked() {

@@ -32,7 +32,6 @@ const (
 // (store.Seen).
 const silentAfter = 15 * time.Minute
 
-// derived returns the conditions that the provider derives from the evidence.
 func (e Evidence) derived(join *api.Join) []api.Condition {
 	var list []api.Condition
 	add := func(kind string, c api.Condition) {
@@ -44,7 +43,10 @@ func (e Evidence) derived(join *api.Join) []api.Condition {
 	add(Reporting, e.reporting())
 	add(CredentialValid, e.credentialValid(join))
 	if unknown := unpinned(e.Node.Chosen.Versions); len(unknown) > 0 {
-		add(VersionsKnown, versionsUnknown(unknown))
+		add(VersionsKnown, is("False", "NotPinned", fmt.Sprintf("The provider does not know the digest "+
+			"of %s. The agent takes it from the project's checksum file, which it must reach over https "+
+			"or find in artifacts.directory, or from artifacts.overrides; node-problem-detector has "+
+			"no such file.", strings.Join(unknown, ", "))))
 	}
 	if e.agentIsOlder() {
 		add(AgentCurrent, is("False", "AgentOlder", fmt.Sprintf("The agent, %s, is older than the "+
@@ -64,17 +66,6 @@ func (e Evidence) agentIsOlder() bool {
 	provider, ok := release.Parse(e.Provider)
 	agent.Pre, provider.Pre = "", ""
 	return known && ok && agent.Compare(provider) < 0
-}
-
-func versionsUnknown(unknown []artifact) api.Condition {
-	var names []string
-	for _, u := range unknown {
-		names = append(names, u.name+" "+u.version)
-	}
-	return is("False", "NotPinned", fmt.Sprintf("The provider does not know the digest of %s. The "+
-		"agent takes it from the project's checksum file, which it must reach over https or find in "+
-		"artifacts.directory, or from artifacts.overrides; node-problem-detector has "+
-		"no such file.", strings.Join(names, ", ")))
 }
 
 // is returns a condition; the caller adds its type.

@@ -42,7 +42,6 @@ func (p Parent) mark(own object) {
 	node["labels"] = labels
 }
 
-// factsID returns the id under which the facts layer is stored.
 func (p Parent) factsID() string {
 	return cmp.Or(p.Cluster.Facts, p.FactsLayer.ID)
 }
@@ -279,7 +278,6 @@ func (d *Decision) version(p Put, stone *Tombstone, parent Parent, atOnce bool) 
 	n.Failed, n.Insisted, n.Unreleased = 0, 0, 0
 }
 
-// busy returns the state of a node that waits for something.
 func (n *Node) busy() string {
 	if n.Revision == 0 && n.Floor == 0 || n.State == api.Creating {
 		return api.Creating

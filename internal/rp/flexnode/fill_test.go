@@ -315,7 +315,7 @@ func TestDurations(t *testing.T) {
 		"PT0S": "0s", "PT120M": "2h", "P": "", "PT": "", "P1DT": "", "15m": "", "P1W": "", "P1Y": "",
 		"PT1.5H": "", "pt1h": "", "-PT1H": "", "PT100000H": "", "": "",
 	} {
-		got := goDuration(text)
+		got := duration(text).(string)
 		expect(t, text, got, want)
 		if want == "" {
 			continue

@@ -133,7 +133,6 @@ func ownLayer(n Node, network string) object {
 	return own
 }
 
-// nodeName returns the name of the Node in Kubernetes.
 func nodeName(id string) string { return strings.ToLower(LastOf(id)) }
 
 // ownAzure adds the node's way to join and its identity in Azure.
@@ -189,7 +188,6 @@ func without(o object) object {
 	return o
 }
 
-// chosenIn reads the choices for a node from its own layer.
 func chosenIn(own json.RawMessage) (Chosen, error) {
 	o, err := readObject(own)
 	if err != nil {

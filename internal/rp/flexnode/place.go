@@ -80,13 +80,16 @@ func onlyTrue(v any) any {
 	return nil
 }
 
-// duration returns a checked duration in the agent's form.
+// duration returns a checked duration in the agent's form: 15m; "" for none.
 func duration(v any) any {
 	text, _ := v.(string)
-	return goDuration(text)
+	d, ok := parseDuration(text)
+	if !ok {
+		return ""
+	}
+	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
 }
 
-// window returns a maintenance window as the agent writes it.
 func window(v any) any {
 	o, ok := v.(object)
 	if !ok {

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -51,43 +52,31 @@ const maxRolloutTime = 7 * 24 * time.Hour
 
 // ReadPolicy returns the policy of a cluster, with the default of each setting that is left open.
 func ReadPolicy(given *api.RolloutPolicy) (Policy, Problems) {
-	p := Policy{
-		MaxUnavailable: Share{10, true}, Canaries: 1, Soak: 10 * time.Minute, MaxFailed: 1,
-		MaxUnknown: Share{20, true}, Deadline: 30 * time.Minute,
-	}
-	if given == nil {
-		return p, nil
-	}
+	given = cmp.Or(given, &api.RolloutPolicy{})
 	const at = "properties.rolloutPolicy."
 	var problems Problems
-	share := func(name, text string, to *Share) {
-		if text == "" {
-			return
-		}
-		var ok bool
-		if *to, ok = readShare(text); !ok {
-			problems.add(at+name, "'%s' is not a number of nodes such as 3, or a percentage such as 10%%.",
-				shorten(text))
-		}
+	share := func(name, text string) Share {
+		s, ok := readShare(text)
+		problems.unless(ok, at+name, "'%s' is not a number of nodes such as 3, or a percentage such as "+
+			"10%%.", shorten(text))
+		return s
 	}
-	count := func(name string, n *int, to *int) {
-		if n == nil {
-			return
-		}
-		if *to = *n; *n < 0 || *n > 1000 {
-			problems.add(at+name, "This must be between 0 and 1000.")
-		}
+	count := func(name string, n *int) int {
+		nodes := *cmp.Or(n, new(1))
+		problems.unless(0 <= nodes && nodes <= 1000, at+name, "This must be between 0 and 1000.")
+		return nodes
 	}
-	share("maxUnavailable", given.MaxUnavailable, &p.MaxUnavailable)
-	share("maxUnknown", given.MaxUnknown, &p.MaxUnknown)
-	count("canaries", given.Canaries, &p.Canaries)
-	count("maxFailed", given.MaxFailed, &p.MaxFailed)
+	p := Policy{
+		MaxUnavailable: share("maxUnavailable", cmp.Or(given.MaxUnavailable, "10%")),
+		MaxUnknown:     share("maxUnknown", cmp.Or(given.MaxUnknown, "20%")),
+		Canaries:       count("canaries", given.Canaries),
+		MaxFailed:      count("maxFailed", given.MaxFailed),
+		Soak:           10 * time.Minute, Deadline: 30 * time.Minute, Paused: given.Paused,
+	}
 	problems.rolloutTime(at+"soak", given.Soak, "PT10M", &p.Soak)
 	problems.rolloutTime(at+"deadline", given.Deadline, "PT10M", &p.Deadline)
-	if p.Deadline < time.Minute {
-		problems.add(at+"deadline", "This must be at least one minute, PT1M.")
-	}
-	p.Paused = given.Paused
+	problems.unless(p.Deadline >= time.Minute, at+"deadline",
+		"This must be at least one minute, PT1M.")
 	return p, problems
 }
 
@@ -118,15 +107,6 @@ func parseDuration(s string) (time.Duration, bool) {
 		total += time.Duration(n) * unit
 	}
 	return total, true
-}
-
-// goDuration returns a duration in the form of the agent's configuration: 15m; "" for none.
-func goDuration(s string) string {
-	d, ok := parseDuration(s)
-	if !ok {
-		return ""
-	}
-	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
 }
 
 // durations checks that durations can be read. The agent's rules limit them.

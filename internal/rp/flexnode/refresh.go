@@ -83,7 +83,6 @@ func RefreshOffered(
 	return n, made
 }
 
-// sameServer reports whether two layers of facts name the same API server.
 func sameServer(a, b *Layer) bool {
 	same := func(name string) bool {
 		return textIn(a.object, "node", "kubelet", name) == textIn(b.object, "node", "kubelet", name)

@@ -95,9 +95,8 @@ func ReadDiff(ask api.DiffRequest) (from, to int64, problems Problems) {
 // ReadRollback reads the version in a rollback request.
 func ReadRollback(ask api.RollbackRequest) (to int64, problems Problems) {
 	to = readVersion("configVersion", ask.ConfigVersion, &problems)
-	if ask.ConfigVersion == "" {
-		problems.add("configVersion", "The configVersion to roll back to is required.")
-	}
+	problems.unless(ask.ConfigVersion != "", "configVersion",
+		"The configVersion to roll back to is required.")
 	return to, problems
 }
 

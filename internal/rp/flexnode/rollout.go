@@ -24,9 +24,8 @@ const (
 func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout, error) {
 	var problems Problems
 	failures, lasts := max(1, ask.Failures), defaultAllowance
-	if ask.Failures < 0 || ask.Failures > maxAllowedFailures {
-		problems.add("failures", "This must be between 1 and %d.", maxAllowedFailures)
-	}
+	problems.unless(0 <= ask.Failures && ask.Failures <= maxAllowedFailures, "failures",
+		"This must be between 1 and %d.", maxAllowedFailures)
 	problems.rolloutTime("for", ask.For, "PT24H", &lasts)
 	if err := problems.err(); err != nil {
 		return r, err

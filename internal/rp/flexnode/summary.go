@@ -83,7 +83,6 @@ func most[T any](all []T, of func(T) (n int, name string)) []T {
 	return all
 }
 
-// wantedVersions returns versions by component.
 func wantedVersions(v api.Versions) map[string]string {
 	return map[string]string{
 		"kubernetes": v.Kubernetes, "containerd": v.Containerd, "runc": v.Runc, "cni": v.CNI,

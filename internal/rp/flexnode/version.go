@@ -85,9 +85,14 @@ func artifactsOf(v api.Versions) []artifact {
 	}
 }
 
-// unpinned returns the components whose digests are not known.
-func unpinned(v api.Versions) []artifact {
-	return slices.DeleteFunc(artifactsOf(v), func(a artifact) bool { return !a.isUnpinned() })
+// unpinned lists the versions whose digests are not known.
+func unpinned(v api.Versions) (names []string) {
+	for _, a := range artifactsOf(v) {
+		if a.isUnpinned() {
+			names = append(names, a.name+" "+a.version)
+		}
+	}
+	return names
 }
 
 // isUnpinned reports whether a version has no known digest; false for a text that is no version.

@@ -147,8 +147,8 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 }
 
 // Create implements credential.Tokens.
-func (c *fakeCluster) Create(context.Context, store.Credential, string, string) error {
-	return c.answer()
+func (c *fakeCluster) Create(context.Context, store.Credential, string, string) (string, error) {
+	return "", c.answer()
 }
 
 // Remove implements credential.Tokens.

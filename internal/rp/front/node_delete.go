@@ -75,7 +75,7 @@ func (a *API) revokeNode(
 	if !row.Exists() && !a.joined(v, key, n) || len(row.Value.Seen) == 0 && n.ShowsToken() {
 		return row.Value
 	}
-	next := row.Value.Revoke(uid, flexnode.NoCertificate, from)
+	next := row.Value.Revoke(uid, nil, from)
 	v.Fail(a.Store.Certificates.Put(v, key, next))
 	return next
 }
@@ -110,7 +110,7 @@ func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 		return nil
 	}
 	return a.Store.Certificates.Put(v, r.nodeKey(),
-		row.Value.Revoke(r.uid, flexnode.NoCertificate, from))
+		row.Value.Revoke(r.uid, nil, from))
 }
 
 // dropArcSecrets erases the secrets with which machines of a deleted node could leave Azure Arc.

@@ -96,7 +96,7 @@ func killedAt(t *testing.T, s story, n int) (did int) {
 		if n == 0 && !acknowledged {
 			t.Fatalf("the story failed without a kill: %d", response.StatusCode)
 		}
-		w.service.store.Did = nil
+		w.service.store.Did = func(string) {}
 		if n > 0 {
 			w.drain()
 			w.start(w.memory.Another())

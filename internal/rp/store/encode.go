@@ -5,7 +5,6 @@ import (
 	_ "embed" // for the dictionary
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 
 	jsonv1 "github.com/go-json-experiment/json/v1"
@@ -104,24 +103,12 @@ func unpack(data []byte) ([]byte, error) {
 //go:embed likely.jsonl
 var likely []byte
 
-// packer packs the rows of an index, which are kept in memory only. Rows are much alike: with
-// typical ones as the dictionary they take less than half the space. It is safe for concurrent use.
-type packer struct{ dictionary *s2.Dict }
-
-func newPacker() packer {
-	dictionary := s2.MakeDict(likely, nil)
-	if dictionary == nil {
+// dictionary packs the rows of indexes, which are kept in memory only. Rows are much alike: with
+// typical ones as the dictionary they take less than half the space.
+var dictionary = sync.OnceValue(func() *s2.Dict {
+	made := s2.MakeDict(likely, nil)
+	if made == nil {
 		panic("internal error: likely.jsonl is no dictionary")
 	}
-	return packer{dictionary}
-}
-
-func (p packer) pack(row []byte) []byte { return p.dictionary.Encode(nil, row) }
-
-func (p packer) unpack(packed string) ([]byte, error) {
-	row, err := p.dictionary.Decode(nil, []byte(packed))
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
-	return row, nil
-}
+	return made
+})

@@ -69,13 +69,12 @@ func (e *entry) with(p parsed) *entry {
 	return &next
 }
 
-// unpackRow returns a row of an index.
-func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], error) {
+func unpackRow[T any](key, packed string, revision int64) (Row[T], error) {
 	r := Row[T]{Key: key, Revision: revision}
 	if revision == 0 {
 		return r, nil
 	}
-	data, err := x.packer.unpack(packed)
+	data, err := dictionary().Decode(nil, []byte(packed))
 	if err == nil {
 		err = decode(data, &r.Value)
 	}
@@ -103,7 +102,6 @@ const (
 	unsettledNodes = "unsettled"
 )
 
-// count adds a node or removes it.
 func (t tally) count(e *entry, by int) {
 	if e.nodeAt == 0 {
 		return

@@ -56,9 +56,6 @@ func (f *feed) take(l *listener) (events []Event, missed, back bool) {
 func (f *feed) tell(events []Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.by) == 0 {
-		return
-	}
 	for _, e := range events {
 		f.hand(e.Key, e)
 		for at := strings.LastIndexByte(e.Key, '/'); at > 0; at = strings.LastIndexByte(e.Key[:at], '/') {

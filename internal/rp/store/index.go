@@ -15,7 +15,6 @@ import (
 // each batch of changes makes a new snapshot, which shares unchanged parts with the previous one.
 type Index struct {
 	store    *Store
-	packer   packer
 	snapshot atomic.Pointer[snapshot]
 	// heard is the time of the last answer of the store, in Unix nanoseconds.
 	heard atomic.Int64
@@ -31,7 +30,7 @@ type Index struct {
 
 // NewIndex returns an empty index; Load fills it.
 func NewIndex(s *Store) *Index {
-	x := &Index{store: s, packer: newPacker(), tally: newTally()}
+	x := &Index{store: s, tally: newTally()}
 	x.snapshot.Store(newSnapshot())
 	return x
 }
@@ -128,7 +127,6 @@ func (x *Index) follow(ctx context.Context) error {
 	return err
 }
 
-// apply makes a snapshot with the changes of a batch.
 func (x *Index) apply(b Batch) {
 	x.writing.Lock()
 	defer x.writing.Unlock()

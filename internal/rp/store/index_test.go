@@ -128,7 +128,7 @@ func TestIndexOfStatus(t *testing.T) {
 		changed.Second, changed.Diagnose = &flexnode.SecondMachine{}, &flexnode.Diagnose{}
 		putNode(t, s, "s/g/c/n", changed)
 		synctest.Wait()
-		want := Poll{changed.UID, changed.ETag(), changed.Identity, "app:old", "key", "boot", "Updating",
+		want := Poll{changed.UID, changed.ETag(), changed.Identity, "app:old", "key", "boot",
 			true, true, true}
 		if p, _ := x.Poll("s/g/c/n"); p != want {
 			t.Errorf("%+v", p)
@@ -294,7 +294,10 @@ func TestIndexKnowsIdentities(t *testing.T) {
 		}
 		synctest.Wait()
 		equal(t, "those of an identity", fmt.Sprint(x.Identified("s/g/c", "one")), "[s/g/c/a s/g/c/b]")
-		x.packer = packer{} // nothing can be unpacked
+		x.snapshot.Load().nodes.Ascend(func(i item[*entry]) bool {
+			i.value.node = "damaged" // nothing can be unpacked
+			return true
+		})
 		equal(t, "those of an unknown identity", len(x.Identified("s/g/c", "three")), 0)
 	})
 }

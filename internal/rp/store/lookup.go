@@ -17,7 +17,6 @@ type Poll struct {
 	Former    flexnode.Former
 	// MachineKey is the thumbprint of the key of the node's machine, Boot its current boot.
 	MachineKey, Boot string
-	State            string // provisioningState, "" is Succeeded
 	// Joining reports that there is a credential to join with: the first authenticated poll may
 	// consume it.
 	Joining bool
@@ -37,8 +36,7 @@ func below[T any](
 	})
 }
 
-// nodes calls see with the nodes whose keys begin with a prefix and are after a key, until it
-// returns false.
+// nodes is below for nodes.
 func (x *Index) nodes(prefix, after string, see func(*entry) bool) {
 	below(x.snapshot.Load().nodes, prefix, after, func(_ string, e *entry) bool {
 		return e.nodeAt == 0 || see(e)
@@ -62,21 +60,21 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	wanted := e.wanted.Value()
 	return Poll{
 		UID: e.uid, ETag: e.etag(), Identity: e.identity, Former: e.former,
-		MachineKey: e.machineKey, Boot: e.boot, State: wanted.State, Joining: wanted.Joining,
-		Second: wanted.Second, Diagnose: wanted.Diagnose,
+		MachineKey: e.machineKey, Boot: e.boot, Joining: wanted.Joining, Second: wanted.Second,
+		Diagnose: wanted.Diagnose,
 	}, true
 }
 
 // Node returns a node, by its key.
 func (x *Index) Node(key string) (Row[flexnode.Node], error) {
 	e := x.entry(key)
-	return unpackRow[flexnode.Node](x, key, e.node, e.nodeAt)
+	return unpackRow[flexnode.Node](key, e.node, e.nodeAt)
 }
 
 // Status returns the status of a node, by its key.
 func (x *Index) Status(key string) (Row[flexnode.Status], error) {
 	e := x.entry(key)
-	return unpackRow[flexnode.Status](x, key, e.status, e.statusAt)
+	return unpackRow[flexnode.Status](key, e.status, e.statusAt)
 }
 
 // Cluster returns a cluster, by its key. Its maps and pointers are shared and must not be changed.
@@ -105,7 +103,7 @@ func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bo
 			return false
 		}
 		var r Row[flexnode.Node]
-		r, err = unpackRow[flexnode.Node](x, e.key, e.node, e.nodeAt)
+		r, err = unpackRow[flexnode.Node](e.key, e.node, e.nodeAt)
 		rows = append(rows, r)
 		return err == nil
 	})

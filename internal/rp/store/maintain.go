@@ -120,17 +120,11 @@ func (e *Etcd) CompactAll(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cannot read from the store: %w", err)
 	}
-	return now, e.CompactAndWait(ctx, now)
-}
-
-// CompactAndWait compacts the store and waits until the space is free within the file. It is a
-// no-op if the store was compacted further.
-func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
-	_, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+	_, err = e.client.Compact(ctx, now, clientv3.WithCompactPhysical())
 	if err = translate(err); err != nil && !errors.Is(err, ErrCompacted) {
-		return fmt.Errorf("cannot compact the store: %w", err)
+		return now, fmt.Errorf("cannot compact the store: %w", err)
 	}
-	return nil
+	return now, nil
 }
 
 // Defragment returns free space within the members' files to the disk, one member at a time, the
@@ -184,11 +178,7 @@ func (e *Etcd) Disarm(ctx context.Context) error {
 		}
 	}
 	e.full.Store(false)
-	return e.disarmed(ctx)
-}
-
-// disarmed waits until no member that answers reports that it is full.
-func (e *Etcd) disarmed(ctx context.Context) error {
+	// Wait until no member that answers reports that it is full.
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	for slices.ContainsFunc(e.Members(ctx), func(m EtcdMember) bool { return m.Full }) {
@@ -267,22 +257,17 @@ func (s *Store) Health(ctx context.Context) (Health, error) {
 	return h, nil
 }
 
-// refusal returns ErrCrowded if the store has no room for the writes of a view.
+// refusal returns ErrCrowded if the store has no room for the writes of a view. Rows that it has
+// not read count as new; rows with a lease do not count.
 func (v *View) refusal() error {
-	if v.store.crowded.Load() && v.growth() > spared {
-		return ErrCrowded
-	}
-	return nil
-}
-
-// growth returns the bytes by which a view grows rows. Rows that it has not read count as new; rows
-// with a lease do not count.
-func (v *View) growth() int {
 	grown := 0
 	for key, w := range v.writes {
 		if w.Lease == 0 {
 			grown += len(w.Value) - len(v.read[key].Value)
 		}
 	}
-	return grown
+	if grown > spared && v.store.crowded.Load() {
+		return ErrCrowded
+	}
+	return nil
 }

@@ -161,9 +161,12 @@ func signal(c chan struct{}) {
 	}
 }
 
+// followTable calls see, with the lock held, for each row that has changed.
 func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func(Row[T])) {
 	t.Sync(ctx, "", func(r Row[T]) {
+		m.mu.Lock()
 		see(r)
+		m.mu.Unlock()
 		signal(m.wake)
 	}, func() {
 		m.mu.Lock()
@@ -174,31 +177,24 @@ func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func
 }
 
 func (m *Membership) seeMember(r Row[Member]) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	keep(m.members, r.Key, r.Exists())
+	keep(m.members, r.Key, r, true)
 	signal(m.changed)
 }
 
 func (m *Membership) seeCluster(r Row[flexnode.Cluster]) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	keep(m.clusters, r.Key, r.Exists())
+	keep(m.clusters, r.Key, r, true)
 }
 
-func keep(set map[string]bool, key string, there bool) {
-	if set[key] = true; !there {
-		delete(set, key)
+// keep makes a map have the value of a row, unless that was deleted.
+func keep[T, V any](in map[string]V, key string, r Row[T], value V) {
+	if in[key] = value; !r.Exists() {
+		delete(in, key)
 	}
 }
 
 // seeOwner ends an ownership whose row has changed.
 func (m *Membership) seeOwner(r Row[Member]) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.owners[r.Key] = r; !r.Exists() {
-		delete(m.owners, r.Key)
-	}
+	keep(m.owners, r.Key, r, r)
 	if o := m.owned[r.Key]; o != nil && o.gone(r) {
 		m.lose(o)
 	}

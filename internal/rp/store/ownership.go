@@ -189,23 +189,19 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 	for _, cluster := range written {
 		mine = append(mine, Row[Member]{Key: cluster, Revision: revision})
 	}
-	m.own(mine)
-	return nil
-}
-
-func (m *Membership) own(rows []Row[Member]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range rows {
+	for _, r := range mine {
 		m.owned[r.Key] = &Ownership{
 			Cluster: r.Key, fence: Condition{Key: m.store.Owners.Key(r.Key), Revision: r.Revision},
 			lease: m.lease, lost: make(chan struct{}),
 			told: m.owners[r.Key].Revision == r.Revision,
 		}
 	}
-	if len(rows) > 0 {
+	if len(mine) > 0 {
 		signal(m.changed)
 	}
+	return nil
 }
 
 // release releases clusters whose effects have had time to end.

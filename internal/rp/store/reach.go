@@ -38,16 +38,12 @@ func (m *Membership) note(cluster string, reached bool) {
 }
 
 func (m *Membership) seeReach(r Row[bool]) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	at := strings.LastIndexByte(r.Key, '/')
 	cluster, replica := r.Key[:at], r.Key[at+1:]
 	if m.reaches[cluster] == nil {
 		m.reaches[cluster] = map[string]bool{}
 	}
-	if m.reaches[cluster][replica] = r.Value; !r.Exists() {
-		delete(m.reaches[cluster], replica)
-	}
+	keep(m.reaches[cluster], replica, r, r.Value)
 	if len(m.reaches[cluster]) == 0 {
 		delete(m.reaches, cluster)
 	}

@@ -67,7 +67,7 @@ func (s *Store) DeleteKeys(ctx context.Context, keys []string, fences ...Conditi
 		writes = append(writes, Write{Key: key, Delete: true})
 	}
 	_, err := s.Commit(ctx, fences, writes)
-	if err == nil && s.Did != nil {
+	if err == nil {
 		s.Did("rows cleared")
 	}
 	return err

@@ -79,18 +79,18 @@ func benchStatus(i int) flexnode.Status {
 // with its surroundings (docs/explanation/performance.md) it stays below 2 KiB.
 func TestFullStatusIsSmall(t *testing.T) {
 	const nodes, most = 500, 1200
-	p, total, status := newPacker(), 0, 0
+	p, total, status := dictionary(), 0, 0
 	for i := range nodes {
 		row := must(json.Marshal(benchNode(i)))
 		said := must(json.Marshal(benchStatus(i)))
-		packed, n := p.pack(said), benchNode(i)
-		if got, err := p.unpack(string(packed)); err != nil || string(got) != string(said) {
+		packed, n := p.Encode(nil, said), benchNode(i)
+		if got, err := p.Decode(nil, packed); err != nil || string(got) != string(said) {
 			t.Fatalf("%s is unpacked: %v", got, err)
 		}
 		key := fmt.Sprintf("%s/plants/north-%02d/edge-node-%06d",
 			"12345678-90ab-cdef-1234-567890abcdef", i%20, i)
 		e := entry{
-			key: key, uid: n.UID, identity: n.Identity, node: string(p.pack(row)),
+			key: key, uid: n.UID, identity: n.Identity, node: string(p.Encode(nil, row)),
 			status: string(packed),
 		}
 		total += e.size() + int(reflect.TypeOf(e).Size())

@@ -93,7 +93,7 @@ func factsOf(n *flexnode.Node) string {
 func triedWith(facts, version string) string { return facts + " " + version }
 
 // parse decodes and packs a row. Rows that cannot be read are kept; their readers get the error.
-func (x *Index) parse(e Event) parsed {
+func parse(e Event) parsed {
 	table, key, _ := strings.Cut(strings.TrimPrefix(e.Key, indexed), "/") // "" if it is not indexed
 	if e.Deleted {
 		return parsed{table: table, key: key}
@@ -111,7 +111,7 @@ func (x *Index) parse(e Event) parsed {
 	default:
 		return p
 	}
-	p.packed = string(x.packer.pack(e.Value))
+	p.packed = string(dictionary().Encode(nil, e.Value))
 	return p
 }
 
@@ -130,7 +130,7 @@ func (d *draft) apply(events []Event) {
 	for from := 0; from < len(events); from += share {
 		working.Go(func() {
 			for i := from; i < min(from+share, len(events)); i++ {
-				all[i] = d.index.parse(events[i])
+				all[i] = parse(events[i])
 			}
 		})
 	}

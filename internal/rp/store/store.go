@@ -17,7 +17,8 @@ import (
 // Store is the provider's storage.
 type Store struct {
 	Backend
-	// Did receives the name of each change that was written; tests stop the provider there.
+	// Did receives the name of each change that was written, and of each effect in a cluster; tests
+	// stop the provider there.
 	Did func(what string)
 
 	// Rows of these are also in every replica's Index.
@@ -80,7 +81,7 @@ const (
 
 // New returns a store on a backend.
 func New(b Backend) *Store {
-	s := &Store{Backend: b, feed: feed{by: map[string][]*listener{}}}
+	s := &Store{Backend: b, Did: func(string) {}, feed: feed{by: map[string][]*listener{}}}
 	s.layers, _ = lru.New[string, *flexnode.Layer](keptLayers) // an error only of a size below 1
 	table(s, &s.Nodes, indexed, "nodes")
 	table(s, &s.Status, indexed, "status")

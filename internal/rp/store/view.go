@@ -48,7 +48,7 @@ func (s *Store) Update(
 		if errors.Is(err, errAgain) {
 			continue
 		}
-		if err == nil && revision != 0 && s.Did != nil {
+		if err == nil && revision != 0 {
 			s.Did(what)
 		}
 		return revision, err
@@ -61,8 +61,9 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	if err := v.Ahead(ahead...); err != nil {
 		return 0, err
 	}
-	if err := v.outcome(decide(v)); err != nil {
-		return 0, err
+	v.Fail(decide(v)) // an error that it has noted comes first
+	if v.failed != nil {
+		return 0, v.failed
 	}
 	return v.commit()
 }
@@ -72,11 +73,6 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 // counts.
 func (v *View) Fail(err error) {
 	v.failed = cmp.Or(v.failed, err)
-}
-
-// outcome returns the error of a change whose decision returned err; nil if it may be written.
-func (v *View) outcome(err error) error {
-	return cmp.Or(v.failed, err)
 }
 
 // commit writes the change, if the rows it read are unchanged.
@@ -170,7 +166,6 @@ func (v *View) Fence(c Condition) {
 	}
 }
 
-// get returns the value of a key within the view.
 func (v *View) get(key string) (KV, error) {
 	if w, written := v.writes[key]; written {
 		if w.Delete {
@@ -246,9 +241,9 @@ func (s *Store) updateOne(ctx context.Context, key string, e Each) (own bool, er
 		ahead = e.Ahead(key)
 	}
 	_, err = s.Update(ctx, e.What, ahead, func(v *View) error {
-		err := v.outcome(e.One(v, key))
-		own = err != nil && !v.broken
-		return err
+		v.Fail(e.One(v, key))
+		own = v.failed != nil && !v.broken
+		return v.failed
 	})
 	if errors.Is(err, ErrTooLarge) {
 		return true, fmt.Errorf("cannot change %s: %w", key, err)
