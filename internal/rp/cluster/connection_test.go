@@ -18,6 +18,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	corev1 "k8s.io/api/core/v1"
 
+	"k8s.io/client-go/rest"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
@@ -257,16 +259,31 @@ func (f *fakeTokens) GetToken(
 	return azcore.AccessToken{Token: fmt.Sprintf("token-%d", f.issued.Load())}, nil
 }
 
-func TestKubeconfigsAreReadAgain(t *testing.T) {
+// N18: a kubeconfig is parsed again when its file, size or time changes, and always if it may name
+// other files.
+func TestKubeconfigsAreParsedWhenTheyChange(t *testing.T) {
 	path, ca := filepath.Join(t.TempDir(), "factory.yaml"), string(testCA())
-	s := &Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}}
-	of := flexnode.Cluster{ID: factoryID}
-	for _, token := range []string{"one", "two"} { // of one size and time
+	binding := Binding{ClusterID: factoryID, Kubeconfig: path}
+	s, of := &Sources{Bindings: []Binding{binding}}, flexnode.Cluster{ID: factoryID}
+	config := func() *rest.Config { return must(s.Access(t.Context(), of, false)).Config }
+	write := func(token string, age time.Duration) {
 		replace(t, path, kubeconfig("https://a.example", ca, token))
-		at := time.Unix(1<<30, 0)
+		at := time.Now().Add(-age)
 		must(0, os.Chtimes(path, at, at))
-		equal(t, "the token", must(s.Access(t.Context(), of, false)).Config.BearerToken, token)
 	}
+	write("one", time.Hour)
+	first := config()
+	equal(t, "a file that has not changed is read once", config() == first, true)
+	write("two", time.Hour)
+	equal(t, "the token after a change", config().BearerToken, "two")
+	write("six", 0)
+	if got := config(); got.BearerToken != "six" || config() == got {
+		t.Errorf("a file that may change within its time: %s", got.BearerToken)
+	}
+	write("one", time.Hour)
+	s.Bindings[0].Trusted = true
+	first = config()
+	equal(t, "a trusted file is parsed again", config() != first, true)
 	must(0, os.Remove(path))
 	if _, err := s.Access(t.Context(), of, false); err == nil {
 		t.Error("a file that is gone gives an access")

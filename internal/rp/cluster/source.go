@@ -6,8 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -57,6 +60,35 @@ type Sources struct {
 	Bindings []Binding
 	// Manager is the source for clusters without a binding; nil if there is no Azure identity.
 	Manager Source
+
+	read sync.Map // of readAccess, by Binding
+}
+
+// readAccess is the access of a binding, and the state of the file that it was read from.
+type readAccess struct {
+	access Access
+	file   os.FileInfo
+}
+
+// settled is the age of a file after which another write changes its time.
+const settled = 2 * time.Second
+
+// access returns the access of a binding. It reads the kubeconfig again when its file has changed,
+// and always if it is trusted: it may name other files.
+func (s *Sources) access(b Binding) (Access, error) {
+	last, _ := s.read.Load(b)
+	known, ok := last.(readAccess)
+	file, err := os.Stat(b.Kubeconfig)
+	if ok && err == nil && os.SameFile(file, known.file) && file.Size() == known.file.Size() &&
+		file.ModTime().Equal(known.file.ModTime()) {
+		return known.access, nil
+	}
+	access, failed := b.access()
+	if err != nil || failed != nil || b.Trusted || time.Since(file.ModTime()) < settled {
+		return access, failed
+	}
+	s.read.Store(b, readAccess{access, file})
+	return access, nil
 }
 
 // Access implements Source.
@@ -66,7 +98,7 @@ func (s *Sources) Access(ctx context.Context, c flexnode.Cluster, again bool) (A
 	case err != nil:
 		return Access{}, err
 	case binding != Binding{}:
-		return binding.access()
+		return s.access(binding)
 	case s.Manager == nil:
 		return Access{}, fmt.Errorf("cannot reach the cluster: %w, and the provider has no "+
 			"identity with which to ask Resource Manager for one", ErrNotBound)

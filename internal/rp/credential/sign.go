@@ -70,9 +70,12 @@ func tombstone(stone flexnode.Tombstone) signing.Statement {
 func (s *Service) sign(said signing.Statement, epoch int64) (*flexnode.Signed, error) {
 	said.Epoch, said.Time = epoch, s.now()
 	key, signature, err := s.Keys.Sign(said)
+	if err != nil {
+		return nil, err
+	}
 	return &flexnode.Signed{
 		Epoch: epoch, Time: said.Time.Unix(), Key: key, Signature: signature,
-	}, err
+	}, nil
 }
 
 // verify returns an error unless a key of the ring, or a former one, has signed a statement.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,18 @@ func TestChangedRowsAreNotSigned(t *testing.T) {
 		t.Errorf("%d rows without a signature were signed: %v", n, err)
 	}
 	equal(t, "a changed revision", w.trusts(w.keys.Root), 0)
+}
+
+// A key that cannot sign changes no row.
+func TestUnusableKeySignsNothing(t *testing.T) {
+	w := live(t)
+	w.raiseEpoch()
+	w.keys.Keys = slices.Clone(w.keys.Keys)
+	w.keys.Keys[0].Signing = []byte("no key")
+	if n, err := w.signAgain(false); n != 0 || err == nil {
+		t.Errorf("%d rows were signed again: %v", n, err)
+	}
+	equal(t, "the epoch in which the node trusts what it is offered", w.trusts(w.keys.Root), 1)
 }
 
 // In a new epoch, and with another key, everything is signed again once, and no ETag changes.
