@@ -120,11 +120,17 @@ func (e *Etcd) CompactAll(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cannot read from the store: %w", err)
 	}
-	_, err = e.client.Compact(ctx, now, clientv3.WithCompactPhysical())
+	return now, e.CompactAndWait(ctx, now)
+}
+
+// CompactAndWait compacts the store and waits until the space is free within the file. It is a
+// no-op if the store was compacted further.
+func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
+	_, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	if err = translate(err); err != nil && !errors.Is(err, ErrCompacted) {
-		return now, fmt.Errorf("cannot compact the store: %w", err)
+		return fmt.Errorf("cannot compact the store: %w", err)
 	}
-	return now, nil
+	return nil
 }
 
 // Defragment returns free space within the members' files to the disk, one member at a time, the
