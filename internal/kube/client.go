@@ -96,13 +96,14 @@ func newClient(c *rest.Config, certificate *transport.GetCertHolder, o Options) 
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	codecs := serializer.NewCodecFactory(answers()).WithoutConversion()
 	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, codecs
-	core, err := rest.RESTClientForConfigAndClient(c,
-		&http.Client{Transport: way, Timeout: requestTimeout})
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
-	}
-	watch, err := rest.RESTClientForConfigAndClient(c, &http.Client{Transport: way})
-	return &Client{core: core, watch: watch, way: way}, err
+	client := &http.Client{Transport: way, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // another server must not get the credential
+	}}
+	watch, failed := rest.RESTClientForConfigAndClient(c, client)
+	bounded := *client
+	bounded.Timeout = requestTimeout
+	core, err := rest.RESTClientForConfigAndClient(c, &bounded)
+	return &Client{core: core, watch: watch, way: way}, errors.Join(err, failed)
 }
 
 // answers registers the types of the API server's answers. A whole group has many times as many.

@@ -137,7 +137,7 @@ func (r *review) token(ctx context.Context) (message string, err error) {
 	r.credential = row.Key
 	why := credential.Decide(r.a, row)
 	if why == "" && row.Value.State == store.Live {
-		if err := r.s.taken(r.a.Node); err != nil {
+		if err := r.taken(r.s, r.a.Node); err != nil {
 			return "", err
 		}
 		if err := r.Credentials.Consume(ctx, row.Key, r.a, r.owner.Fence()); err != nil {
@@ -160,8 +160,8 @@ func (r *review) token(ctx context.Context) (message string, err error) {
 
 // taken returns a denial if a machine cannot have the name of a Node: the present Node of that name
 // is no flex node, or is another installation's, and the machine's certificate would be for it.
-func (s *session) taken(name string) error {
-	if !s.nodesKnown.Load() {
+func (w *worker) taken(s *session, name string) error {
+	if !s.nodesKnown.Load() || !w.certified.Load() {
 		return errors.New("the Nodes of the cluster are not known yet")
 	}
 	if node := s.node(name); node != nil && node.other() {
@@ -259,7 +259,7 @@ func (r *review) identity(ctx context.Context) (message string, err error) {
 // consumeURL makes the URL of a node dead, before a request of the node's own identity is approved:
 // if a machine may have fetched its configuration, it was this one.
 func (r *review) consumeURL(ctx context.Context, node flexnode.Node) error {
-	if err := r.s.taken(r.a.Node); err != nil || node.Credential == "" {
+	if err := r.taken(r.s, r.a.Node); err != nil || node.Credential == "" {
 		return err
 	}
 	row, err := r.Store.Credentials.Get(ctx, node.Credential)

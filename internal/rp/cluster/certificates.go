@@ -116,7 +116,7 @@ func (w *worker) deleteNode(ctx context.Context, s *session, key string) (time.T
 	if err != nil {
 		return noTime, err
 	}
-	err = s.taken(name)
+	err = w.taken(s, name)
 	_, other := errors.AsType[denial](err)
 	if err != nil && !other {
 		return noTime, err
@@ -160,7 +160,10 @@ const (
 
 func (w *worker) followCertificates(ctx context.Context) {
 	w.revocations.Clear()
+	w.machines.Clear()
 	w.Store.Certificates.Sync(ctx, w.key+"/", func(r store.Row[flexnode.Certificates]) {
+		w.machines.Store(r.Key, r.Value.OursUntil())
+		w.noteReady(r.Key)
 		if r.Value.Since.IsZero() && r.Value.Leaving == "" { // or it does not exist
 			w.revocations.Delete(r.Key)
 			return
@@ -170,9 +173,17 @@ func (w *worker) followCertificates(ctx context.Context) {
 		if r.Value.Leaving != "" {
 			w.tasks.Add(task{taskLeave, r.Key})
 		}
-	}, nil, func(err error) {
+	}, func() { w.certified.Store(true) }, func(err error) {
 		w.log.Warn("cannot follow the certificates", slog.Any("error", err))
 	})
+}
+
+// isOurs reports whether a machine with a certificate of this provider can be the Node of a name. A
+// machine can change the labels of its Node, by which others are known.
+func (w *worker) isOurs(name string) bool {
+	end, _ := w.machines.Load(w.key + "/" + name)
+	until, _ := end.(time.Time)
+	return time.Now().Before(until)
 }
 
 // revoke makes the cluster refuse writes of revoked certificates: it lists those that may still

@@ -198,6 +198,28 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 	})
 }
 
+// The label of a Node, which its machine can change, hides no machine of ours: its taints are set,
+// and its successor joins.
+func TestAMachineHidesItsNode(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		w.want("edge-1", "edge:NoSchedule")
+		equal(t, "the first machine", c.Ask(w.joining("first", "edge-1")), "Approved")
+		c.sign("first")
+		c.joinTainted("edge-1", "edge:NoSchedule")
+		for label, value := range map[string]string{
+			managedLabel: "true", installationLabel: "another.example",
+		} {
+			n := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
+			n.Labels[label], n.Spec.Taints = value, nil
+			must(c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}))
+			pass(time.Minute)
+			equal(t, "its taints with "+label, c.taints("edge-1"), "edge:NoSchedule")
+		}
+		w.want("edge-1", "edge:NoSchedule") // with another token
+		equal(t, "its successor", c.Ask(w.joining("next", "edge-1")), "Approved")
+	})
+}
+
 // A Node of another installation of the provider is left alone, and its name is taken.
 func TestAnotherInstallationsNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {

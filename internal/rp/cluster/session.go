@@ -23,6 +23,7 @@ import (
 // session holds the state of one connection, from its start until its source gives another access.
 type session struct {
 	*Connection
+	isOurs func(name string) bool // see worker.isOurs
 	// fail ends the session with a cause.
 	fail context.CancelCauseFunc
 	// up reports that the cluster answered the last request, and is this registration's.
@@ -162,7 +163,7 @@ func (w *worker) begin(ctx context.Context, c *Connection) (end func()) {
 // limit or a panic has ended the session.
 func (w *worker) converse(ctx context.Context, c *Connection) (err error) {
 	defer caught(&err)
-	s := &session{Connection: c}
+	s := &session{Connection: c, isOurs: w.isOurs}
 	s.answered, _ = lru.New[types.UID, struct{}](maxRequests) // an error only of a size below 1
 	for w.probe(ctx, s) != nil {
 		select {

@@ -56,10 +56,16 @@ func (w *worker) taintsDiffer(
 	return pause, true
 }
 
-// node returns the reduced Node with a name; nil if it is not found.
+// node returns the reduced Node with a name; nil if it is not found. The Node of a machine of ours
+// remains ours, whatever its labels say.
 func (s *session) node(name string) *seenNode {
 	found, _, _ := s.nodes.GetByKey(name) // a store in memory has no errors
 	seen, _ := found.(*seenNode)
+	if seen != nil && seen.other() && s.isOurs(name) {
+		own := *seen
+		own.foreign, own.unmanaged = false, false
+		return &own
+	}
 	return seen
 }
 

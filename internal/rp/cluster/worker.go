@@ -40,9 +40,11 @@ type worker struct {
 	reviews map[bool]*rate.Limiter
 	// outstanding holds the states of the cluster's credentials that have not ended, by key.
 	outstanding sync.Map
-	// revocations holds the rows of certificates that need work, by key.
-	revocations sync.Map
-	rollout     rollout.Rollout // of taskRollout
+	// revocations holds the rows of certificates that need work, by key, machines the ends of those of
+	// our machines; both are complete once certified.
+	revocations, machines sync.Map
+	certified             atomic.Bool
+	rollout               rollout.Rollout // of taskRollout
 
 	// session is the present one; nil until the cluster is proved to be this one.
 	session atomic.Pointer[session]

@@ -179,6 +179,17 @@ func (c Certificates) HeldUntil(now time.Time) (end time.Time) {
 	return end
 }
 
+// OursUntil returns the end of the last certificate of a machine that had joined as a node of this
+// provider, unless that has left; zero for none.
+func (c Certificates) OursUntil() (end time.Time) {
+	for _, o := range c.Seen {
+		if !o.Left && (o.UID != "" || o.Enrolment != "") {
+			end = latest(end, o.Ends)
+		}
+	}
+	return end
+}
+
 // May returns the ids of the certificates that may write, and whether all others may not.
 func (c Certificates) May(now time.Time) (ids []string, alone bool) {
 	if c.Since.IsZero() || now.Before(c.Since) || !now.Before(c.Until) {
