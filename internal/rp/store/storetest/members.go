@@ -9,9 +9,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sys/unix"
 )
 
 // Members is a running etcd on loopback.
@@ -23,6 +25,15 @@ type Members struct {
 // Start starts an etcd of so many members, each with a directory below dir. They do not wait for
 // the disk. quota limits the file of each, in bytes; 0 is etcd's default.
 func Start(dir string, size int, quota int64) (*Members, error) {
+	for n := 1; ; n++ {
+		m, err := start(filepath.Join(dir, strconv.Itoa(n)), size, quota)
+		if n == 5 || !errors.Is(err, unix.EADDRINUSE) { // another process was faster
+			return m, err
+		}
+	}
+}
+
+func start(dir string, size int, quota int64) (*Members, error) {
 	configs, initial, m := []*embed.Config{}, []string{}, &Members{}
 	for i := range size {
 		c, err := config(dir, fmt.Sprintf("m%d", i), quota)
