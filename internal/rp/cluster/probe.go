@@ -278,9 +278,18 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 	if err != nil {
 		return err
 	}
-	facts := s.facts(*c, f, w.tenantOf(v, id.Subscription))
-	if facts.DNSServiceIP == "" {
-		c.Probe.Warnings = append(slices.Clone(c.Probe.Warnings), flexnode.NoDNS)
+	known, err := w.Store.Layer(v.Context(), c.Facts)
+	if err == nil && known != nil && f.dns == "" { // the Service cannot be read now
+		former, _ := flexnode.FactsOf(known.Text) // it was written here
+		f.dns = former.DNSServiceIP
+	}
+	facts, warning := s.facts(*c, f, w.tenantOf(v, id.Subscription)), flexnode.NoDNS
+	if facts.DNSServiceIP != "" {
+		warning = fmt.Sprintf("Pods resolve no names: dnsServiceIP of the registration is %s, and the "+
+			"Service kube-system/kube-dns has %s.", facts.DNSServiceIP, f.dns)
+	}
+	if facts.DNSServiceIP == "" || f.dns != "" && facts.DNSServiceIP != f.dns {
+		c.Probe.Warnings = append(slices.Clone(c.Probe.Warnings), warning)
 	}
 	layer := flexnode.FactsLayer(facts, c.ID)
 	c.Facts = layer.ID

@@ -256,6 +256,27 @@ func TestWhoSaysWhereDNSIs(t *testing.T) {
 	}
 }
 
+// An address of the DNS service that was read once remains while the Service cannot be read. An
+// owner's address that differs from it is a warning.
+func TestDNSThatIsKnown(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		before := w.cluster(factory).Facts
+		services := c.CoreV1().Services("kube-system")
+		is := must(services.Get(t.Context(), "kube-dns", metav1.GetOptions{}))
+		must(0, services.Delete(t.Context(), "kube-dns", metav1.DeleteOptions{}))
+		pass(2 * probeInterval)
+		equal(t, "the facts without the Service", w.cluster(factory).Facts, before)
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+			c.Properties.DNSServiceIP, c.Version = "10.96.0.99", "2"
+		})
+		pass(time.Second)
+		got := w.cluster(factory).Probe.Message()
+		if !strings.Contains(got, "10.96.0.99") || !strings.Contains(got, is.Spec.ClusterIP) {
+			t.Errorf("the message: %q", got)
+		}
+	})
+}
+
 // Repeated probes write nothing while nothing changes.
 func TestProbesOfTheSameWriteNothing(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
