@@ -158,13 +158,15 @@ func (r *review) token(ctx context.Context) (message string, err error) {
 	return "This is the first request with the bootstrap token of the node.", nil
 }
 
+var errNodes = errors.New("the Nodes of the cluster are not known yet")
+
 // taken returns a denial if a machine cannot have the name of a Node: the present Node of that name
 // is no flex node, or is another installation's, and the machine's certificate would be for it.
 func (w *worker) taken(s *session, name string) error {
 	if !s.nodesKnown.Load() || !w.certified.Load() {
-		return errors.New("the Nodes of the cluster are not known yet")
+		return errNodes
 	}
-	if node := s.node(name); node != nil && node.other() {
+	if node := s.node(name); node != nil && s.other(node) {
 		return denial("the cluster has a Node of this name that is not a flex node of this provider")
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -116,12 +115,11 @@ func (w *worker) deleteNode(ctx context.Context, s *session, key string) (time.T
 	if err != nil {
 		return noTime, err
 	}
-	err = w.taken(s, name)
-	_, other := errors.AsType[denial](err)
-	if err != nil && !other {
-		return noTime, err
+	if !s.nodesKnown.Load() {
+		return noTime, errNodes
 	}
-	if !other && (!node.Exists() || node.Value.UID == leaving) {
+	seen := s.node(name) // by its labels, as another's must not be deleted
+	if (seen == nil || !seen.other()) && (!node.Exists() || node.Value.UID == leaving) {
 		if !w.owner.Valid() {
 			return noTime, errNotOwner
 		}

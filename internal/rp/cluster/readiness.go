@@ -47,7 +47,7 @@ func (w *worker) compareReady(ctx context.Context, s *session, key string) error
 		next := row.Value
 		next.Ready = ready
 		seen, c := s.node(flexnode.LastOf(key)), claimOf(node.Value, row.Value)
-		if seen != nil && !seen.other() && c.first {
+		if seen != nil && !s.other(seen) && c.first {
 			c.has = taintsIn(seen.taints.Value())
 			next.Taints = inOrder(c.known, filtered(c.want, c.on))
 		}
@@ -60,7 +60,7 @@ func (w *worker) compareReady(ctx context.Context, s *session, key string) error
 func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Condition {
 	node := s.node(flexnode.LastOf(key))
 	switch {
-	case node != nil && node.foreign:
+	case node != nil && node.foreign && s.other(node):
 		if known != nil && known.Reason == flexnode.NodeForeign {
 			return known
 		}

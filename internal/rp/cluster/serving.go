@@ -103,7 +103,7 @@ func (r *review) serving(ctx context.Context) (message string, again time.Time, 
 	if node == nil || !r.s.nodesKnown.Load() {
 		return "", again, nil
 	}
-	if node.other() { // it has the name of a flex node, but is none
+	if r.s.other(node) { // it has the name of a flex node, but is none
 		return "", noTime, nil
 	}
 	own, err := r.reserved(r.s)

@@ -43,7 +43,7 @@ func (w *worker) taintsDiffer(
 	if seen == nil {
 		w.taintsSet.DeleteEntry(set)
 	}
-	if seen == nil || seen.other() || time.Now().UnixNano() < w.taintsRefused.Load() {
+	if seen == nil || s.other(seen) || time.Now().UnixNano() < w.taintsRefused.Load() {
 		return 0, false
 	}
 	c.has = taintsIn(seen.taints.Value())
@@ -56,25 +56,22 @@ func (w *worker) taintsDiffer(
 	return pause, true
 }
 
-// node returns the reduced Node with a name; nil if it is not found. The Node of a machine of ours
-// remains ours, whatever its labels say.
+// node returns the reduced Node with a name; nil if it is not found.
 func (s *session) node(name string) *seenNode {
 	found, _, _ := s.nodes.GetByKey(name) // a store in memory has no errors
 	seen, _ := found.(*seenNode)
-	if seen != nil && seen.other() && s.isOurs(name) {
-		own := *seen
-		own.foreign, own.unmanaged = false, false
-		return &own
-	}
 	return seen
 }
+
+// other reports whether a Node is another's. That of a machine of ours is not, whatever its labels.
+func (s *session) other(n *seenNode) bool { return n.other() && !s.isOurs(n.name) }
 
 // setTaints sets the taints of a Node that its owner wants; a kubelet may not change them once the
 // Node is registered (NodeRestriction). It removes only taints that it has set or that the Node was
 // registered with. These are written to the store before they are set: on the Node itself a machine
 // could name others' taints.
 func (w *worker) setTaints(ctx context.Context, s *session, key string) (time.Time, error) {
-	if seen := s.node(flexnode.LastOf(key)); seen == nil || seen.other() {
+	if seen := s.node(flexnode.LastOf(key)); seen == nil || s.other(seen) {
 		return noTime, nil // they are set when it registers
 	}
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
