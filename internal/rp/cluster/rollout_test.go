@@ -149,6 +149,32 @@ func TestFactsRollOut(t *testing.T) {
 	})
 }
 
+// Another address of DNS, such as a wrong one of the owner, restarts kubelet: the nodes get it one by
+// one.
+func TestAddressOfDNSRollsOut(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		w.policy(api.RolloutPolicy{Soak: "PT1M"})
+		w.running(c, "a", "b", "c")
+		for range 3 { // all run what they want
+			pass(2 * time.Minute)
+			for _, name := range []string{"a", "b", "c"} {
+				w.applies(name)
+			}
+		}
+		equal(t, "before", w.admitted("a", "b", "c"), "abc")
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+			c.Properties.DNSServiceIP, c.Version = "10.96.0.99", "2"
+		})
+		pass(10 * time.Second)
+		equal(t, "at once", w.admitted("a", "b", "c"), "a")
+		w.applies("a")
+		pass(30 * time.Second)
+		equal(t, "while the canary soaks", w.admitted("a", "b", "c"), "a")
+		pass(time.Minute)
+		equal(t, "after the canary", w.admitted("a", "b", "c"), "ab")
+	})
+}
+
 // A paused node is passed over, and is no canary. Once resumed, it gets the waiting change.
 func TestPausedNodes(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {

@@ -123,6 +123,7 @@ func TestDeleteCluster(t *testing.T) {
 	w.must(412, "DELETE", clusterURL+"&nodes=wipe&confirm=3", "", `If-Match: "1"`)
 	w.checkAborted()
 	r, _ := w.must(202, "DELETE", clusterURL+"&nodes=release", "")
+	equal(t, "the pause before the next question", r.Header.Get("Retry-After"), "10")
 	w.checkLeaving(r.Header.Get("Azure-AsyncOperation"), r.Header.Get("Location"))
 }
 
