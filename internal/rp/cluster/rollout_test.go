@@ -149,8 +149,8 @@ func TestFactsRollOut(t *testing.T) {
 	})
 }
 
-// Another address of DNS, such as a wrong one of the owner, restarts kubelet: the nodes get it one by
-// one.
+// Another address of DNS, such as a wrong one of the owner, restarts kubelet: the nodes get it one
+// by one.
 func TestAddressOfDNSRollsOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.policy(api.RolloutPolicy{Soak: "PT1M"})
