@@ -49,20 +49,18 @@ func (c *fakeCluster) run(ctx context.Context) {
 	running.Wait()
 }
 
-// leave deletes the Node of a machine that leaves.
+// leave deletes the Node of a machine that leaves, before its agent gets an answer.
 func (c *fakeCluster) leave(ctx context.Context, key string) error {
-	deleted := int64(0)
-	_, err := c.store.Update(ctx, "Node deleted", nil, func(v *store.View) error {
+	row, err := c.store.Certificates.Get(ctx, key)
+	if err != nil || row.Value.Leaving == "" {
+		return err
+	}
+	c.nodesGone.Add(1)
+	_, err = c.store.Update(ctx, "Node deleted", nil, func(v *store.View) error {
 		row := c.store.Certificates.Row(v, key)
-		deleted = 0
-		if row.Value.Leaving != "" {
-			row.Value.Leaving, deleted = "", 1
-		}
+		row.Value.Leaving = ""
 		return c.store.Certificates.Put(v, key, row.Value)
 	})
-	if err == nil {
-		c.nodesGone.Add(deleted)
-	}
 	return err
 }
 
