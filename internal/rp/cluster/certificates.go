@@ -119,7 +119,7 @@ func (w *worker) deleteNode(ctx context.Context, s *session, key string) (time.T
 		return noTime, errNodes
 	}
 	seen := s.node(name) // by its labels, as another's must not be deleted
-	if (seen == nil || !seen.other()) && (!node.Exists() || node.Value.UID == leaving) {
+	if (seen == nil || !seen.otherByLabels()) && (!node.Exists() || node.Value.UID == leaving) {
 		if !w.owner.Valid() {
 			return noTime, errNotOwner
 		}
@@ -159,6 +159,7 @@ const (
 func (w *worker) followCertificates(ctx context.Context) {
 	w.revocations.Clear()
 	w.machines.Clear()
+	w.certified.Store(false)
 	w.Store.Certificates.Sync(ctx, w.key+"/", func(r store.Row[flexnode.Certificates]) {
 		w.machines.Store(r.Key, r.Value.OursUntil())
 		w.noteReady(r.Key)

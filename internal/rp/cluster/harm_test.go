@@ -255,7 +255,7 @@ func TestGiantKeys(t *testing.T) {
 		}
 		w := servingWish("x", "edge-1", "192.0.2.7").signed()
 		w.Spec.Request = r.Spec.Request
-		if v, why := judge(w, seenAt("edge-1", "192.0.2.7"), reservedHere(),
+		if v, why := verdictOn(w, seenAt("edge-1", "192.0.2.7"), reservedHere(),
 			nil); v != denied || !strings.Contains(why, want) {
 			t.Errorf("%d bits: %v %q", bits, v, why)
 		}
@@ -350,7 +350,7 @@ func TestManyAddresses(t *testing.T) {
 		t.Fatalf("the request has %d bytes", len(r.Spec.Request))
 	}
 	began := time.Now()
-	v, why := judge(r, node(7), reservedHere(), func(a netip.Addr) bool {
+	v, why := verdictOn(r, node(7), reservedHere(), func(a netip.Addr) bool {
 		return s.isTaken("n-7", a)
 	})
 	if took := time.Since(began); v != approved || took > time.Second {
@@ -496,7 +496,7 @@ func FuzzCertificateRequest(f *testing.F) {
 		}
 		answersOf(kept)
 		concerns(kept)
-		judge(kept, seenAt("n", "192.0.2.7"), reservedHere(),
+		verdictOn(kept, seenAt("n", "192.0.2.7"), reservedHere(),
 			func(netip.Addr) bool { return false })
 	})
 }

@@ -172,14 +172,14 @@ func TestPartsOfANode(t *testing.T) {
 		got := []string{seen.name, seen.subnets, seen.addresses, seen.taints.Value()}
 		equal(t, "what is seen", got,
 			[]string{"edge-1", want, "192.0.2.7,fd00::7", "a=1:NoSchedule,b:NoExecute"})
-		if seen.configured != configured || seen.other() ||
+		if seen.configured != configured || seen.otherByLabels() ||
 			!seen.condition().LastTransitionTime.Equal(at.Time) {
 			t.Errorf("%#v", seen)
 		}
 	}
 	bare := seeNode(&corev1.Node{}, "")
 	if c := bare.condition(); c.Status != "Unknown" || !c.LastTransitionTime.IsZero() ||
-		!bare.other() || bare.name+bare.version != "" || bare.taints.Value() != "" {
+		!bare.otherByLabels() || bare.name+bare.version != "" || bare.taints.Value() != "" {
 		t.Errorf("%#v", bare)
 	}
 }

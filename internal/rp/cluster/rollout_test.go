@@ -72,6 +72,17 @@ func (w *world) states() []flexnode.State {
 	return must(w.store.Rollouts.Get(context.Background(), factory)).Value.Changes
 }
 
+// canary checks that a change reaches a, and only after its soak of a minute b, and not yet c.
+func (w *world) canary() {
+	w.t.Helper()
+	equal(w.t, "those that are admitted at once", w.admitted("a", "b", "c"), "a")
+	w.applies("a")
+	pass(30 * time.Second)
+	equal(w.t, "while the canary soaks", w.admitted("a", "b", "c"), "a")
+	pass(time.Minute)
+	equal(w.t, "after the canary", w.admitted("a", "b", "c"), "ab")
+}
+
 // A change reaches one node, and after its soak the others one by one; the next owner of the
 // cluster continues.
 func TestRollout(t *testing.T) {
@@ -79,12 +90,7 @@ func TestRollout(t *testing.T) {
 		w.policy(api.RolloutPolicy{Soak: "PT1M"})
 		w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
-		equal(t, "those that are admitted at once", w.admitted("a", "b", "c"), "a")
-		w.applies("a")
-		pass(30 * time.Second)
-		equal(t, "while the canary soaks", w.admitted("a", "b", "c"), "a")
-		pass(time.Minute)
-		equal(t, "after the canary", w.admitted("a", "b", "c"), "ab")
+		w.canary()
 		delete(w.owned, factory)
 		w.manager.assign(context.Background(), w.owned)
 		w.applies("b")
@@ -166,12 +172,7 @@ func TestAddressOfDNSRollsOut(t *testing.T) {
 			c.Properties.DNSServiceIP, c.Version = "10.96.0.99", "2"
 		})
 		pass(10 * time.Second)
-		equal(t, "at once", w.admitted("a", "b", "c"), "a")
-		w.applies("a")
-		pass(30 * time.Second)
-		equal(t, "while the canary soaks", w.admitted("a", "b", "c"), "a")
-		pass(time.Minute)
-		equal(t, "after the canary", w.admitted("a", "b", "c"), "ab")
+		w.canary()
 	})
 }
 

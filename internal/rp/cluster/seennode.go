@@ -32,9 +32,9 @@ type seenNode struct {
 	taints             unique.Handle[string]        // separated by commas
 }
 
-// other reports whether the Node is neither this installation's nor that of an agent without a
-// provider.
-func (n *seenNode) other() bool { return n.foreign || n.unmanaged }
+// otherByLabels reports whether the Node's labels say that it is neither this installation's nor that
+// of an agent without a provider.
+func (n *seenNode) otherByLabels() bool { return n.foreign || n.unmanaged }
 
 func (n *seenNode) condition() *api.Condition {
 	c := n.ready.Value()

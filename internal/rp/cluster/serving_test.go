@@ -71,8 +71,8 @@ const (
 	denied
 )
 
-// judge returns the verdict of judgeServing.
-func judge(
+// verdictOn returns the decision of judgeServing.
+func verdictOn(
 	csr *certificates.CertificateSigningRequest, n *seenNode, own reserved,
 	taken func(netip.Addr) bool,
 ) (v verdict, why string) {
@@ -155,7 +155,7 @@ func TestJudgeServing(t *testing.T) {
 		n := seenAt("edge-1", "192.0.2.7,fd00::7,192.0.2.8,127.0.0.1,::1,0.0.0.0,224.0.0.1,"+
 			"169.254.169.254,fe80::1,203.0.113.1,10.96.0.1,fd96::1,10.96.0.53,10.96.0.10")
 		taken := func(a netip.Addr) bool { return a.String() == "192.0.2.8" }
-		if got, why := judge(w.signed(), n, reservedHere(), taken); got != tt.want {
+		if got, why := verdictOn(w.signed(), n, reservedHere(), taken); got != tt.want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, tt.want)
 		}
 	}
@@ -169,7 +169,7 @@ func TestJudgeServing(t *testing.T) {
 		"none": "", "two": text + string(other), "spoiled": string(pem.EncodeToMemory(der)),
 	} {
 		w.csr.Spec.Request = []byte(request)
-		if got, _ := judge(w.csr, n, reservedHere(), nil); got != denied {
+		if got, _ := verdictOn(w.csr, n, reservedHere(), nil); got != denied {
 			t.Errorf("%s: %d", name, got)
 		}
 	}
@@ -217,7 +217,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	} {
 		n := seenAt(name, "192.0.2.7")
 		w := servingWish("x", name, "192.0.2.7")
-		if got, why := judge(w.signed(), n, reservedHere(), nobody); got != want {
+		if got, why := verdictOn(w.signed(), n, reservedHere(), nobody); got != want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, want)
 		}
 	}
@@ -225,7 +225,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	own.services = nil
 	n := seenAt("edge-1", "192.0.2.7")
 	w := servingWish("x", "edge-1", "192.0.2.7")
-	if got, why := judge(w.signed(), n, own, nobody); got != undecided {
+	if got, why := verdictOn(w.signed(), n, own, nobody); got != undecided {
 		t.Errorf("while the Service is not known: %d (%s)", got, why)
 	}
 }

@@ -64,7 +64,7 @@ func (s *session) node(name string) *seenNode {
 }
 
 // other reports whether a Node is another's. That of a machine of ours is not, whatever its labels.
-func (s *session) other(n *seenNode) bool { return n.other() && !s.isOurs(n.name) }
+func (s *session) other(n *seenNode) bool { return n.otherByLabels() && !s.isOurs(n.name) }
 
 // setTaints sets the taints of a Node that its owner wants; a kubelet may not change them once the
 // Node is registered (NodeRestriction). It removes only taints that it has set or that the Node was
