@@ -32,8 +32,8 @@ type seenNode struct {
 	taints             unique.Handle[string]        // separated by commas
 }
 
-// otherByLabels reports whether the Node's labels say that it is neither this installation's nor that
-// of an agent without a provider.
+// otherByLabels reports whether the Node's labels say that it is neither this installation's nor
+// that of an agent without a provider.
 func (n *seenNode) otherByLabels() bool { return n.foreign || n.unmanaged }
 
 func (n *seenNode) condition() *api.Condition {
