@@ -179,12 +179,16 @@ func (a *admission) count(c *Candidate) {
 			s.Unknown++
 		}
 	case Bad:
-		if len(s.Failed) < maxFailedIDs && !slices.Contains(s.Failed, c.UID) {
-			s.Failed = append(s.Failed, c.UID)
-		}
+		s.fail(c.UID)
 		if c.Speaker != "" {
 			a.speakers[c.UID] = c.Speaker
 		}
+	}
+}
+
+func (s *State) fail(uid string) {
+	if len(s.Failed) < maxFailedIDs && !slices.Contains(s.Failed, uid) {
+		s.Failed = append(s.Failed, uid)
 	}
 }
 
@@ -241,13 +245,19 @@ func (a *admission) settle(c *Candidate) {
 // the revision it is offered.
 func (c Change) needsSlot(joins bool) bool { return !joins && c.ID != "" }
 
-// offer assigns the desired revision. A pending attempt continues with it.
+// offer assigns the desired revision. A pending attempt continues with it. A change that the node
+// began and leaves before it was Ready has failed: a canary that is broken and gets the fix must not
+// make room for another one.
 func (a *admission) offer(c *Candidate) {
 	c.Assigned = c.Desired
 	if c.Attempt.pending() {
 		at := *c.Attempt
+		begun := !at.Until.IsZero() || c.Applied == at.Revision
 		at.Revision = c.Desired
 		if at.Ready.IsZero() && at.Change != c.Change.ID {
+			if s := a.states[at.Change]; s != nil && begun {
+				s.fail(c.UID)
+			}
 			at.Change, at.At = c.Change.ID, a.now
 		}
 		c.Attempt = &at

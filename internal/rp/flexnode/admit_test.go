@@ -134,6 +134,22 @@ func TestAdmit(t *testing.T) {
 			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
 			n[0].Attempt.Ready, n[0].Ready = began.Add(-time.Minute), "False"
 		}, hold: HeldCanary},
+		"the canary is given another version before it is Ready": {nodes: 4,
+			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
+				n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
+				n[0].Desired, n[0].Ready, n[0].Change = 3, "Unknown", upgrade("1.35.1")
+			}, want: "0", hold: HeldCanary},
+		"the canary is given its former version while it is at it": {nodes: 4,
+			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
+				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
+				n[0].Attempt.Until = began.Add(time.Minute)
+				n[0].Desired, n[0].Change = 1, Change{}
+			}, want: "0", slots: "0", hold: HeldCanary},
+		"the canary is given another version before it begins": {nodes: 4,
+			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
+				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
+				n[0].Desired, n[0].Change = 3, upgrade("1.35.1")
+			}, want: "0 1"},
 		"the canary has failed, which is allowed": {nodes: 3, edit: func(n []Candidate) {
 			bad(&n[0])
 		}, before: []State{{Change: c, Allowed: 1, Until: began.Add(time.Hour)}}, want: "1"},
