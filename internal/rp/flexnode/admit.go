@@ -194,9 +194,6 @@ func (s *State) fail(uid string) {
 
 // failed counts the failures of a change. Nodes for which one identity reports count as one.
 func (a *admission) failed(s *State) int {
-	if len(a.speakers) == 0 {
-		return len(s.Failed)
-	}
 	who := map[string]bool{}
 	for _, uid := range s.Failed {
 		who[cmp.Or(a.speakers[uid], uid)] = true
@@ -246,8 +243,8 @@ func (a *admission) settle(c *Candidate) {
 func (c Change) needsSlot(joins bool) bool { return !joins && c.ID != "" }
 
 // offer assigns the desired revision. A pending attempt continues with it. A change that the node
-// began and leaves before it was Ready has failed: a canary that is broken and gets the fix must not
-// make room for another one.
+// began and leaves before it was Ready has failed: the next canary must not break, too, while an
+// owner sets the fix for one node after another.
 func (a *admission) offer(c *Candidate) {
 	c.Assigned = c.Desired
 	if c.Attempt.pending() {

@@ -13,17 +13,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// BenchmarkPoll measures an agent's poll of an unchanged node, without TLS and connection.
+// BenchmarkPoll measures a machine's poll of its unchanged node, without TLS and connection.
 func BenchmarkPoll(b *testing.B) {
 	w := newWorld(b)
 	w.register("")
-	r, _ := w.settles(201, "PUT", nodeURL("n"), withToken)
+	w.settles(201, "PUT", nodeURL("n"), "{}")
+	m := w.machineOf("n")
+	m.registers(b, 204, w.enrolment(b, "n"))
+	header := m.signs(machinekey.Request{})
 	request := httptest.NewRequest(http.MethodGet, publicURL+nodeURL("n"), nil)
-	request.Header.Set("If-None-Match", r.Header.Get("ETag"))
+	request.Header.Set("If-None-Match", w.do("GET", nodeURL("n"), "", header).Header.Get("ETag"))
+	request.Header.Set("Authorization", strings.TrimPrefix(header, "Authorization: "))
 	b.ReportAllocs()
 	for b.Loop() {
 		recorder := httptest.NewRecorder()

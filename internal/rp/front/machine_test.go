@@ -52,7 +52,7 @@ func (m *machine) path(action string) string {
 }
 
 // post sends a signed request, and returns the code of an error.
-func (m *machine) post(t *testing.T, status int, action, body string) string {
+func (m *machine) post(t testing.TB, status int, action, body string) string {
 	t.Helper()
 	_, text := m.w.must(status, "POST", nodeURL(m.node, action), body,
 		m.signs(machinekey.RequestOf("POST", m.path(action), []byte(body))))
@@ -66,7 +66,7 @@ func (m *machine) poll(t *testing.T, status int) string {
 }
 
 // registers registers its key with the secret of a bundle.
-func (m *machine) registers(t *testing.T, status int, secret string) string {
+func (m *machine) registers(t testing.TB, status int, secret string) string {
 	t.Helper()
 	got := m.post(t, status, "/registerKey", `{"enrolmentSecret":"`+secret+`"}`)
 	m.w.caughtUp()
@@ -74,7 +74,7 @@ func (m *machine) registers(t *testing.T, status int, secret string) string {
 }
 
 // enrolment returns the secret in the bundle of a new URL of a node.
-func (w *world) enrolment(t *testing.T, name string) string {
+func (w *world) enrolment(t testing.TB, name string) string {
 	t.Helper()
 	url := reads[api.ConfigURL](w, 200, "POST", nodeURL(name, "/regenerateToken"), "").ConfigURL
 	_, text := w.must(200, "GET", path(url), "")
@@ -455,7 +455,7 @@ func (k kubelets) ProvesKubelet(
 }
 
 // registersAsKubelet registers a machine's key with a used secret and the proof of a kubelet.
-func (m *machine) registersAsKubelet(t *testing.T, status int, secret string, pair []byte) {
+func (m *machine) registersAsKubelet(t testing.TB, status int, secret string, pair []byte) {
 	t.Helper()
 	certificate, signature, err := machinekey.SignAsKubelet(pair,
 		machinekey.Statement(m.said.UID, m.key.Thumbprint()))

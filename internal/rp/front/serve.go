@@ -107,12 +107,13 @@ var steps = [...]func(*API, *request) error{
 // lowerKeys parses a query; the names of parameters are compared without regard to case.
 func lowerKeys(raw string) url.Values {
 	parsed, _ := url.ParseQuery(raw) // parameters that do not parse are left out
-	lower := url.Values{}
 	for key, values := range parsed {
-		key = strings.ToLower(key)
-		lower[key] = append(lower[key], values...)
+		if lower := strings.ToLower(key); lower != key {
+			delete(parsed, key)
+			parsed[lower] = append(parsed[lower], values...)
+		}
 	}
-	return lower
+	return parsed
 }
 
 // correlate sets the headers that identify a request in several logs.

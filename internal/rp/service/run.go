@@ -147,9 +147,8 @@ func (s *service) assemble(ctx context.Context) error {
 	s.api = &front.API{
 		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials,
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.defaults(),
-		Installation: s.settings.Installation,
-		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(),
-		Renderer: s.Version, Now: time.Now, Log: s.log, Audit: s.audit,
+		Installation: s.settings.Installation, PublicURL: s.settings.PublicURL,
+		Endpoints: s.settings.endpoints(), Renderer: s.Version, Now: time.Now, Log: s.log, Audit: s.audit,
 		Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
 		Quotas: s.settings.Limits.Quotas, Patience: 8 * time.Second,
 		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
