@@ -282,3 +282,32 @@ func TestCollectOld(t *testing.T) {
 		t.Errorf("operations: %v", operations)
 	}
 }
+
+// Polls that wait leave a quarter of the connections to others: one more is answered at once.
+func TestWaitersLeaveConnections(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.settings.Limits.Connections.Max, w.settings.Polls.WaitSeconds = 8, 20
+		limited := w.another(Front)
+		for i := range 7 {
+			w.must(201, "PUT", nodeURL(fmt.Sprint("n", i)), withToken)
+		}
+		pass(time.Second)
+		poll := func(node string) *http.Response {
+			r, _ := w.must(200, "GET", nodeURL(node), "")
+			return limited.do("GET", nodeURL(node), "", "If-None-Match: "+r.Header.Get("ETag"),
+				"Prefer: wait=20")
+		}
+		for i := range 6 {
+			go poll(fmt.Sprint("n", i))
+		}
+		synctest.Wait()
+		equal(t, "the polls that wait", limited.api.Waiters.Count(), 6)
+		began := time.Now()
+		r := poll("n6")
+		equal(t, "the seventh", r.StatusCode, http.StatusNotModified)
+		equal(t, "its wait", time.Since(began), 0)
+		equal(t, "its preference", r.Header.Get("Preference-Applied"), "")
+		pass(time.Minute)
+		equal(t, "the polls that wait afterwards", limited.api.Waiters.Count(), 0)
+	})
+}
