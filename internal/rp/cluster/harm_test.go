@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -516,4 +518,38 @@ func FuzzKubeconfig(f *testing.F) {
 			t.Errorf("%+v", c)
 		}
 	})
+}
+
+// Clusters whose objects are listed at once take turns: eight lists are in memory, not one of each
+// cluster that a replica takes over.
+func TestListsTakeTurns(t *testing.T) {
+	const clusters = 20
+	var running, most atomic.Int32
+	arrived, proceed := make(chan bool, clusters), make(chan bool)
+	k := kind{budget: 1, ListWatch: &cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			now := running.Add(1)
+			defer running.Add(-1)
+			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); {
+				seen = most.Load()
+			}
+			arrived <- true
+			<-proceed
+			return &corev1.NodeList{}, nil
+		},
+	}}
+	var all sync.WaitGroup
+	for range clusters {
+		all.Go(func() {
+			if _, err := k.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range cap(lists) {
+		<-arrived // they are in progress at once
+	}
+	close(proceed)
+	all.Wait()
+	equal(t, "the lists in progress at once, at most", most.Load(), 8)
 }
