@@ -24,7 +24,7 @@ type Journal struct {
 	disk      Disk
 	dir, name string
 	ledger    state.Ledger
-	written   string // the ledger's encoding on disk; "" if none
+	written   string // the content of the file; "" without one
 }
 
 type page struct {
@@ -42,31 +42,33 @@ func NewJournal(disk Disk, dir, name string) *Journal {
 
 // OpenJournal reads a ledger, empty if its file is missing, ErrDamaged if its digest differs.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
-	j, err := ReadJournal(disk, dir, name)
-	j.disk = disk
-	return j, err
+	j := NewJournal(disk, dir, name)
+	return j, j.Read(disk)
 }
 
-// ReadJournal is OpenJournal for a reader that never saves.
-func ReadJournal(files Files, dir, name string) (*Journal, error) {
-	j := NewJournal(nil, dir, name)
-	data, err := Records{Files: files, Dir: dir}.Read(name)
-	if err != nil || data == nil {
-		return j, err
+// Read reads the ledger again. It does not decode an unchanged one.
+func (j *Journal) Read(files Files) error {
+	data, err := Records{Files: files, Dir: j.dir}.Read(j.name)
+	if err != nil || j.Exists() && string(data) == j.written {
+		return err
+	}
+	j.ledger, j.written = state.Ledger{}, ""
+	if data == nil {
+		return nil
 	}
 	var p page
 	if err := json.Unmarshal(data, &p); err != nil || p.SHA256 != state.Digest(string(p.Ledger)) {
-		return j, fmt.Errorf("cannot read %s: %w", j.path(), ErrDamaged)
+		return fmt.Errorf("cannot read %s: %w", j.path(), ErrDamaged)
 	}
 	if p.Version != pageVersion {
 		const other = "cannot read %s: another aks-flex-node wrote it, in version %d"
-		return j, fmt.Errorf(other, j.path(), p.Version)
+		return fmt.Errorf(other, j.path(), p.Version)
 	}
 	if err := json.Unmarshal(p.Ledger, &j.ledger); err != nil {
-		return j, fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
+		return fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
 	}
-	j.written = string(p.Ledger)
-	return j, nil
+	j.written = string(data)
+	return nil
 }
 
 // Ledger returns the ledger that is on disk.
@@ -81,22 +83,22 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	if string(body) == j.written {
-		return nil
-	}
-	sum := state.Digest(string(body))
-	data, err := json.Marshal(page{pageVersion, sum, body})
+	data, err := json.Marshal(page{pageVersion, state.Digest(string(body)), body})
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
+	}
+	text := string(data) + "\n"
+	if text == j.written {
+		return nil
 	}
 	if err := j.makeDirs(ctx); err != nil {
 		return err
 	}
-	err = Writer{Disk: j.disk, Dir: j.dir}.Write(ctx, j.name, string(data)+"\n")
+	err = Writer{Disk: j.disk, Dir: j.dir}.Write(ctx, j.name, text)
 	if err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
-	j.ledger, j.written = ledger, string(body)
+	j.ledger, j.written = ledger, text
 	return nil
 }
 

@@ -3,6 +3,7 @@ package apply
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,4 +68,32 @@ func TestNamedLedgers(t *testing.T) {
 	if _, err := j.Content("1"); err == nil {
 		t.Error("a content that was never kept can be opened")
 	}
+}
+
+// A ledger that is read again is the one on disk: unchanged, changed, damaged, missing.
+func TestReadAgain(t *testing.T) {
+	m := newMachine()
+	j, err := OpenJournal(m, "/state", "ledger.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func(text string, exists, fails bool, owed ...string) {
+		t.Helper()
+		m.files["/state/ledger.json"] = text
+		if text == "" {
+			delete(m.files, "/state/ledger.json")
+		}
+		err := j.Read(m)
+		got := j.Ledger().Owed
+		if j.Exists() != exists || errors.Is(err, ErrDamaged) != fails || !slices.Equal(got, owed) {
+			t.Errorf("%q: exists %t, owes %q, error %v", text, j.Exists(), got, err)
+		}
+	}
+	first := pageText(t, 1, `{"entries":[],"owed":["x.service"]}`)
+	is(first, true, false, "x.service")
+	is(first, true, false, "x.service")
+	is(pageText(t, 1, `{"entries":[],"owed":["y.service"]}`), true, false, "y.service")
+	is(first[1:], false, true)
+	is(first, true, false, "x.service")
+	is("", false, false)
 }

@@ -26,8 +26,9 @@ type Generation struct {
 	Received string
 	Facts    node.Facts
 	// Node lists the resources; contents hold placeholders for the bindings.
-	Node   state.Desired
-	Origin Origin
+	Node       state.Desired
+	NodeSHA256 string // the digest of the encoding of Node
+	Origin     Origin
 }
 
 // Origin describes the origin of a generation.
@@ -56,8 +57,8 @@ func New(
 	g := Generation{
 		Config: c.WithoutSecrets(), Received: received, Facts: f, Node: rendered, Origin: o,
 	}
-	first, _, err := g.encode()
-	g.ID = state.Digest(string(first))
+	first, second, err := g.encode()
+	g.ID, g.NodeSHA256 = state.Digest(string(first)), state.Digest(string(second))
 	return g, err
 }
 
@@ -111,7 +112,8 @@ type Files interface {
 //	live, applied, previous           links to generations/<id>
 type Reader struct {
 	Files Files
-	Dir   string // the directory, which exists
+	Dir   string      // the directory, which exists
+	Known *Generation // loaded before, so that it is not decoded again; may be nil
 }
 
 // Store stores generations.
@@ -154,12 +156,16 @@ func (s Store) Save(ctx context.Context, g Generation) error {
 
 // Load reads a generation and verifies it.
 func (s Reader) Load(id string) (Generation, error) {
-	g, nodeSHA256, err := s.bare(id)
+	if g := s.Known; g != nil && g.ID == id {
+		return *g, errors.Join(s.read(s.head(id), id, nil),
+			s.read(s.resources(id), g.NodeSHA256, nil))
+	}
+	g, err := s.bare(id)
 	if err != nil {
 		return Generation{}, err
 	}
 	var b body
-	if err := s.read(s.resources(id), nodeSHA256, &b); err != nil {
+	if err := s.read(s.resources(id), g.NodeSHA256, &b); err != nil {
 		return Generation{}, err
 	}
 	for i, item := range b.Resources {
@@ -177,12 +183,12 @@ func (s Reader) Load(id string) (Generation, error) {
 
 // Config reads only the configuration of a generation, which suffices for a token.
 func (s Reader) Config(id string) (config.Config, error) {
-	g, _, err := s.bare(id)
+	g, err := s.bare(id)
 	return g.Config, err
 }
 
-// read parses a file of a generation, after verifying its digest. A missing file is damage: a
-// pointer led to it.
+// read decodes a file of a generation into v, if not nil, after verifying its digest. A missing
+// file is damage: a pointer led to it.
 func (s Reader) read(file, digest string, v any) error {
 	data, err := s.Files.ReadFile(file)
 	switch {
@@ -190,7 +196,7 @@ func (s Reader) read(file, digest string, v any) error {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	case err == nil && state.Digest(string(data)) != digest:
 		err = ErrDamaged
-	case err == nil:
+	case err == nil && v != nil:
 		err = json.Unmarshal(data, v)
 	}
 	if err != nil {
@@ -199,17 +205,18 @@ func (s Reader) read(file, digest string, v any) error {
 	return nil
 }
 
-// bare reads generation.json: the generation without its resources, and the digest of node.json.
-func (s Reader) bare(id string) (g Generation, nodeSHA256 string, err error) {
+// bare reads generation.json: the generation without its resources.
+func (s Reader) bare(id string) (Generation, error) {
 	var h head
 	if err := s.read(s.head(id), id, &h); err != nil {
-		return Generation{}, "", err
+		return Generation{}, err
 	}
-	g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
+	g := Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
+	g.NodeSHA256 = h.NodeSHA256
 	if err := json.Unmarshal(h.Config, &g.Config); err != nil {
-		return Generation{}, "", fmt.Errorf("cannot read %s: %w", s.head(id), err)
+		return Generation{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
-	return g, h.NodeSHA256, nil
+	return g, nil
 }
 
 // Target returns the id of a pointer's generation; "" if the pointer does not exist.
@@ -259,10 +266,7 @@ func (s Reader) IDs() ([]string, error) {
 // Collect removes every generation that is not in keep.
 func (s Store) Collect(ctx context.Context, keep ...string) error {
 	names, err := s.IDs()
-	if err != nil {
-		return err
-	}
-	var errs []error
+	errs := []error{err}
 	for _, id := range names {
 		if !slices.Contains(keep, id) {
 			errs = append(errs, apply.Writer{Disk: s.Disk}.RemoveTree(ctx, s.path(id)))

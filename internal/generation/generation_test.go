@@ -339,3 +339,27 @@ func TestCollect(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// A known generation is not decoded again, but damage to its files is still found.
+func TestKnown(t *testing.T) {
+	for _, name := range []string{"generation.json", "node.json"} {
+		d, want := newDisk(t), rendered(t, 110)
+		d.save(t, want)
+		known, err := d.Reader.Load(want.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Reader.Known = &known
+		got, err := d.Reader.Load(want.ID)
+		if err != nil || &got.Node[0] != &known.Node[0] {
+			t.Errorf("decoded again, or not read: %v", err)
+		}
+		file := d.root + "/state/generations/" + want.ID + "/" + name
+		if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Reader.Load(want.ID); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+}

@@ -315,14 +315,11 @@ func (s *DBus) Units(ctx context.Context, pattern string) ([]string, error) {
 		list, err = c.ListUnitsByPatternsContext(ctx, nil, []string{pattern})
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
 	var names []string
 	for _, u := range list {
 		if ok, _ := path.Match(pattern, u.Name); ok && u.LoadState != "not-found" {
 			names = append(names, u.Name)
 		}
 	}
-	return names, nil
+	return names, err
 }

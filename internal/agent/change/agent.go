@@ -102,16 +102,21 @@ type Home struct {
 
 // OpenReadOnly opens the records for a verb that changes nothing yet: no lock, no write.
 func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
-	journal, err := apply.OpenJournal(a.Machine, saved.StateDir, saved.LedgerFile)
-	if err != nil {
-		return nil, err
-	}
-	h := newHome(a, journal)
-	return h, h.Open(ctx)
+	h := Unopened(a)
+	return h, Reopen(ctx, h)
 }
 
-// newHome returns a home of which only the ledger was read.
-func newHome(a *Agent, journal *apply.Journal) *Home {
+// Reopen reads the records again. It does not decode the unchanged ledger and generation.
+func Reopen(ctx context.Context, h *Home) error {
+	if err := h.Engine.Journal.Read(h.Agent.Machine); err != nil {
+		return err
+	}
+	return h.Open(ctx)
+}
+
+// Unopened returns a home of which nothing was read, not even the ledger.
+func Unopened(a *Agent) *Home {
+	journal := apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile)
 	n := inspect.NewNode(&a.Env, journal)
 	return &Home{
 		Node: n, Agent: a,
@@ -167,11 +172,6 @@ func (h *Home) Close() { h.lock.Close() }
 func Acquire(a *Agent, name, verb string) (*os.File, error) {
 	holder := host.Holder{PID: os.Getpid(), Verb: verb, Since: time.Now()}
 	return host.Acquire(a.Path(saved.RunDir), name, holder)
-}
-
-// Unopened returns a home of which nothing was read, not even the ledger.
-func Unopened(a *Agent) *Home {
-	return newHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile))
 }
 
 func inTurn(ctx context.Context, steps ...func(context.Context) error) error {

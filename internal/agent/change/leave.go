@@ -366,13 +366,12 @@ func forgetNode(ctx context.Context, h *Home) error {
 }
 
 func openLedger(h *Home) error {
-	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.LedgerFile)
-	if err != nil {
+	opened := Unopened(h.Agent)
+	if err := opened.Engine.Journal.Read(h.Agent.Machine); err != nil {
 		return err
 	}
-	lock := h.lock
-	*h = *newHome(h.Agent, journal)
-	h.lock = lock
+	opened.lock = h.lock
+	*h = *opened
 	if _, err := h.Saved.Load(saved.BindingsFile, &h.Saved.Bindings); err != nil {
 		h.Warn("%v", err)
 	}

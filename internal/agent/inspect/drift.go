@@ -226,8 +226,8 @@ func NodeDrift(
 	if !h.Saved.Joined() || !seen.Asked {
 		return nil
 	}
-	journal, err := apply.ReadJournal(h.Reader, saved.StateDir, saved.NodeLedgerFile)
-	if err != nil {
+	journal := apply.NewJournal(nil, saved.StateDir, saved.NodeLedgerFile)
+	if journal.Read(h.Reader) != nil {
 		return nil
 	}
 	object := &nodeobject.Host{Node: c.Agent.NodeName}

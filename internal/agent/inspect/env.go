@@ -156,8 +156,8 @@ type ledger interface {
 }
 
 func open(ctx context.Context, a *Env) (*Node, error) {
-	journal, err := apply.ReadJournal(a.Reader, saved.StateDir, saved.LedgerFile)
-	if err != nil {
+	journal := apply.NewJournal(nil, saved.StateDir, saved.LedgerFile)
+	if err := journal.Read(a.Reader); err != nil {
 		return nil, err
 	}
 	n := NewNode(a, journal)

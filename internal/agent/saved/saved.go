@@ -73,8 +73,9 @@ func NewStore(s *State, disk apply.Disk) *Store {
 	}
 }
 
-// Read fills the state from disk.
+// Read fills the state from disk. It does not decode the live generation again.
 func (s *State) Read(ctx context.Context) error {
+	s.Generations.Known = s.Live
 	*s = State{Records: s.Records, Generations: s.Generations, Secrets: Secrets{}}
 	var err error
 	if s.Live, err = s.Generations.Read(ctx, generation.Live); err != nil {
@@ -92,17 +93,13 @@ func (s *State) Read(ctx context.Context) error {
 	}
 	for name, v := range map[string]any{
 		SecretsFile: &s.Secrets, BindingsFile: &s.Bindings, RejectedFile: &s.Rejected,
+		TransitionFile: &s.Transition,
 	} {
 		if _, err := s.Load(name, v); err != nil {
 			return err
 		}
 	}
-	var t transition.Transition
-	under, err := s.Load(TransitionFile, &t)
-	if under {
-		s.Transition = &t
-	}
-	return err
+	return nil
 }
 
 // AppliedID returns the id of the applied generation; "" if none.

@@ -35,6 +35,7 @@ type Watcher struct {
 	Follows *Following
 	Live    *Live // holds the current work and the counters of the service
 
+	home    *change.Home      // the records as of the last check; nil before it
 	node    bool              // this machine was a node, or about to become one
 	refused *health.Rejection // the reason why the configuration is not in force, nil if it is
 	logged  string
@@ -76,11 +77,9 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if h.Saved.Transition == nil && h.Saved.Applied != nil {
 		followed := false
 		if followed, unfollowed = change.FollowCluster(ctx, h); followed {
-			again, err := change.OpenReadOnly(ctx, w.Agent)
-			if err != nil {
+			if err := change.Reopen(ctx, h); err != nil {
 				return errors.Join(unfollowed, err)
 			}
-			h = again
 		}
 	}
 	if err != nil {
@@ -97,7 +96,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if err := want(ctx, w, h, t.Received); err != nil {
 		return err
 	}
-	done, err := w.resting(ctx, h, t)
+	done, err := resting(ctx, w, h, t)
 	if done {
 		err = errors.Join(err, unfollowed)
 	} else {
@@ -128,7 +127,7 @@ func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) e
 }
 
 // resting reports whether a node at this target needs no change, without the lock, and the result.
-func (w *Watcher) resting(ctx context.Context, h *change.Home, t *change.Target) (bool, error) {
+func resting(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) (bool, error) {
 	s, err := change.Situation(h, t)
 	if err != nil || transition.Next(s).Move != transition.Rest {
 		return err != nil, err
@@ -225,8 +224,9 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 }
 
 func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
-	h, err := change.OpenReadOnly(ctx, w.Agent)
-	if err != nil {
+	w.home = cmp.Or(w.home, change.Unopened(w.Agent))
+	h := w.home
+	if err := change.Reopen(ctx, h); err != nil {
 		return daemon.Finding{}, err
 	}
 	left := w.left(h)
@@ -244,7 +244,7 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 		return daemon.Finding{}, err
 	}
 	w.last = &s
-	w.report(s)
+	report(w, s)
 	w.Follows.told(s)
 	w.tell(ctx, h, s, known)
 	paused := inspect.Pause(&w.Agent.Env) != nil
@@ -283,7 +283,7 @@ func untrusted(conditions []health.Condition) bool {
 	})
 }
 
-func (w *Watcher) report(s inspect.Status) {
+func report(w *Watcher, s inspect.Status) {
 	text := summary(s)
 	if text == w.logged {
 		return
