@@ -51,7 +51,9 @@ func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done b
 	phases := Phases(t.Kind)
 	begin := max(slices.Index(phases, t.Phase), 0)
 	for _, phase := range phases[begin:] {
-		t.Phase = phase
+		if t.Phase != phase {
+			t.Phase, t.Since = phase, r.Now()
+		}
 		t.Touched = t.Touched || t.Kind == Change && phase == Apply
 		if err := r.Save(ctx, *t); err != nil || phase == until {
 			return false, err
@@ -65,12 +67,10 @@ func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done b
 
 func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 	switch {
-	case t.Kind == Change && t.Phase == Commit:
-		return cause
-	case t.Kind == Change && t.Touched:
-		return r.rollBack(ctx, t, cause)
-	case t.Kind == Change:
+	case t.Kind == Change && !t.Touched:
 		return r.refuse(ctx, t, cause)
+	case t.Kind == Change && t.Phase != Commit:
+		return r.rollBack(ctx, t, cause)
 	case t.Kind == Repair && !t.Touched:
 		return errors.Join(cause, r.Clear(ctx))
 	case t.Kind == Rollback:
@@ -108,8 +108,7 @@ func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	}
 	_, err := r.forward(ctx, &back, "")
 	if err != nil && Interrupted(ctx, err) {
-		const form = "%w\nthe rollback is under way, and the next run continues it: %w"
-		return fmt.Errorf(form, cause, err)
+		return fmt.Errorf("%w\nthe rollback is under way; the next run continues it: %w", cause, err)
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nand cannot go back to the previous configuration: %w", cause, err)
