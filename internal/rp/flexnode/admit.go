@@ -246,8 +246,8 @@ func (a *admission) settle(c *Candidate) {
 func (c Change) needsSlot(joins bool) bool { return !joins && c.ID != "" }
 
 // offer assigns the desired revision. A pending attempt continues with it. A change that the node
-// began and leaves before it was Ready has failed: a canary that is broken and gets the fix must not
-// make room for another one.
+// began and leaves before it was Ready has failed: a canary that is broken and gets the fix must
+// not make room for another one.
 func (a *admission) offer(c *Candidate) {
 	c.Assigned = c.Desired
 	if c.Attempt.pending() {
