@@ -51,8 +51,8 @@ func maskGenerators(root string) error {
 const pythonTree = "usr/lib/python3"
 
 // copySystem creates a machine's root directory. It hard-links the files below /usr, except for
-// /usr/local, to the base system if both are on one file system: programs such as dpkg only replace
-// them. pythonTree, which with az has 56,000 files, is not copied: boundTree names it.
+// units and /usr/local, to the base system if both are on one file system: programs such as dpkg
+// only replace them. pythonTree, which with az has 56,000 files, is not copied: boundTree names it.
 func copySystem(ctx context.Context, base, root string) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
 		return err
@@ -69,7 +69,7 @@ func copySystem(ctx context.Context, base, root string) error {
 		for _, e := range entries {
 			switch name := filepath.Join(dir, e.Name()); {
 			case name == "usr" || name == "usr/lib" || name == pythonTree:
-			case dir == "." || name == "usr/local":
+			case dir == "." || name == "usr/local" || name == "usr/lib/systemd":
 				own = append(own, name)
 			default:
 				shared = append(shared, name)

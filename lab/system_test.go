@@ -14,7 +14,7 @@ func TestCopySystem(t *testing.T) {
 	base, root := t.TempDir(), filepath.Join(t.TempDir(), "machines", "m")
 	shared := map[string]bool{
 		"etc/debian_version": false, "usr/lib/os-release": true,
-		"usr/lib/systemd/system/x.service": true, "usr/bin/tool": true, "usr/local/bin/mine": false,
+		"usr/lib/systemd/system/x.service": false, "usr/bin/tool": true, "usr/local/bin/mine": false,
 		"usr/share/doc/x": true, "usr/lib/x86_64-linux-gnu/libc.so": true, pythonTree + "/x.py": true,
 	}
 	for path := range shared {
