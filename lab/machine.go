@@ -129,6 +129,7 @@ func (l *Lab) furnish(m Machine) error {
 		"/etc/containerd/certs.d/_default/hosts.toml":    hostsTOML(),
 		"/etc/systemd/journald.conf.d/flexlab.conf":      "[Journal]\nStorage=volatile\n",
 		"/etc/systemd/system/flexlab-parameters.service": parametersUnit,
+		udevDropInPath: udevDropIn,
 		parametersPath: parametersScript(),
 		"/etc/kubernetes/kubelet.conf.d/10-flexlab.conf": kubeletDropIn(),
 		PolicyPath: machinePolicy,
@@ -170,6 +171,14 @@ func (l *Lab) furnish(m Machine) error {
 	_, err = bundle.Write(ca)
 	return err
 }
+
+const udevDropInPath = "/etc/systemd/system/systemd-udev-trigger.service.d/flexlab.conf"
+
+// udevDropIn lets udev handle the machine's links at boot, and not the host's hundreds of devices.
+const udevDropIn = `[Service]
+ExecStart=
+ExecStart=-udevadm trigger --action=add --subsystem-match=net
+`
 
 // containerdDropIn supports a host whose kernel does not permit lowering OOM scores (no
 // CAP_SYS_RESOURCE).
@@ -216,7 +225,7 @@ func (l *Lab) StartMachine(ctx context.Context, m Machine) error {
 	}
 	err := until(ctx, time.Minute, "machine "+m.Name+" to boot (see "+l.path("logs",
 		"machine-"+m.Name+".log")+")", func() error {
-		out, err := l.Output(ctx, m, "systemctl", "is-system-running")
+		out, err := l.Output(ctx, m, "systemctl", "is-system-running", "--wait")
 		if s := strings.TrimSpace(out); s == "running" || s == "degraded" {
 			return nil
 		}
@@ -271,6 +280,9 @@ func Launch(name, root string) error {
 		"--capability=all", "--system-call-filter=add_key keyctl bpf perf_event_open", "--bind=/dev/kmsg",
 		"--tmpfs=/tmp", "--link-journal=no", "--console=pipe",
 		"--resolv-conf=off", "--timezone=off",
+	}
+	if tree, err := os.Readlink(boundTree(root)); err == nil {
+		args = append(args, "--bind-ro="+tree+":/"+pythonTree)
 	}
 	return syscall.Exec(nspawn, args, append(os.Environ(), "SYSTEMD_NSPAWN_API_VFS_WRITABLE=1"))
 }

@@ -180,6 +180,9 @@ func describe(path, name string) (string, error) {
 		target, err := os.Readlink(path)
 		return line + " -> " + target, err
 	case 0:
+		if st.Nlink > 1 { // shared with the base system (copySystem) until it is replaced
+			return fmt.Sprintf("%s %d inode %d %s", line, info.Size(), st.Ino, info.ModTime()), nil
+		}
 		f, err := os.Open(path)
 		if err != nil {
 			return "", err

@@ -50,7 +50,6 @@ func TestAzure(t *testing.T) {
 	t.Run("Identities", identities)
 	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
 	t.Run("BadSecret", badSecret)
-	t.Run("Policy", withinThePolicy)
 	t.Run("Examples", examplesJoin)
 	t.Run("ExitCodes", exitCodes)
 	t.Run("FirstContact", firstContact)
@@ -58,13 +57,34 @@ func TestAzure(t *testing.T) {
 }
 
 // A real kubelet joins with each identity: a pod runs, the second bootstrap is a no-op, no secret
-// leaks, and unbootstrap restores the machine and leaves nothing in Azure.
+// leaks, and unbootstrap restores the machine and leaves nothing in Azure. Data disks and symbolic
+// links at the data directories of containerd and kubelet belong to the machine's owner, and are
+// left unchanged.
 func identities(t *testing.T) {
 	t.Parallel()
-	for _, auth := range []string{"servicePrincipal", "managedIdentity", "arc"} {
-		t.Run(auth, func(t *testing.T) {
+	for _, tt := range []struct {
+		auth  string
+		disks []lab.Disk
+		setup string
+	}{
+		{"servicePrincipal", []lab.Disk{
+			{FS: "ext4", Path: "/var/lib/containerd"}, {FS: "xfs", Path: "/var/lib/kubelet"},
+		}, "true"},
+		{"managedIdentity", []lab.Disk{{FS: "ext4", Path: "/data"}},
+			`mkdir /data/containerd /data/kubelet && ln -s /data/containerd /data/kubelet /var/lib/ &&
+			echo foreign >/data/foreign && chmod 640 /data/foreign`},
+		{"arc", nil, "true"},
+	} {
+		t.Run(tt.auth, func(t *testing.T) {
 			t.Parallel()
-			joinsAndLeaves(t, auth)
+			m, err := bench.AddMachineWithDisks(t.Context(), "id-"+strings.ToLower(tt.auth[:3]),
+				tt.disks...)
+			dispose(t, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sure(t, m, "bash", "-c", tt.setup)
+			joinsAndLeaves(t, m, tt.auth)
 		})
 	}
 }
@@ -76,9 +96,9 @@ func knobs(t *testing.T, m lab.Machine, k azuresim.Knobs) {
 }
 
 // joinsAndLeaves joins a machine with an identity and removes it again.
-func joinsAndLeaves(t *testing.T, auth string) {
-	name := "id-" + strings.ToLower(auth[:3])
-	m := bareMachine(t, name)
+func joinsAndLeaves(t *testing.T, m lab.Machine, auth string) {
+	t.Helper()
+	name := m.Name
 	configureAs(t, m, lab.Newest, auth, func(c map[string]any) {
 		if arc, ok := c["azure"].(map[string]any)["arc"].(map[string]any); ok {
 			maps.Copy(arc, documented(name))

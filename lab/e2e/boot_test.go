@@ -16,8 +16,15 @@ import (
 // differs from a missing Node, the machine boots, drift is reported, and the node is Ready again
 // once the API server is back. The provider shows the Node's condition as unknown.
 func TestBootWithoutAPIServer(t *testing.T) {
+	fresh := bareMachine(t, "boot-2")
+	configureAs(t, fresh, lab.Newest, "servicePrincipal")
+	t.Run("Boot", func(t *testing.T) { bootsAlone(t, fresh) })
+	t.Run("CARotation", func(t *testing.T) { rotatedCA(t, fresh) })
+}
+
+func bootsAlone(t *testing.T, fresh lab.Machine) {
 	ctx := t.Context()
-	m, fresh := machine(t, "boot-1"), machine(t, "boot-2")
+	m := machine(t, "boot-1")
 	serve(t, m)
 	before := kubelet(t, m)
 	rp(t, 201, http.MethodPut, rpNode(m.Name), desired{"properties": desired{}})

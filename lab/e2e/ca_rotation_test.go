@@ -11,10 +11,8 @@ import (
 
 // The cluster gets a new certificate authority, as with `az aks rotate-certs`. The node gets it
 // from Azure, keeps its pods running, and can leave.
-func TestCARotation(t *testing.T) {
+func rotatedCA(t *testing.T, m lab.Machine) {
 	ctx := t.Context()
-	m := bareMachine(t, "rotate-1")
-	configureAs(t, m, lab.Newest, "servicePrincipal")
 	serve(t, m)
 	if _, err := bench.RunPod(ctx, "rotated", m.Name); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,58 +9,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/lab"
 )
-
-// As a service the agent joins, notifies systemd, writes status and log, and repairs drift if its
-// policy says so; unbootstrap stops it.
-func TestDaemon(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	m := machine(t, "daemon-1",
-		func(c map[string]any) { c["agent"].(map[string]any)["driftPolicy"] = "repair" })
-	inside(t, m, "sysctl", "-qw", "kernel.panic=5")
-	before := snapshot(ctx, t, m)
-	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
-		t.Fatalf("the service does not start: %s", out)
-	}
-	if out, _ := inside(t, m, "systemctl", "is-active",
-		"aks-flex-node-agent"); strings.TrimSpace(out) != "active" {
-		t.Fatalf("the service is %s", out)
-	}
-	var status struct {
-		NodeName, Ready string
-		Drift           []finding
-	}
-	eventually(t, "the status file", func() bool {
-		out, code := inside(t, m, "cat", "/run/aks-flex-node/status.json")
-		return code == 0 && json.Unmarshal([]byte(out), &status) == nil && status.Ready == "True" &&
-			status.NodeName == m.Name
-	})
-	if out, _ := inside(t, m, "stat", "-c", "%a",
-		"/run/aks-flex-node/status.json"); strings.TrimSpace(out) != "600" {
-		t.Errorf("the status file has mode %s", out)
-	}
-	inside(t, m, "sysctl", "-qw", "kernel.panic=7")
-	eventually(t, "the repair", func() bool {
-		out, _ := inside(t, m, "sysctl", "-n", "kernel.panic")
-		return strings.TrimSpace(out) == "10"
-	})
-	journal := ""
-	eventually(t, "what the journal says of the repair", func() bool {
-		journal, _ = inside(t, m, "journalctl", "--no-pager", "-o", "cat", "-u", "aks-flex-node-agent")
-		return strings.Contains(journal, "drift repaired")
-	})
-	for _, want := range []string{"msg=drift what=sysctl:kernel.panic", "expected=10 found=7"} {
-		if !strings.Contains(journal, want) {
-			t.Errorf("the journal does not say %q:\n%s", want, journal)
-		}
-	}
-	must(t, m, "unbootstrap", "--yes")
-	if out, _ := inside(t, m, "systemctl", "is-enabled",
-		"aks-flex-node-agent"); strings.TrimSpace(out) != "disabled" {
-		t.Errorf("after unbootstrap the service is %s", out)
-	}
-	same(t, before, snapshot(ctx, t, m))
-}
 
 // patience is the timeout for an expected event, on a machine of any speed.
 const patience = 3 * time.Minute
@@ -137,11 +84,10 @@ func TestVersions(t *testing.T) {
 	same(t, without(before, lab.ConfigPath), without(snapshot(ctx, t, m), lab.ConfigPath))
 }
 
-// During a join no secret is in a command line, an environment, a log, or a file that others can
-// read.
-func TestSecrets(t *testing.T) {
-	t.Parallel()
-	m := machine(t, "secret-1")
+// joinsInSecret joins a machine. Meanwhile and afterwards its token is in no command line,
+// environment, log, or file that others can read.
+func joinsInSecret(t *testing.T, m lab.Machine) {
+	t.Helper()
 	config, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "doctor-1")
 	must(t, m, "doctor", "--skip", noMatter)
-	must(t, m, "bootstrap")
+	joinsInSecret(t, m)
 	must(t, m, "doctor", "--skip", noMatter)
 	must(t, m, "endpoints")
 	api := "iptables -w %s OUTPUT -p tcp --dport " + apiPort(t, m) + " -j DROP"

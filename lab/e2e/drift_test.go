@@ -10,12 +10,16 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// Every unexpected change is reported with its place and the expected and found values; repair
-// fixes exactly that.
+// As a service the agent joins, notifies systemd, and writes its status. Every unexpected change is
+// reported with its place and the expected and found values; repair fixes exactly that, and so does
+// the service if its policy says so. unbootstrap stops it.
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "drift-1")
-	must(t, m, "bootstrap")
+	sure(t, m, "sysctl", "-qw", "kernel.panic=5", forwarding+"=0")
+	before := snapshot(t.Context(), t, m)
+	joinsAsService(t, m)
+	sure(t, m, "systemctl", "disable", "--now", service)
 	tests := []struct {
 		name     string
 		spoil    []string
@@ -69,6 +73,25 @@ func TestDrift(t *testing.T) {
 		t.Error(err)
 	}
 	driftUnderTheService(t, m)
+	must(t, m, "unbootstrap", "--yes")
+	if out, _ := inside(t, m, "systemctl", "is-enabled", service); out != "disabled\n" {
+		t.Errorf("after unbootstrap the service is %s", out)
+	}
+	same(t, without(before, lab.ConfigPath), without(snapshot(t.Context(), t, m), lab.ConfigPath))
+}
+
+// joinsAsService joins a machine by its service.
+func joinsAsService(t *testing.T, m lab.Machine) {
+	t.Helper()
+	enable(t, m)
+	sure(t, m, "systemctl", "is-active", service)
+	eventually(t, "the status file", func() bool {
+		status := statusFile(t, m)
+		return status.Ready == "True" && status.NodeName == m.Name
+	})
+	if out := sure(t, m, "stat", "-c", "%a", "/run/aks-flex-node/status.json"); out != "600\n" {
+		t.Errorf("the status file has mode %s", out)
+	}
 }
 
 // driftUnderTheService lets the service detect drift. The next sweep is minutes away, so drift
@@ -127,6 +150,19 @@ func driftUnderTheService(t *testing.T, m lab.Machine) {
 	eventually(t, "the repair of a sysctl", func() bool { return forwards() == "1" })
 	if read(t, m, sysctls) != foreign {
 		t.Error("what is to be reported is repaired")
+	}
+	journal := ""
+	eventually(t, "what the journal says of the repair", func() bool {
+		journal, _ = inside(t, m, "journalctl", "--no-pager", "-o", "cat", "-u", service)
+		return strings.Contains(journal, "drift repaired")
+	})
+	for _, want := range []string{"msg=drift what=sysctl:" + forwarding, "expected=1 found=0"} {
+		if !strings.Contains(journal, want) {
+			t.Errorf("the journal does not say %q:\n%s", want, journal)
+		}
+	}
+	if err := bench.Write(m, sysctls, 0o644, []byte(own)); err != nil {
+		t.Fatal(err)
 	}
 }
 

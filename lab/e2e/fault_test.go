@@ -6,17 +6,31 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/lab"
 	"github.com/Azure/AKSFlexNode/lab/mirror"
 )
+
+// What keeps a machine from joining, one after the other on one machine.
+func TestObstacles(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "obstacles-1")
+	before := snapshot(t.Context(), t, m)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, lab.Machine, []string)
+	}{
+		{"Refusals", refusals}, {"ProgramOfAUser", programOfAUser},
+		{"FullAndReadOnly", fullAndReadOnly}, {"FaultyMirror", faultyMirror},
+	} {
+		t.Run(step.name, func(t *testing.T) { step.run(t, m, before) })
+	}
+}
 
 // Every fault of a mirror ends in success after retries, or in one clear error, and never in a
 // wrong byte installed. The short form has one of each kind; internal/artifact has all of them
 // without a machine.
-func TestFaultyMirror(t *testing.T) {
-	t.Parallel()
+func faultyMirror(t *testing.T, m lab.Machine, before []string) {
 	ctx := t.Context()
-	m := machine(t, "mirror-1")
-	before := snapshot(ctx, t, m)
 	type test struct {
 		name   string
 		faults []mirror.Fault
@@ -69,11 +83,9 @@ func TestFaultyMirror(t *testing.T) {
 	}
 }
 
-// A full disk and a read-only directory end in a clear error; once that is repaired, the next run
-// finishes.
-func TestFullAndReadOnly(t *testing.T) {
-	t.Parallel()
-	m := machine(t, "full-1")
+// A full disk and a read-only directory end in a clear error. Once one is repaired, the next run
+// gets past it, with what the failed runs have left, and the last one finishes.
+func fullAndReadOnly(t *testing.T, m lab.Machine, _ []string) {
 	tests := []struct {
 		name        string
 		spoil, mend []string
@@ -98,18 +110,14 @@ func TestFullAndReadOnly(t *testing.T) {
 			if out, code := inside(t, m, tt.mend...); code != 0 {
 				t.Fatalf("cannot mend it: %s", out)
 			}
-			must(t, m, "bootstrap")
-			must(t, m, "unbootstrap", "--yes", "--drain-timeout=0")
 		})
 	}
+	must(t, m, "bootstrap")
+	must(t, m, "unbootstrap", "--yes", "--drain-timeout=0")
 }
 
 // Obstacles to a join are reported in a sentence before any change.
-func TestRefusals(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	m := machine(t, "refuse-1")
-	before := snapshot(ctx, t, m)
+func refusals(t *testing.T, m lab.Machine, before []string) {
 	tests := []struct {
 		name        string
 		spoil, mend []string
@@ -175,7 +183,7 @@ exit $code`},
 					t.Fatalf("cannot mend it: %s", out)
 				}
 			}
-			same(t, before, snapshot(ctx, t, m))
+			same(t, before, snapshot(t.Context(), t, m))
 		})
 	}
 }

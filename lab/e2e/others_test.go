@@ -63,49 +63,6 @@ func ownersSysctls(t *testing.T, m lab.Machine) {
 	}
 }
 
-// sysctlsAtBoot checks that at boot the node's kernel parameters take precedence over the owner's
-// /etc/sysctl.conf.
-func sysctlsAtBoot(t *testing.T, m lab.Machine) {
-	if err := bench.StopMachine(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
-	if err := bench.StartMachine(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
-	out, _ := inside(t, m, "sysctl", "-n", "net.ipv4.ip_forward", "kernel.panic_on_oops")
-	if strings.Join(strings.Fields(out), " ") != "1 1" {
-		t.Errorf("after a boot they are %q", out)
-	}
-}
-
-// A network that is installed later and renames ours, as Cilium does, is not reported as drift or
-// changed. The rules for pods' traffic out of the cluster's network exist, and are removed with the
-// node.
-func TestLateNetwork(t *testing.T) {
-	t.Parallel()
-	m := machine(t, "late-1", func(c map[string]any) {
-		c["cni"] = map[string]any{"nonMasqueradeCIDRs": []string{"10.244.0.0/16"}}
-	})
-	must(t, m, "bootstrap")
-	natRules(t, m, true)
-	const dir = "/etc/cni/net.d/"
-	const ours = dir + "99-aks-flex-node.conflist"
-	replace := "sed s/aks-flex-node/other/ " + ours + " > " + dir + "05-other.conflist && mv " + ours +
-		" " + ours + ".cilium_bak"
-	if out, code := inside(t, m, "bash", "-c", replace); code != 0 {
-		t.Fatal(out)
-	}
-	if found := drift(t, m); len(found) != 0 {
-		t.Errorf("drift: %+v", found)
-	}
-	must(t, m, "drift", "--repair")
-	if _, err := os.Stat(filepath.Join(m.Root, ours)); !os.IsNotExist(err) {
-		t.Errorf("ours is back: %v", err)
-	}
-	must(t, m, "unbootstrap", "--yes")
-	natRules(t, m, false)
-}
-
 // natRules fails unless our chain exists, or does not, as wanted.
 func natRules(t *testing.T, m lab.Machine, want bool) {
 	t.Helper()

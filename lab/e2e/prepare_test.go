@@ -79,6 +79,11 @@ func TestClusterPrepared(t *testing.T) {
 // and has Services as soon as the cluster is prepared. No other test runs at the same time.
 func TestServicesWithoutProxy(t *testing.T) {
 	m := machine(t, "edge-0")
+	t.Run("Join", func(t *testing.T) { joinsWithoutProxy(t, m) })
+	t.Run("Tunnel", func(t *testing.T) { throughTunnel(t, m) })
+}
+
+func joinsWithoutProxy(t *testing.T, m lab.Machine) {
 	out, code := prepares(t, bench.Kubeconfig(), "prepare", "--kube-proxy=no", "--yes")
 	if code != 2 ||
 		!strings.Contains(out, "delete     DaemonSet kube-system/aks-flex-node-kube-proxy") ||
@@ -103,7 +108,6 @@ func TestServicesWithoutProxy(t *testing.T) {
 		status := must(t, m, "status", "-o", "json")
 		return !strings.Contains(status, "ProxyMissing") && !strings.Contains(status, "NotReachable")
 	})
-	must(t, m, "unbootstrap", "--yes")
 }
 
 // The commands of docs/how-to/use-az.md, "From a cluster to a Service", verbatim: a cluster is

@@ -28,12 +28,14 @@ spec:
   volumes: [{name: srv, hostPath: {path: /srv/lingers, type: DirectoryOrCreate}}]
 `
 
-// A reboot waits until a pod has terminated gracefully. The Node is Ready again, and kubelet's
+// A reboot waits until a pod has terminated gracefully. The Node is Ready again, without drift and
+// with the node's kernel parameters instead of the owner's in /etc/sysctl.conf, and kubelet's
 // logind configuration is removed with the node.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := machine(t, "reboot-1")
+	ownersSysctls(t, m)
 	must(t, m, "bootstrap")
 	openFiles(t, m)
 	dropIn := filepath.Join(m.Root, "etc/systemd/logind.conf.d/99-kubelet.conf")
@@ -62,6 +64,12 @@ func TestReboot(t *testing.T) {
 		t.Error(err)
 	}
 	ended(t, "lingers")
+	if out, code := flex(t, m, "drift"); code != 0 {
+		t.Errorf("drift after a reboot: exit code %d\n%s", code, out)
+	}
+	if out, _ := inside(t, m, "sysctl", "-n", forwarding, "kernel.panic_on_oops"); out != "1\n1\n" {
+		t.Errorf("after a boot they are %q", out)
+	}
 	if logindDelay(t, m) != "t 45000000" {
 		t.Errorf("after the reboot logind waits for %s", logindDelay(t, m))
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/lab"
 )
 
 // closed is a firewall that blocks connections to a machine.
@@ -30,9 +32,7 @@ const closed = `table inet closed {
 // A machine that accepts no connections has logs, exec, metrics and port-forward if the API server
 // uses a tunnel, and none of them otherwise. The API server restarts, so no other test runs at the
 // same time.
-func TestTunnel(t *testing.T) {
-	m := machine(t, "tunnel-1")
-	must(t, m, "bootstrap")
+func throughTunnel(t *testing.T, m lab.Machine) {
 	ctx := t.Context()
 	// without reading its logs: the API server would keep the connection
 	if _, err := bench.RunPod(ctx, m.Name, m.Name); err != nil {
