@@ -182,7 +182,7 @@ func TestDrainThatCannotFinish(t *testing.T) {
 	})
 }
 
-// A drain whose process ends goes on with what is left of its deadline, and at least a minute if the
+// A drain whose process ends goes on for what is left of its deadline, and at least a minute if the
 // clock was set.
 func TestDrainOfTwoProcesses(t *testing.T) {
 	for name, away := range map[string]time.Duration{
