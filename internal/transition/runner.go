@@ -51,9 +51,7 @@ func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done b
 	phases := Phases(t.Kind)
 	begin := max(slices.Index(phases, t.Phase), 0)
 	for _, phase := range phases[begin:] {
-		if t.Phase != phase {
-			t.Phase, t.Since = phase, r.Now()
-		}
+		t.Phase = phase
 		t.Touched = t.Touched || t.Kind == Change && phase == Apply
 		if err := r.Save(ctx, *t); err != nil || phase == until {
 			return false, err

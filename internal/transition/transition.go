@@ -59,7 +59,6 @@ type Transition struct {
 	From    string    `json:"from,omitempty"`
 	To      string    `json:"to,omitempty"`
 	Phase   Phase     `json:"phase"`
-	Since   time.Time `json:"since"`   // when the phase began
 	Attempt int       `json:"attempt"` // counts the processes that have worked on it
 	Began   time.Time `json:"began"`
 	Drains  bool      `json:"drains,omitempty"` // drain the node before changing the machine

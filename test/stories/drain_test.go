@@ -182,48 +182,6 @@ func TestDrainThatCannotFinish(t *testing.T) {
 	})
 }
 
-// A drain whose process ends goes on for what is left of its deadline, and at least a minute if the
-// clock was set.
-func TestDrainOfTwoProcesses(t *testing.T) {
-	for name, away := range map[string]time.Duration{
-		"at once": 0, "after the deadline": time.Hour,
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				bootstrap := func(ctx context.Context) error {
-					_, err := change.Bootstrap(ctx, w.agent(), change.Input{Config: w.config,
-						Origin: "file"})
-					return err
-				}
-				if err := bootstrap(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				w.cluster.run("web", "db")
-				w.cluster.set(func() { w.cluster.guarded = []string{"db"} })
-				w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"))
-				ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
-				defer stop()
-				if err := bootstrap(ctx); err == nil || !w.cluster.node1().Spec.Unschedulable {
-					t.Fatalf("the first process is not draining: %v", err)
-				}
-				time.Sleep(away)
-				again := time.Now()
-				if err := bootstrap(t.Context()); err == nil ||
-					!strings.Contains(err.Error(), "disruption budget few needs 1") {
-					t.Errorf("the error is %v; want the pod that is in the way", err)
-				}
-				if took := time.Since(again); took < time.Minute || took > 7*time.Minute {
-					t.Errorf("the second process took %s", took)
-				}
-				if w.cluster.node1().Spec.Unschedulable {
-					t.Error("the Node is still cordoned")
-				}
-			})
-		})
-	}
-}
-
 // A pod that nothing would recreate blocks a change before any other pod is evicted, and is named;
 // so does one with data if the configuration says so. drainOptions deletes them.
 func TestDrainOptions(t *testing.T) {

@@ -158,8 +158,7 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	}
 	defer client.Close()
 	w.Note("draining Node %s before it is changed", w.config.Agent.NodeName)
-	left := w.config.Agent.UpgradePolicy.DrainDeadline() - max(0, inspect.Stamp().Sub(t.Since))
-	ctx, cancel := context.WithTimeout(ctx, max(left, time.Minute)) // the clock may have been set
+	ctx, cancel := context.WithTimeout(ctx, w.config.Agent.UpgradePolicy.DrainDeadline())
 	defer cancel()
 	err = w.waiting(ctx, func(ctx context.Context) error {
 		o := drainOptions(w.Agent, w.config)
