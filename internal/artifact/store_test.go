@@ -109,7 +109,7 @@ func TestCollect(t *testing.T) {
 func mount(t *testing.T, source, target, kind string, flags uintptr, data string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount")
+		t.Skip("only root can mount; make test, run as root, has it")
 	}
 	if err := unix.Mount(source, target, kind, flags, data); err != nil {
 		t.Skipf("cannot mount here: %v", err)

@@ -30,7 +30,7 @@ func testHost(t *testing.T) *Host {
 func ownMounts(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
+		t.Skip("only root can mount; make test, run as root, has it")
 	}
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {

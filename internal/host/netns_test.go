@@ -16,7 +16,7 @@ import (
 // A connection is made from the network of the pod, not from that of the machine.
 func TestDialFrom(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("a network namespace needs root")
+		t.Skip("only root makes network namespaces; make test, run as root, has it")
 	}
 	program := exec.Command("sleep", "60")
 	program.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}

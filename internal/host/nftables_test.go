@@ -22,7 +22,7 @@ import (
 func realFirewall(t *testing.T, tools ...string) *Host {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("a network namespace needs root")
+		t.Skip("only root makes network namespaces; make test, run as root, has it")
 	}
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {

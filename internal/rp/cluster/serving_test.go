@@ -208,7 +208,7 @@ func TestReserved(t *testing.T) {
 // A node named like the API server gets no certificate for that name; none gets one for an address
 // while the API server's addresses are unknown.
 func TestJudgeServingOfTheAPIServer(t *testing.T) {
-	nobody := func(netip.Addr) bool { return false }
+	ofNoNode := func(netip.Addr) bool { return false }
 	for name, want := range map[string]verdict{
 		"kubernetes": denied, "kubernetes.default": denied, "kubernetes.default.svc": denied,
 		"kubernetes.default.svc.cluster.local": denied, "kubernetes.default.svc.x.y": denied,
@@ -217,7 +217,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	} {
 		n := seenAt(name, "192.0.2.7")
 		w := servingWish("x", name, "192.0.2.7")
-		if got, why := verdictOn(w.signed(), n, reservedHere(), nobody); got != want {
+		if got, why := verdictOn(w.signed(), n, reservedHere(), ofNoNode); got != want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, want)
 		}
 	}
@@ -225,7 +225,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	own.services = nil
 	n := seenAt("edge-1", "192.0.2.7")
 	w := servingWish("x", "edge-1", "192.0.2.7")
-	if got, why := verdictOn(w.signed(), n, own, nobody); got != undecided {
+	if got, why := verdictOn(w.signed(), n, own, ofNoNode); got != undecided {
 		t.Errorf("while the Service is not known: %d (%s)", got, why)
 	}
 }

@@ -84,7 +84,7 @@ func newAzWorld(t *testing.T) *azWorld {
 	t.Cleanup(w.arm.Close)
 	w.provide()
 	w.install()
-	w.who = "nobody" // whose settings everybody has
+	w.who = "initial" // the settings with which each caller begins
 	w.must(`az cloud register -n sim --endpoint-resource-manager $ARM \
   --endpoint-management $ARM/ --endpoint-active-directory $ARM/adfs \
   --endpoint-active-directory-resource-id $ARM/ \
@@ -92,7 +92,7 @@ func newAzWorld(t *testing.T) *azWorld {
 az cloud set -n sim
 az config set defaults.flexnode_audience=api://` + azProvider.ClientID + ` --only-show-errors`)
 	for _, who := range []azuresim.Application{azStranger, azDeployer, azOperator} {
-		must(0, os.CopyFS(filepath.Join(w.dir, who.Name), os.DirFS(filepath.Join(w.dir, "nobody"))))
+		must(0, os.CopyFS(filepath.Join(w.dir, who.Name), os.DirFS(filepath.Join(w.dir, "initial"))))
 		w.who = who.Name
 		w.must(`az login --service-principal -u ` + who.ClientID + ` -p ` + who.Secrets[0].Value +
 			` --tenant ` + azuresim.DefaultTenant + ` -o none`)

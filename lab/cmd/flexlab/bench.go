@@ -58,8 +58,6 @@ Azure identity and kubeletCredential token; without NODE, on a new machine.`,
 			return c.benchToken(cmd.Context(), append(args, "")[0])
 		},
 	}
-	token.Flags().StringVar(&c.beside, "beside", "", "another node, measured at the same time")
-	_ = token.Flags().MarkHidden("beside") // the flag exists
 	for _, measured := range []*cobra.Command{join, agent, token} {
 		measured.Flags().StringVar(&c.against, "against", "",
 			"another aks-flex-node `program` to compare with")

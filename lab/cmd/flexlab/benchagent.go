@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/lab"
@@ -232,11 +230,7 @@ func (c *command) benchToken(ctx context.Context, name string) (err error) {
 			"and both programs get a new machine")
 	}
 	if name != "" {
-		nodes := []string{name}
-		if c.beside != "" {
-			nodes = append(nodes, c.beside)
-		}
-		return c.compareTokens(ctx, nodes)
+		return c.compareTokens(ctx, []string{name})
 	}
 	c.lab.WithAzure = true
 	if err := c.start(ctx, 0); err != nil {
@@ -247,13 +241,11 @@ func (c *command) benchToken(ctx context.Context, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	// The kernel counts a parent's memory in the peak of processes that it starts (getrusage(2)), so a
-	// new flexlab process, which has little, starts them.
-	args := []string{"bench", "token", list[0].machine.Name}
+	nodes := []string{list[0].machine.Name}
 	if len(list) == 2 {
-		args = append(args, "--beside", list[1].machine.Name)
+		nodes = append(nodes, list[1].machine.Name)
 	}
-	return errors.Join(pass(exec.CommandContext(ctx, c.lab.Self, args...)), end())
+	return errors.Join(c.compareTokens(ctx, nodes), end())
 }
 
 // compareTokens measures a node, or two at the same time.
@@ -267,29 +259,27 @@ func (c *command) compareTokens(ctx context.Context, nodes []string) error {
 		list = append(list, m)
 	}
 	var entering []float64
-	times, mib := make([][]float64, len(list)), make([]float64, len(list))
+	times := make([][]float64, len(list))
 	for range tokenRuns {
-		ms, _, err := c.timeProcess(ctx, list[0], "true")
+		ms, err := c.timeProcess(ctx, list[0], "true")
 		if err != nil {
 			return err
 		}
 		entering = append(entering, ms)
 		for i, m := range list {
-			ms, rss, err := c.timeProcess(ctx, m, "aks-flex-node", "token")
+			ms, err := c.timeProcess(ctx, m, "aks-flex-node", "token")
 			if err != nil {
 				return err
 			}
-			times[i], mib[i] = append(times[i], ms), max(mib[i], rss)
+			times[i] = append(times[i], ms)
 		}
 	}
 	ratios, enter := "", median(entering)
 	if len(list) == 2 {
-		ratios = fmt.Sprintf(" wall/against=%.2f own/against=%.2f rss/against=%.2f",
-			median(times[0])/median(times[1]), (median(times[0])-enter)/(median(times[1])-enter),
-			mib[0]/mib[1])
+		ratios = fmt.Sprintf(" wall/against=%.2f own/against=%.2f",
+			median(times[0])/median(times[1]), (median(times[0])-enter)/(median(times[1])-enter))
 	}
-	fmt.Printf("token wall_ms=%.1f entering_ms=%.1f rss_mib=%.1f%s\n",
-		median(times[0]), enter, mib[0], ratios)
+	fmt.Printf("token wall_ms=%.1f entering_ms=%.1f%s\n", median(times[0]), enter, ratios)
 	return nil
 }
 
@@ -311,21 +301,18 @@ func (c *command) joinWithToken(ctx context.Context, m lab.Machine, program stri
 	return err
 }
 
-// timeProcess runs a program in a machine and returns its time and peak memory.
+// timeProcess runs a program in a machine and returns its time in ms. Its peak memory is not known:
+// the kernel counts at least that of the parent (getrusage(2)), and flexlab's is larger.
 func (c *command) timeProcess(
 	ctx context.Context, m lab.Machine, argv ...string,
-) (ms, mib float64, err error) {
+) (ms float64, err error) {
 	cmd, err := c.lab.Command(ctx, m, argv...)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	began := time.Now()
 	if err := cmd.Run(); err != nil {
-		return 0, 0, fmt.Errorf("cannot run %s in %s: %w", argv[0], m.Name, err)
+		return 0, fmt.Errorf("cannot run %s in %s: %w", argv[0], m.Name, err)
 	}
-	ms = float64(time.Since(began).Microseconds()) / 1000
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		mib = float64(usage.Maxrss) / 1024
-	}
-	return ms, mib, nil
+	return float64(time.Since(began).Microseconds()) / 1000, nil
 }

@@ -91,9 +91,7 @@ type command struct {
 	// agent is the aks-flex-node to install on machines.
 	agent string
 	// against is another one, measured at the same time.
-	against string
-	// beside is the machine that it is installed on.
-	beside   string
+	against  string
 	output   string
 	versions lab.Versions
 }
