@@ -88,7 +88,7 @@ type listener struct {
 	// trusted reports that Resource Manager is in front: it has authorized, and its headers are valid.
 	trusted   bool
 	routes    []route
-	heardOf   *lru.Cache[string, time.Time] // by node key: the last time heard reported it
+	heardOf   *lru.Cache[string, time.Time] // by node key: the last time heard read it
 	strangers limiters                      // of rejections
 }
 

@@ -268,20 +268,19 @@ func (a *API) heard(r *request, poll store.Poll) {
 	if !r.caller.isPresent(poll, r.uid) || poll.Former == "" && !poll.Joining {
 		return
 	}
-	node, err := a.Index.Node(key)
-	if err != nil || !node.Exists() ||
-		poll.Former == "" && !node.Value.Desired.KubernetesAuth.UseAzureAuth { // its token tells
+	last, _ := r.listener.heardOf.Get(key)
+	if a.Now().Before(last.Add(10 * time.Second)) { // a later poll notes it
 		return
 	}
-	last, _ := r.listener.heardOf.Get(key)
-	if a.Now().Before(last.Add(10*time.Second)) || r.askStore() != nil { // a later poll notes it
+	r.listener.heardOf.Add(key, a.Now())
+	node, err := a.Index.Node(key)
+	token := poll.Former == "" && !node.Value.Desired.KubernetesAuth.UseAzureAuth // it tells
+	if err != nil || !node.Exists() || token || r.askStore() != nil {
 		return
 	}
 	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {
 		a.Log.Warn("cannot note that a node has joined", "node", key, "error", err)
-		return
 	}
-	r.listener.heardOf.Add(key, a.Now())
 }
 
 // notePrincipal records the object id of an identity that polls before it joins.
