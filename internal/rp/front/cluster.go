@@ -149,7 +149,7 @@ func (a *API) getCluster(r *request) (any, error) {
 // listClusters answers with the clusters of a subscription or resource group.
 func (a *API) listClusters(r *request) (any, error) {
 	prefix := r.subscriptionKey() + "/"
-	if group := r.names["group"]; group != "" {
+	if group := r.name("group"); group != "" {
 		prefix += arm.Fold(group) + "/"
 	}
 	after, size, err := a.page(r, prefix)

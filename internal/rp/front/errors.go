@@ -84,13 +84,13 @@ func (a *API) told(r *request, err error) *arm.Error {
 
 func noParent(r *request) error {
 	return arm.Errorf(404, "ParentResourceNotFound", "Can not perform requested operation on nested "+
-		"resource. Parent resource '%s' not found.", r.names["cluster"])
+		"resource. Parent resource '%s' not found.", r.name("cluster"))
 }
 
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
-		flexnode.ClusterType, r.names["cluster"], r.names["group"])
+		flexnode.ClusterType, r.name("cluster"), r.name("group"))
 }
 
 func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Cluster], err error) {
@@ -104,7 +104,7 @@ func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Clus
 func leaving(r *request) error {
 	return arm.Errorf(409, "ClusterIsBeingDeleted",
 		"The registration of the cluster '%s' is being deleted. Wait until it is deleted, and "+
-			"register the cluster again.", r.names["cluster"])
+			"register the cluster again.", r.name("cluster"))
 }
 
 func invalid(format string, args ...any) error {

@@ -27,7 +27,7 @@ func (l *listener) match(r *request) error {
 			continue
 		}
 		if l.routes[i].method == r.Method {
-			r.route, r.names = &l.routes[i], namesIn(l.routes[i].segments, segments)
+			r.route, r.segments = &l.routes[i], segments
 			return nil
 		}
 		allowed = append(allowed, l.routes[i].method)
@@ -64,15 +64,18 @@ func fits(pattern, segments []string) bool {
 	})
 }
 
-// namesIn returns the variable segments of a path by their names in the route.
-func namesIn(pattern, segments []string) map[string]string {
-	names := map[string]string{}
-	for i, p := range pattern {
-		if p[0] == '{' {
-			names[p[1:len(p)-1]] = segments[i]
+// name returns a variable segment of the path, in the caller's casing; "" if the route has none of
+// that name.
+func (r *request) name(of string) string {
+	if r.route == nil {
+		return ""
+	}
+	for i, p := range r.route.segments {
+		if p[0] == '{' && p[1:len(p)-1] == of {
+			return r.segments[i]
 		}
 	}
-	return names
+	return ""
 }
 
 // unknownPath returns an error that names the unknown part of a path.
@@ -116,7 +119,7 @@ var nameRules = []struct {
 // checkNames checks the variable segments, without regular expressions: every poll runs it.
 func (a *API) checkNames(r *request) error {
 	for _, rule := range nameRules {
-		if value := r.names[rule.name]; value != "" && !rule.good(value) {
+		if value := r.name(rule.name); value != "" && !rule.good(value) {
 			return arm.Errorf(400, rule.code, rule.message, shorten(value))
 		}
 	}

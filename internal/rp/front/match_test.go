@@ -74,15 +74,15 @@ func FuzzScope(f *testing.F) {
 			return
 		}
 		prefix := ""
-		if s := r.names["subscription"]; s != "" {
+		if s := r.name("subscription"); s != "" {
 			prefix = "/subscriptions/" + s
 		}
-		group := r.names["group"]
+		group := r.name("group")
 		if group != "" {
 			prefix += "/resourceGroups/" + group
 		}
 		id, err := arm.Parse(r.scope())
-		if err != nil || id.Subscription != r.names["subscription"] ||
+		if err != nil || id.Subscription != r.name("subscription") ||
 			id.ResourceGroup != group || !arm.Within(r.scope(), prefix) {
 			t.Errorf("%s %s: %s is %+v, %v", method, path, r.scope(), id, err)
 		}

@@ -347,7 +347,7 @@ func (a *API) notFound(r *request) error {
 	}
 	e := arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
-		api.ResourceType, r.names["cluster"], r.names["node"], r.names["group"])
+		api.ResourceType, r.name("cluster"), r.name("node"), r.name("group"))
 	if ok && stone.Wipe {
 		epoch, signature := a.Credentials.Signature(stone.Signed)
 		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: api.Tombstone{

@@ -255,7 +255,7 @@ func (p *put) free(v *store.View) error {
 	return arm.Errorf(409, "NameNotFree", "The previous machine of '%s' has not left its cluster, "+
 		"and can read the same data as the pods of a new node of this name. Start that machine so "+
 		"that it leaves, or wait until its last certificate expires, at %s. If the machine was "+
-		"erased, send the request with acceptOldCertificate=true.", shorten(p.r.names["node"]),
+		"erased, send the request with acceptOldCertificate=true.", shorten(p.r.name("node")),
 		until.UTC().Format(time.RFC3339))
 }
 

@@ -61,7 +61,7 @@ func (a *API) pointTo(r *request, key string, only bool) {
 	_, id, _ := strings.Cut(key, "/")
 	at := func(what string) string {
 		u := r.publicURL()
-		u.Path = "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace +
+		u.Path = "/subscriptions/" + r.name("subscription") + "/providers/" + namespace +
 			"/locations/" + a.location(r) + "/" + what + "/" + id
 		u.RawPath, u.Fragment = "", ""
 		u.RawQuery = url.Values{"api-version": {api.APIVersion}}.Encode()
@@ -91,7 +91,7 @@ func (a *API) location(r *request) string {
 // operation reads an operation, for callers that have begun it or may read its target.
 func (a *API) operation(r *request) (flexnode.Operation, error) {
 	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
-		shorten(r.names["operation"]))
+		shorten(r.name("operation")))
 	o, there, err := a.findOperation(r)
 	switch {
 	case err != nil:
@@ -121,7 +121,7 @@ func (a *API) allowed(r *request, action, scope string, refused error) error {
 
 // findOperation returns the operation with an id: the one in the id, or the row of a deletion.
 func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
-	id := arm.Fold(r.names["operation"])
+	id := arm.Fold(r.name("operation"))
 	if flexnode.IsGUID(id) {
 		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
 		return row.Value, row.Exists(), err
@@ -194,7 +194,7 @@ func (a *API) getOperationStatus(r *request) (any, error) {
 		return nil, err
 	}
 	shown := operationStatus{
-		ID: r.resourceID(), Name: arm.Fold(r.names["operation"]), ResourceID: o.Target,
+		ID: r.resourceID(), Name: arm.Fold(r.name("operation")), ResourceID: o.Target,
 		Status: o.State, StartTime: o.Started, EndTime: o.Ended,
 	}
 	if o.State == inProgress {

@@ -36,7 +36,7 @@ func (q *quota) need(of fair.Resource) error {
 			"Additional details - Subscription: %s, Current Limit: %d, Current Usage: %d, "+
 			"Additional Required: 1, (Minimum) New Limit Required: %d. Ask %s for a larger quota, "+
 			"or delete what is not needed.",
-		of, q.r.names["subscription"], limit, used, used+1, contact)
+		of, q.r.name("subscription"), limit, used, used+1, contact)
 }
 
 // needBytes claims bytes for a node that is new, or whose settings have grown.

@@ -32,10 +32,9 @@ type request struct {
 	answer   *response
 	listener *listener
 	route    *route
-	// names holds the variable segments of the path, in the caller's casing.
-	names map[string]string
-	query url.Values // keys in lower case
-	body  []byte
+	segments []string   // of the path, once it has a route
+	query    url.Values // keys in lower case
+	body     []byte
 	// caller is the request's caller, once it is known.
 	caller Caller
 	// node reports that the caller is, or was, the node that the request is about, own that it was
@@ -57,16 +56,16 @@ type request struct {
 	before, after string
 }
 
-func (r *request) subscriptionKey() string { return arm.Fold(r.names["subscription"]) }
+func (r *request) subscriptionKey() string { return arm.Fold(r.name("subscription")) }
 
 func (r *request) clusterKey() string {
-	return arm.Fold(r.names["subscription"] + "/" + r.names["group"] + "/" + r.names["cluster"])
+	return arm.Fold(r.name("subscription") + "/" + r.name("group") + "/" + r.name("cluster"))
 }
 
 // nodeKey returns the key under which the request's node is stored.
 func (r *request) nodeKey() string {
 	if r.key == "" {
-		r.key = r.clusterKey() + "/" + arm.Fold(r.names["node"])
+		r.key = r.clusterKey() + "/" + arm.Fold(r.name("node"))
 	}
 	return r.key
 }
@@ -84,9 +83,9 @@ func (r *request) resourceID() string {
 // has the form that roles and denials are compared with.
 func (r *request) scope() string {
 	scope := ""
-	for _, s := range r.route.segments {
+	for i, s := range r.route.segments {
 		if s[0] == '{' {
-			s = r.names[s[1:len(s)-1]]
+			s = r.segments[i]
 		}
 		scope += "/" + s
 	}

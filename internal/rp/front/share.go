@@ -165,7 +165,7 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
 			"after '%.0f' seconds, when additional tokens are available. The limit is %d requests "+
 			"at once, and %g in a second after that.",
-		of.Kind, r.names["subscription"], r.caller.ObjectID, math.Ceil(v.After.Seconds()), v.Of.Burst,
+		of.Kind, r.name("subscription"), r.caller.ObjectID, math.Ceil(v.After.Seconds()), v.Of.Burst,
 		v.Of.PerSecond)}
 }
 

@@ -42,7 +42,7 @@ func (a *API) register(r *request) (any, error) {
 
 func (r *request) provider(state string) object {
 	return object{
-		"id":        "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace,
+		"id":        "/subscriptions/" + r.name("subscription") + "/providers/" + namespace,
 		"namespace": namespace, "registrationState": state,
 	}
 }
@@ -97,7 +97,7 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 
 // checkSubscription refuses changes in subscriptions that are not in order (RPC, states).
 func (a *API) checkSubscription(r *request) error {
-	if r.names["subscription"] == "" || r.route.kind == "" {
+	if r.name("subscription") == "" || r.route.kind == "" {
 		return nil
 	}
 	if r.allowedIn(a.Index.Subscription(r.subscriptionKey())) == nil {
@@ -112,7 +112,7 @@ func (a *API) checkSubscription(r *request) error {
 
 // allowedIn returns an error if the request may not be made in a subscription in a state.
 func (r *request) allowedIn(state string) error {
-	id := r.names["subscription"]
+	id := r.name("subscription")
 	switch {
 	case state == "" && r.route.change, state == unregistered && r.Method != http.MethodGet:
 		return arm.Errorf(409, "MissingSubscriptionRegistration",
