@@ -100,9 +100,9 @@ func TestSample(t *testing.T) {
 		"your-subscription-id", "11111111-2222-3333-4444-555555555555",
 		"your-tenant-id", "66666666-7777-8888-9999-000000000000",
 		"your-kubernetes-version", "1.36.3").Replace(sample)
-	read, warnings, err := config.Parse([]byte(filled), config.Host{HostName: "n",
-		Arch: "amd64"})
-	if err != nil || len(warnings) > 0 || !read.Azure.ArcEnabled() || read.Azure.CLIUser != "ada" {
-		t.Errorf("%v %v\n%s", err, warnings, filled)
+	read, err := config.Parse([]byte(filled), config.Host{HostName: "n", Arch: "amd64"})
+	c := read.Config
+	if err != nil || len(read.Warnings) > 0 || !c.Azure.ArcEnabled() || c.Azure.CLIUser != "ada" {
+		t.Errorf("%v %v\n%s", err, read.Warnings, filled)
 	}
 }

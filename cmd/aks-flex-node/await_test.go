@@ -27,7 +27,7 @@ func TestServiceWaitsForAValidFile(t *testing.T) {
 		o := &options{config: file, out: io.Discard, err: told}
 		ended := make(chan error, 1)
 		go func() {
-			_, err := o.readValid(t.Context(), nil)
+			_, err := o.firstInput(t.Context(), nil)
 			ended <- err
 		}()
 		time.Sleep(10 * waitPause)

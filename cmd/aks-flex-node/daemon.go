@@ -79,19 +79,11 @@ func runAgent(ctx context.Context, o *options) error {
 	if err := o.awaitConfiguration(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	before := o.applied(ctx)
-	read, err := o.readValid(ctx, before)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil && before == nil {
+	in, err := o.firstInput(ctx, o.applied(ctx))
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	c := read.Config
-	if err != nil { // an existing node keeps running; the daemon reports the error
-		c = *before
-	}
-	a, err := o.agent(&c)
+	a, err := o.agent(&in.Config)
 	if err != nil {
 		return err
 	}
@@ -100,14 +92,11 @@ func runAgent(ctx context.Context, o *options) error {
 		return err
 	}
 	defer claim.Close()
-	hints := make(chan string)
 	watchdog, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
 		return fmt.Errorf("cannot read the watchdog's interval: %w", err)
 	}
-	in := o.inputOf(read)
-	in.Config = c
-	live := service.NewLive(version)
+	live, hints := service.NewLive(version), make(chan string)
 	live.Attach(a)
 	follows := service.Follow(ctx, a, in, live)
 	if follows != nil {
@@ -127,36 +116,46 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat, a.Proving = d.Beat, d.Proving
-	var watching sync.WaitGroup
-	defer watching.Wait()
+	end := watch(ctx, a, follows, live, hints)
+	defer end()
+	switch ended := d.Run(ctx); ended.Kind {
+	case transition.Deleted:
+		end()
+		return o.beginAgain()
+	case transition.Left:
+		fmt.Fprintln(o.err, "this machine has been unbootstrapped; the agent has nothing more to do")
+		return nil
+	default:
+		return ended.Err
+	}
+}
+
+// watch runs what sends hints to the daemon, and what answers for it, until end is called.
+func watch(
+	ctx context.Context, a *change.Agent, follows *service.Following, live *service.Live,
+	hints chan<- string,
+) (end func()) {
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	hint := func(what string) {
 		select {
 		case hints <- what:
 		case <-ctx.Done():
 		}
 	}
+	var watching sync.WaitGroup
 	watching.Go(func() { service.Deleted(ctx, a, hint) })
 	watching.Go(func() { service.Changed(ctx, a, hint) })
 	watching.Go(func() { follows.Run(ctx) })
-	defer live.Close()
 	watching.Go(func() {
 		if err := live.Tell(ctx, a); err != nil {
 			a.Log.Error("the status cannot be asked for", "error", err)
 		}
 	})
-	ended := d.Run(ctx)
-	switch ended.Kind {
-	case transition.Deleted:
+	return func() {
+		live.Close()
 		stop()
 		watching.Wait()
-		return o.beginAgain()
-	case transition.Left:
-		fmt.Fprintln(o.err, "this machine has been unbootstrapped; the agent has nothing more to do")
-		return nil
 	}
-	return ended.Err
 }
 
 // changed reports whether configuration file, policy or pause have changed since the last call.
@@ -167,10 +166,9 @@ func (o *options) changed() func() bool {
 	}
 	last := stamps()
 	return func() bool {
-		now := stamps()
-		changed := now != last
-		last = now
-		return changed
+		before := last
+		last = stamps()
+		return last != before
 	}
 }
 
@@ -217,20 +215,25 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 	}
 }
 
-// readValid reads the configuration of the agent. On a machine that is not a node yet, the service
-// waits until an invalid file has changed.
-func (o *options) readValid(ctx context.Context, before *config.Config) (config.Loaded, error) {
+// firstInput returns the input to begin with. An existing node keeps running with an invalid
+// configuration, which the daemon reports; on another machine the service waits for a valid one.
+func (o *options) firstInput(ctx context.Context, before *config.Config) (change.Input, error) {
 	idle := o.idle(ctx)
 	for {
 		stamp := fileStamp(o.config)
 		read, err := o.read(before)
+		in := o.inputOf(read)
+		if err != nil && before != nil {
+			in.Config = *before
+			return in, nil
+		}
 		_, invalid := errors.AsType[config.Problems](err)
-		if !invalid || before != nil || os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
-			return read, err
+		if !invalid || os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
+			return in, err
 		}
 		for fileStamp(o.config) == stamp {
 			if !idle("waiting for a change of " + o.config + ", which cannot be used: " + err.Error()) {
-				return read, err
+				return in, nil
 			}
 		}
 	}

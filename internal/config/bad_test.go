@@ -329,7 +329,7 @@ func checkBad(t *testing.T, d document, c badCase) {
 func TestNull(t *testing.T) {
 	text := strings.Replace(string(tokenDocument(t).bytes(t)), `"azure":{`,
 		`"proxy":null,"azure":{"managedIdentity":null,`, 1)
-	if _, _, err := Parse([]byte(text), testHost()); err != nil {
+	if _, err := Parse([]byte(text), testHost()); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 // parseBefore parses a document for a machine that has a configuration applied and was renamed.
 func parseBefore(t *testing.T, d document, before Config) Config {
 	t.Helper()
-	c, _, err := Parse(d.bytes(t), Host{HostName: "Renamed", Arch: "amd64", Before: &before})
+	loaded, err := Parse(d.bytes(t), Host{HostName: "Renamed", Arch: "amd64", Before: &before})
+	c := loaded.Config
 	if err != nil {
 		t.Fatal(err)
 	}

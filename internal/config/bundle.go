@@ -28,15 +28,14 @@ type Resource struct {
 // ResourceOf returns the resource of a bundle, or nil. The error is of type Problems.
 func ResourceOf(data []byte) (*Resource, error) {
 	r := &report{}
-	_, origin := unwrap(readDocument(data, r), r)
-	resource := readResource(origin, r)
-	return resource, r.err(Config{})
+	_, from := settingsOf(readDocument(data, r), r)
+	return from, r.err(Config{})
 }
 
 // TokenOf returns the bootstrap token in a bundle; "" for none. The error is of type Problems.
 func TokenOf(bundle []byte) (Secret, error) {
 	r := &report{}
-	doc := settingsOf(readDocument(bundle, r), r)
+	doc, _ := settingsOf(readDocument(bundle, r), r)
 	token, _ := get(get(doc["azure"], "bootstrapToken"), "token").(string)
 	return Secret(token), r.err(Config{})
 }
@@ -212,10 +211,15 @@ func readResource(origin any, r *report) *Resource {
 // are in clear, except the one that enrols an Arc machine, which is erased from stored documents.
 func Canonical(data []byte) ([]byte, error) {
 	r := &report{}
-	doc := settingsOf(readDocument(data, r), r)
+	doc, _ := settingsOf(readDocument(data, r), r)
 	if err := r.err(Config{}); err != nil {
 		return nil, err
 	}
+	return canonical(doc)
+}
+
+// canonical is Canonical for settings that were read.
+func canonical(doc map[string]any) ([]byte, error) {
 	azure, _ := doc["azure"].(map[string]any)
 	eraseOnboarding(azure)
 	var text bytes.Buffer

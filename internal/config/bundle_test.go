@@ -25,7 +25,7 @@ func TestBundleWithResource(t *testing.T) {
 		if err != nil || string(got) != string(want) {
 			t.Errorf("%.80s: the document is another: %v", text, err)
 		}
-		if _, _, err := Parse([]byte(text), testHost()); err != nil {
+		if _, err := Parse([]byte(text), testHost()); err != nil {
 			t.Errorf("%.80s: %v", text, err)
 		}
 	}
@@ -45,8 +45,8 @@ func TestBundleWithResource(t *testing.T) {
 	}
 	for _, text := range []string{bare, `{"config":` + bare + `}`,
 		`{"config":` + bare + `,"resource":null}`} {
-		if got, err := ResourceOf([]byte(text)); got != nil || err != nil {
-			t.Errorf("%.80s: %v, %v", text, got, err)
+		if read, err := Parse([]byte(text), testHost()); read.Resource != nil || err != nil {
+			t.Errorf("%.80s: %v, %v", text, read.Resource, err)
 		}
 	}
 }
@@ -66,17 +66,14 @@ func TestBadBundles(t *testing.T) {
 		`"resource":{},"resource":{}`:  "resource: is given twice",
 		`"resource":{"id":1,"id":"2"}`: "resource.id: is given twice",
 	} {
-		_, _, err := Parse([]byte(`{"config":`+bare+`,`+rest+`}`), testHost())
+		_, err := Parse([]byte(`{"config":`+bare+`,`+rest+`}`), testHost())
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", rest, err)
 		}
 	}
-	if _, _, err := Parse([]byte(`{"resource":{}}`), testHost()); err == nil ||
+	if _, err := Parse([]byte(`{"resource":{}}`), testHost()); err == nil ||
 		!strings.Contains(err.Error(), "resource: is not known") {
 		t.Errorf("a resource without a configuration: %v", err)
-	}
-	if _, err := ResourceOf([]byte(`{"config":{},"resource":{"uid":7}}`)); err == nil {
-		t.Error("ResourceOf takes what Parse refuses")
 	}
 }
 
@@ -106,7 +103,8 @@ func TestSchemaVersions(t *testing.T) {
 		"nothing":                      {`null`, bare, "", 0, "must be a version"},
 	} {
 		text := `{"schemaVersion":` + tt.schema + `,"config":` + tt.config + tt.beside + `}`
-		_, warnings, err := Parse([]byte(text), testHost())
+		read, err := Parse([]byte(text), testHost())
+		warnings := read.Warnings
 		if len(warnings) != tt.warnings {
 			t.Errorf("%s: %v", name, warnings)
 		}

@@ -284,13 +284,15 @@ func TestRoundTrip(t *testing.T) {
 // roundTrip checks that a valid configuration comes back from Reveal as it was.
 func roundTrip(t *testing.T, data []byte) {
 	t.Helper()
-	c, _, err := Parse(data, testHost())
+	read, err := Parse(data, testHost())
+	c := read.Config
 	if err != nil {
 		t.Fatal(err)
 	}
 	clear := c.Reveal()
 	// Everything that the host was asked for is in the text.
-	again, _, err := Parse(clear, Host{HostName: "other", Arch: testHost().Arch})
+	read, err = Parse(clear, Host{HostName: "other", Arch: testHost().Arch})
+	again := read.Config
 	if err != nil {
 		t.Fatalf("%v in %s", err, clear)
 	}
@@ -445,7 +447,7 @@ func TestLoadIsOneRead(t *testing.T) {
 func BenchmarkParse(b *testing.B) {
 	data := tokenDocument(b).bytes(b)
 	for b.Loop() {
-		if _, _, err := Parse(data, testHost()); err != nil {
+		if _, err := Parse(data, testHost()); err != nil {
 			b.Fatal(err)
 		}
 	}

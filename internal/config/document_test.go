@@ -121,7 +121,8 @@ func (d document) bytes(t testing.TB) []byte {
 // parseOK parses a document that must be valid.
 func parseOK(t testing.TB, d document) (Config, []Warning) {
 	t.Helper()
-	c, warnings, err := Parse(d.bytes(t), testHost())
+	read, err := Parse(d.bytes(t), testHost())
+	c, warnings := read.Config, read.Warnings
 	if err != nil {
 		t.Fatalf("Parse: %v", err)
 	}
@@ -150,7 +151,7 @@ func checkDecoded(t testing.TB, data []byte, want Problems) {
 // parseBad parses a document that must not be valid.
 func parseBad(t testing.TB, data []byte) Problems {
 	t.Helper()
-	_, _, err := Parse(data, testHost())
+	_, err := Parse(data, testHost())
 	problems, ok := err.(Problems)
 	if !ok {
 		t.Fatalf("Parse gave %v, want problems, for %s", err, data)
@@ -182,7 +183,7 @@ func TestSyntax(t *testing.T) {
 
 func TestByteOrderMark(t *testing.T) {
 	data := append([]byte("\xef\xbb\xbf"), tokenDocument(t).bytes(t)...)
-	if _, _, err := Parse(data, testHost()); err != nil {
+	if _, err := Parse(data, testHost()); err != nil {
 		t.Error(err)
 	}
 }

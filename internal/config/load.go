@@ -43,22 +43,13 @@ func Load(path string, before *Config) (Loaded, error) {
 	return loaded, nil
 }
 
-// Read parses the configuration of this machine from a document, as Load does. With an error of
-// type Problems, Config holds as much as could be read.
+// Read parses the configuration of this machine from a document, as Load does.
 func Read(data []byte, before *Config) (Loaded, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		return Loaded{}, fmt.Errorf("cannot read the host name: %w", err)
 	}
-	c, warnings, err := Parse(data, Host{HostName: name, Arch: runtime.GOARCH, Before: before})
-	loaded := Loaded{Config: c, Warnings: warnings}
-	if err != nil {
-		return loaded, err
-	}
-	if loaded.Document, err = Canonical(data); err == nil {
-		loaded.Resource, err = ResourceOf(data)
-	}
-	return loaded, err
+	return Parse(data, Host{HostName: name, Arch: runtime.GOARCH, Before: before})
 }
 
 // read returns the content of a regular file, and its info from when it was opened.
@@ -103,25 +94,31 @@ type Host struct {
 // Parse reads a configuration, as JSON of Config or of the bundle {"config": {...}}, with aliases,
 // and completes it. An unset kubernetes.version stays "", as do the versions whose defaults depend
 // on it: the caller chooses (WithKubernetes). The error is of type Problems and holds all of them;
-// with it, Config holds as much as could be read.
-func Parse(data []byte, host Host) (Config, []Warning, error) {
+// with it, Config holds as much as could be read, and only the warnings are set besides.
+func Parse(data []byte, host Host) (Loaded, error) {
 	r := &report{}
-	c := r.parse(readDocument(data, r), host)
-	return c, r.warnings, r.err(c)
+	doc, from := settingsOf(readDocument(data, r), r)
+	c := r.parse(doc, host)
+	if err := r.err(c); err != nil {
+		return Loaded{Config: c, Warnings: r.warnings}, err
+	}
+	document, err := canonical(doc)
+	return Loaded{c, document, from, r.warnings}, err
 }
 
 // ParseDecoded is like Parse for a document decoded into maps, lists, strings, json.Number,
 // booleans and nil. It replaces the aliases in the document.
 func ParseDecoded(document map[string]any, host Host) (Config, error) {
 	r := &report{}
-	c := r.parse(document, host)
+	doc, _ := settingsOf(document, r)
+	c := r.parse(doc, host)
 	return c, r.err(c)
 }
 
-func (r *report) parse(document map[string]any, host Host) Config {
+func (r *report) parse(settings map[string]any, host Host) Config {
 	c := defaults()
 	c.keepVersions(host.Before)
-	r.decode("", settingsOf(document, r), reflect.ValueOf(&c).Elem())
+	r.decode("", settings, reflect.ValueOf(&c).Elem())
 	c.complete(host)
 	c.check(host, r)
 	return c
@@ -146,9 +143,9 @@ func (c Config) check(host Host, r *report) {
 	r.need("agent.nodeName", c.Agent.NodeName != "", "must be set: this machine has no host name")
 }
 
-func settingsOf(doc map[string]any, r *report) map[string]any {
-	doc, origin := unwrap(doc, r)
-	readResource(origin, r)
-	rename(doc, r)
-	return doc
+func settingsOf(doc map[string]any, r *report) (settings map[string]any, from *Resource) {
+	settings, origin := unwrap(doc, r)
+	from = readResource(origin, r)
+	rename(settings, r)
+	return settings, from
 }

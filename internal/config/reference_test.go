@@ -247,8 +247,8 @@ func TestExamples(t *testing.T) {
 	ca := certificate(t, true)
 	for _, e := range examples(t) {
 		text := strings.ReplaceAll(e.Text, "BASE64-OF-THE-CA-IN-PEM", ca)
-		if _, warnings, err := Parse([]byte(text), testHost()); err != nil || len(warnings) > 0 {
-			t.Errorf("%s: %v %v", e.Title, err, warnings)
+		if read, err := Parse([]byte(text), testHost()); err != nil || len(read.Warnings) > 0 {
+			t.Errorf("%s: %v %v", e.Title, err, read.Warnings)
 		}
 	}
 }

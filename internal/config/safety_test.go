@@ -40,7 +40,8 @@ func TestSafety(t *testing.T) {
 		{"no waiting", &joined, tokenDocument(t).with(t,
 			`{"node": {"kubelet": {"shutdownGracePeriod": "0s"}}}`), safety{&on, &pids, "0s", "0s"}},
 	} {
-		c, _, err := Parse(test.doc.bytes(t), Host{HostName: "h", Arch: "amd64", Before: test.before})
+		loaded, err := Parse(test.doc.bytes(t), Host{HostName: "h", Arch: "amd64", Before: test.before})
+		c := loaded.Config
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}

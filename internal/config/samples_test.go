@@ -52,7 +52,8 @@ func TestSamplesOfTheDocuments(t *testing.T) {
 				t.Fatal(err)
 			}
 			text = guids.ReplaceAll(text, []byte("11111111-1111-1111-1111-111111111111"))
-			c, _, err := Parse(text, Host{HostName: "edge-1", Arch: "amd64"})
+			loaded, err := Parse(text, Host{HostName: "edge-1", Arch: "amd64"})
+			c := loaded.Config
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
@@ -120,7 +121,8 @@ func TestURLTemplatesOfTheDocuments(t *testing.T) {
 			"https://dl.k8s.io/release/v1.29.2/bin/linux/amd64/kubelet", runc + "1.1.12/runc.amd64"},
 	} {
 		text := tokenDocument(t).with(t, tt.document).bytes(t)
-		c, _, err := Parse(text, Host{HostName: "edge-1", Arch: "amd64"})
+		loaded, err := Parse(text, Host{HostName: "edge-1", Arch: "amd64"})
+		c := loaded.Config
 		if err != nil {
 			t.Fatal(err)
 		}

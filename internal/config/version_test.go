@@ -142,8 +142,8 @@ func TestVulnerableVersions(t *testing.T) {
 		}
 		host := testHost()
 		host.Before = &before
-		if _, warnings, err := Parse(d.bytes(t), host); err != nil || !told(warnings) {
-			t.Errorf("%s runs already: %v, %v", patch, err, warnings)
+		if read, err := Parse(d.bytes(t), host); err != nil || !told(read.Warnings) {
+			t.Errorf("%s runs already: %v, %v", patch, err, read.Warnings)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestNewerThanKnown(t *testing.T) {
 		`{"containerd": {"version": "2.4.0"}}`:  "must be 2.3.z or older",
 	} {
 		d := tokenDocument(t).with(t, patch)
-		if _, _, err := Parse(d.bytes(t), testHost()); err == nil ||
+		if _, err := Parse(d.bytes(t), testHost()); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", patch, err)
 		}
@@ -166,8 +166,8 @@ func TestNewerThanKnown(t *testing.T) {
 	both := tokenDocument(t).with(t,
 		`{"kubernetes": {"version": "1.37.0"}, "containerd": {"version": "2.4.0"}}`)
 	host := Host{HostName: "x", Arch: "amd64", Before: before}
-	if _, warnings, err := Parse(both.bytes(t), host); err != nil || len(warnings) != 2 {
-		t.Errorf("what runs already: %v, %v", err, warnings)
+	if read, err := Parse(both.bytes(t), host); err != nil || len(read.Warnings) != 2 {
+		t.Errorf("what runs already: %v, %v", err, read.Warnings)
 	}
 }
 

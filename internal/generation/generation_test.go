@@ -46,7 +46,8 @@ func rendered(t *testing.T, maxPods int) Generation {
 		"proxy": {"https": "http://user:%s@127.0.0.1:9"},
 		"node": {"maxPods": %d, "labels": {"example.com/site": "north"}}
 	}`, clientSecret, proxyPassword, maxPods)
-	c, _, err := config.Parse([]byte(text), config.Host{HostName: "edge-1", Arch: "amd64"})
+	loaded, err := config.Parse([]byte(text), config.Host{HostName: "edge-1", Arch: "amd64"})
+	c := loaded.Config
 	if err != nil {
 		t.Fatal(err)
 	}

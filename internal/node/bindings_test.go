@@ -194,12 +194,13 @@ func TestNoValueForgesAPlaceholder(t *testing.T) {
 		}
 		plain := c.Reveal()
 		host := config.Host{HostName: "host", Arch: "amd64"}
-		if _, _, err := config.Parse(plain, host); err != nil {
+		if _, err := config.Parse(plain, host); err != nil {
 			t.Fatal(err)
 		}
 		for _, variant := range forge(t, plain, forged) {
 			settings++
-			c, _, err := config.Parse(variant, host)
+			loaded, err := config.Parse(variant, host)
+			c := loaded.Config
 			if err != nil {
 				refused++
 				continue

@@ -307,7 +307,8 @@ func bundle(t *testing.T, path string) (name string, c config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, _, err = config.Parse(data, config.Host{HostName: "host", Arch: "amd64"})
+	loaded, err := config.Parse(data, config.Host{HostName: "host", Arch: "amd64"})
+	c = loaded.Config
 	if err != nil {
 		t.Errorf("%s: %v", path, err)
 	}

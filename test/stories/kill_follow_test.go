@@ -101,16 +101,10 @@ func (w *world) delivered(ctx context.Context, a *change.Agent) (change.Input, e
 	}
 	bundle := []byte(w.bundle())
 	host := config.Host{HostName: "edge-1", Arch: runtime.GOARCH, Before: before}
-	c, _, err := config.Parse(bundle, host)
-	if err != nil {
-		return change.Input{}, err
-	}
-	document, err := config.Canonical(bundle)
-	if err != nil {
-		return change.Input{}, err
-	}
-	resource, err := config.ResourceOf(bundle)
-	return change.Input{Config: c, Document: document, Origin: "url", Resource: resource}, err
+	read, err := config.Parse(bundle, host)
+	return change.Input{
+		Config: read.Config, Document: read.Document, Origin: "url", Resource: read.Resource,
+	}, err
 }
 
 // watches returns the daemon's worker on a machine that follows.

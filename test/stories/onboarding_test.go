@@ -3,7 +3,6 @@ package stories
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,16 +24,15 @@ func (w *world) asDelivered() change.Input {
 		w.t.Fatal(err)
 	}
 	text := []byte(w.bundle())
-	c, _, err := config.Parse(text,
+	read, err := config.Parse(text,
 		config.Host{HostName: "edge-1", Arch: runtime.GOARCH, Before: before})
-	document, err2 := config.Canonical(text)
-	resource, err3 := config.ResourceOf(text)
-	if err := errors.Join(err, err2, err3); err != nil {
+	if err != nil {
 		w.t.Fatal(err)
 	}
+	c := read.Config
 	c.Agent.ReadyTimeout = "6s"
 	w.config = c // what is read again for the secret
-	return change.Input{Config: c, Document: document, Origin: "url", Resource: resource}
+	return change.Input{Config: c, Document: read.Document, Origin: "url", Resource: read.Resource}
 }
 
 // receive takes a delivery, and joins with it or handles its changes.

@@ -30,15 +30,11 @@ func (w *world) delivery(version string, edits ...func(map[string]any)) change.D
 		w.t.Fatal(err)
 	}
 	bundle = installation().signs(w.t, bundle)
-	c, _, err := config.Parse(bundle, config.Host{HostName: "edge-1", Arch: runtime.GOARCH})
+	loaded, err := config.Parse(bundle, config.Host{HostName: "edge-1", Arch: runtime.GOARCH})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	resource, err := config.ResourceOf(bundle)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	loaded := config.Loaded{Config: c, Document: document, Resource: resource}
+	loaded.Document = document
 	return change.Delivery{Bundle: bundle, Loaded: loaded, URLSHA256: "digest of " + version}
 }
 

@@ -159,16 +159,14 @@ func (s *serviceStory) load() (change.Input, error) {
 	if err != nil {
 		return change.Input{}, err
 	}
-	c, _, err := config.Parse(text, config.Host{HostName: name, Arch: runtime.GOARCH, Before: before})
+	read, err := config.Parse(text,
+		config.Host{HostName: name, Arch: runtime.GOARCH, Before: before})
 	if err != nil {
 		return change.Input{Origin: origin}, err
 	}
-	document, err := config.Canonical(text)
-	if err != nil {
-		return change.Input{}, err
-	}
-	resource, err := config.ResourceOf(text)
-	return change.Input{Config: c, Document: document, Origin: origin, Resource: resource}, err
+	return change.Input{
+		Config: read.Config, Document: read.Document, Origin: origin, Resource: read.Resource,
+	}, nil
 }
 
 // process returns the agent of the service, with its usual pauses.

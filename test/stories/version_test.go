@@ -82,7 +82,8 @@ func (w *world) reads(
 			return err
 		}
 		host := config.Host{HostName: "edge-1", Arch: runtime.GOARCH, Before: cmp.Or(before, defaults)}
-		c, _, err := config.Parse(text, host)
+		loaded, err := config.Parse(text, host)
+		c := loaded.Config
 		if err != nil {
 			return err
 		}

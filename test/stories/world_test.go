@@ -353,12 +353,12 @@ func (w *world) repair(thing string) error {
 // configuration returns the user's configuration.
 func (w *world) configuration(change ...func(map[string]any)) config.Config {
 	w.t.Helper()
-	parsed, _, err := config.Parse(w.document(change...),
+	read, err := config.Parse(w.document(change...),
 		config.Host{HostName: "edge-1", Arch: runtime.GOARCH})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return parsed
+	return read.Config
 }
 
 // document returns the text of a configuration.

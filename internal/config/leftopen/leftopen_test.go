@@ -39,12 +39,12 @@ func decode(t *testing.T, text string) (document map[string]any) {
 // parse parses a document.
 func parse(t *testing.T, text string, before *config.Config) config.Config {
 	t.Helper()
-	c, _, err := config.Parse([]byte(text),
+	read, err := config.Parse([]byte(text),
 		config.Host{HostName: "edge", Arch: "amd64", Before: before})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return read.Config
 }
 
 // bundles returns bundles as the resource provider hands them out.
@@ -68,7 +68,8 @@ func bundles(t *testing.T) map[string][]byte {
 // not a default of the agent's.
 func TestBundlesLeaveNothingOpen(t *testing.T) {
 	for name, text := range bundles(t) {
-		want, _, err := config.Parse(text, host)
+		loaded, err := config.Parse(text, host)
+		want := loaded.Config
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

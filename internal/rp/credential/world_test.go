@@ -363,7 +363,8 @@ func (w *world) url() string {
 // bundle reads a configuration and its resource like the agent.
 func bundle(t testing.TB, text string) (config.Config, api.BundleResource) {
 	t.Helper()
-	c, _, err := config.Parse([]byte(text), config.Host{HostName: "x", Arch: "amd64"})
+	loaded, err := config.Parse([]byte(text), config.Host{HostName: "x", Arch: "amd64"})
+	c := loaded.Config
 	if err != nil {
 		t.Fatalf("the agent does not take the bundle: %v\n%s", err, text)
 	}

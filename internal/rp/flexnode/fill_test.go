@@ -49,7 +49,8 @@ func TestARevisionLeavesNothingOpen(t *testing.T) {
 		if settings(open) > 0 {
 			t.Fatalf("%+v leaves open %v", w.node.Desired, open)
 		}
-		c, _, err := config.Parse(must(json.Marshal(whole)), config.Host{HostName: "x", Arch: "amd64"})
+		loaded, err := config.Parse(must(json.Marshal(whole)), config.Host{HostName: "x", Arch: "amd64"})
+		c := loaded.Config
 		if err != nil && !strings.Contains(err.Error(), "clientSecret") {
 			t.Fatal(err)
 		}

@@ -132,10 +132,9 @@ func TestABundleSaysWhatItIsFrom(t *testing.T) {
 	whole := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{Token: anyToken}))
 	from := api.BundleResource{ID: nodeID, UID: "u-1", ConfigVersion: "1800000000", Epoch: 3}
 	text := must(json.Marshal(Bundle(whole, from)))
-	parsed(text)
-	got, err := config.ResourceOf(text)
-	if err != nil || api.BundleResource(*got) != from {
-		t.Errorf("%+v, %v", got, err)
+	read, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"})
+	if err != nil || api.BundleResource(*read.Resource) != from {
+		t.Errorf("%+v, %v", read.Resource, err)
 	}
 	bare := must(config.Canonical(must(json.Marshal(whole))))
 	expect(t, "the document of the bundle", string(must(config.Canonical(text))), string(bare))

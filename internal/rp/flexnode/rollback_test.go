@@ -196,7 +196,8 @@ func TestChangeOf(t *testing.T) {
 // restarts returns the units that a joined agent restarts to get to another configuration.
 func restarts(t *testing.T, from, to object) []string {
 	desired := func(whole object) state.Desired {
-		c, _, err := config.Parse(must(json.Marshal(whole)), anyHost())
+		loaded, err := config.Parse(must(json.Marshal(whole)), anyHost())
+		c := loaded.Config
 		must(0, err)
 		return node.Bind(node.Render(c, node.Facts{}), node.Bindings{
 			Server: "https://api.example", CA: "CA", PodCIDRs: []string{"10.244.3.0/24"}, Joined: true,

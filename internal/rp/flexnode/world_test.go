@@ -47,7 +47,8 @@ func expect[T any](t testing.TB, what string, got, want T) {
 
 // parsed returns a configuration as the agent parses it.
 func parsed(text []byte) config.Config {
-	c, _, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"})
+	loaded, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"})
+	c := loaded.Config
 	return must(c, err)
 }
 

@@ -287,7 +287,8 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 		b.Resource.Epoch != 1 {
 		t.Errorf("the bundle is of %+v", b.Resource)
 	}
-	c, _, err := config.Parse(opened, config.Host{HostName: "x", Arch: "amd64"})
+	loaded, err := config.Parse(opened, config.Host{HostName: "x", Arch: "amd64"})
+	c := loaded.Config
 	if err != nil {
 		t.Fatalf("the agent does not take the bundle: %v\n%s", err, opened)
 	}

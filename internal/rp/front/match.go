@@ -64,8 +64,7 @@ func fits(pattern, segments []string) bool {
 	})
 }
 
-// name returns a variable segment of the path, in the caller's casing; "" if the route has none of
-// that name.
+// name returns a variable segment of the path as the caller wrote it; "" if there is none.
 func (r *request) name(of string) string {
 	if r.route == nil {
 		return ""

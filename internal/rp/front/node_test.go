@@ -85,7 +85,7 @@ func TestLifeOfANode(t *testing.T) {
 	shown := shownNode(t, text)
 	lacks(t, "a GET", text, "hush", "configUrl")
 	visible := must(json.Marshal(shown.Properties.Config))
-	_, _, err := config.Parse(visible, config.Host{HostName: "x", Arch: "amd64"})
+	_, err := config.Parse(visible, config.Host{HostName: "x", Arch: "amd64"})
 	if err == nil || !strings.Contains(err.Error(), "clientSecret") {
 		t.Errorf("the shown configuration lacks more than its secret: %v", err)
 	}
@@ -119,7 +119,8 @@ func TestLifeOfANode(t *testing.T) {
 func checkBundle(t *testing.T, w *world, url string) {
 	t.Helper()
 	_, bundle := w.must(200, "GET", path(url), "")
-	c, _, err := config.Parse([]byte(bundle), config.Host{HostName: "other", Arch: "amd64"})
+	loaded, err := config.Parse([]byte(bundle), config.Host{HostName: "other", Arch: "amd64"})
+	c := loaded.Config
 	if err != nil {
 		t.Fatalf("the agent does not take the bundle: %v\n%s", err, bundle)
 	}

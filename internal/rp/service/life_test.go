@@ -26,7 +26,8 @@ import (
 // token reads the bootstrap token out of a bundle.
 func token(t *testing.T, bundle string) string {
 	t.Helper()
-	c, _, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
+	loaded, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
+	c := loaded.Config
 	if err != nil {
 		t.Fatalf("the agent does not take the bundle: %v\n%s", err, bundle)
 	}
@@ -153,7 +154,8 @@ func TestClusterIsDown(t *testing.T) {
 		}
 		url := path(w.urlOf("/listConfigUrl").ConfigURL)
 		_, bundle := w.must(200, "GET", url, "")
-		c, _, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
+		loaded, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
+		c := loaded.Config
 		if err != nil || c.Kubernetes.Version != "1.35.4" {
 			t.Errorf("the bundle: %v, Kubernetes %s", err, c.Kubernetes.Version)
 		}
