@@ -64,7 +64,7 @@ func fits(pattern, segments []string) bool {
 	})
 }
 
-// name returns a variable segment of the path as the caller wrote it; "" if there is none.
+// name returns a variable segment of the path as the caller wrote it; "" for an unknown name.
 func (r *request) name(of string) string {
 	if r.route == nil {
 		return ""
