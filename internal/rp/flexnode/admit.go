@@ -48,7 +48,7 @@ const (
 //
 // A revision that neither restarts nor drains is assigned at once, and so is the revision of a
 // joining node. Every other change needs a slot. Slots are not counted anywhere: a slot is an
-// attempt that has not been Ready yet, so none can leak.
+// attempt whose node has not been Ready yet, or is not Ready any more, so none can leak.
 func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Candidate, []State) {
 	a := admission{policy: p, now: now, states: map[string]*State{}, leftOut: map[string]bool{},
 		speakers: map[string]string{}}
@@ -80,7 +80,7 @@ type admission struct {
 	now     time.Time
 	states  map[string]*State
 	leftOut map[string]bool // by uid
-	// speakers holds the identities that report for failed nodes, by uid.
+	// speakers holds the identities that report for nodes, by uid.
 	speakers map[string]string
 	// counted is the number of nodes that the budget is a share of, slots the number of slots taken.
 	counted, slots int
@@ -158,7 +158,10 @@ func (a *admission) count(c *Candidate) {
 	} else if c.Follows && c.Applied != 0 {
 		a.counted++
 	}
-	if c.Attempt.holds() || c.disturbed() {
+	if c.Speaker != "" {
+		a.speakers[c.UID] = c.Speaker
+	}
+	if c.away() {
 		a.slots++
 	}
 	if c.Attempt == nil || c.Attempt.Change == "" {
@@ -180,9 +183,6 @@ func (a *admission) count(c *Candidate) {
 		}
 	case Bad:
 		s.fail(c.UID)
-		if c.Speaker != "" {
-			a.speakers[c.UID] = c.Speaker
-		}
 	}
 }
 
@@ -199,6 +199,12 @@ func (a *admission) failed(s *State) int {
 		who[cmp.Or(a.speakers[uid], uid)] = true
 	}
 	return len(who)
+}
+
+// away reports whether a node counts against the budget: it holds a slot, was Ready after its change
+// and is not any more, or is disturbed.
+func (c Candidate) away() bool {
+	return c.Attempt.open() && (c.Attempt.Ready.IsZero() || c.Ready != "True") || c.disturbed()
 }
 
 // disturbed reports whether a node is carrying out a change although its slot went to another node:
@@ -289,14 +295,15 @@ func (a *admission) grant(nodes []Candidate) {
 			cmp.Compare(len(x.FailedChanges), len(y.FailedChanges)),
 			cmp.Compare(x.Desired, y.Desired), strings.Compare(x.Key, y.Key))
 	})
+	most := a.policy.MaxUnavailable.Of(a.counted)
 	for _, c := range waiting {
-		if a.slots >= a.policy.MaxUnavailable.Of(a.counted) {
-			break
-		}
-		if !c.Heard || !c.Open || c.Attempt.holds() || !a.admits(c) {
+		away := c.away() // it has been counted
+		if !away && a.slots >= most || !c.Heard || !c.Open || c.Attempt.holds() || !a.admits(c) {
 			continue
 		}
-		a.slots++
+		if !away {
+			a.slots++
+		}
 		s := a.state(c.Change)
 		s.Waiting, s.Trying = s.Waiting-1, s.Trying+1
 		c.Assigned = c.Desired

@@ -119,6 +119,18 @@ func TestAdmit(t *testing.T) {
 				good(&n[0])
 				n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -time.Minute, "")
 			}, want: "2"},
+		"a node that was Ready after its change and is not any more has its slot": {nodes: 4,
+			edit: func(n []Candidate) {
+				good(&n[0])
+				n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -5*time.Minute, "")
+				n[1].Attempt.Ready, n[1].Ready = began.Add(-3*time.Minute), "Unknown"
+			}},
+		"its owner gives it another version": {nodes: 4, edit: func(n []Candidate) {
+			good(&n[0])
+			n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -5*time.Minute, "")
+			n[1].Attempt.Ready, n[1].Ready = began.Add(-3*time.Minute), "Unknown"
+			n[1].Desired, n[1].Change = 3, upgrade("1.35.1")
+		}, want: "1"},
 		"another change needs a canary of its own, and the budget is the cluster's": {nodes: 3,
 			edit: func(n []Candidate) {
 				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
@@ -173,6 +185,13 @@ func TestAdmit(t *testing.T) {
 			bad(&n[2])
 			n[1].Speaker, n[2].Speaker = "app:t/shared", "app:t/shared"
 		}, want: "3"},
+		"they want another version since": {nodes: 4, edit: func(n []Candidate) {
+			good(&n[0])
+			for i := range n[1:3] {
+				n[1+i].Speaker, n[1+i].Desired = "app:t/shared", 3
+				n[1+i].Change = upgrade("1.36.0")
+			}
+		}, before: []State{{Change: c, Failed: []string{"uid-1", "uid-2"}}}, want: "3"},
 		"one that was left out does not count": {nodes: 3, edit: func(n []Candidate) {
 			bad(&n[0])
 			n[0].FailedChanges = []string{"a", "b", c.ID}

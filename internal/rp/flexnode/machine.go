@@ -8,6 +8,13 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
+// ShutOut is the MachineKey of a node whose machine was shut out: no key has it as its thumbprint,
+// and only an enrolment secret registers another machine.
+const ShutOut = "shut-out"
+
+// HasKey reports whether a machine has registered its key, and is not shut out.
+func (n Node) HasKey() bool { return n.MachineKey != "" && n.MachineKey != ShutOut }
+
 // SecondMachine is a refused machine: it asked to be another's node, or is a copy with its key.
 type SecondMachine struct {
 	Key string    `json:"key"` // its thumbprint

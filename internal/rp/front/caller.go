@@ -41,12 +41,13 @@ type Authorizer interface {
 
 // isNode reports whether the caller is a node with an identity, former ones and a machine key. Once
 // a machine has registered its key, the node's Azure identity counts only behind Resource Manager:
-// many machines may share it.
+// many machines may share it. It does not count after the machine was shut out.
 func (c Caller) isNode(identity string, former flexnode.Former, machineKey string) bool {
 	if c.isMachine() {
 		return c.MachineKey == machineKey
 	}
-	return (machineKey == "" || c.Trusted) && c.hasIdentity(identity, former)
+	counts := machineKey == "" || c.Trusted && machineKey != flexnode.ShutOut
+	return counts && c.hasIdentity(identity, former)
 }
 
 // hasIdentity reports whether the caller has the present or a former identity of a node.

@@ -73,10 +73,23 @@ func (m *machine) registers(t testing.TB, status int, secret string) string {
 	return got
 }
 
-// enrolment returns the secret in the bundle of a new URL of a node.
-func (w *world) enrolment(t testing.TB, name string) string {
+// registersAs registers its key with a token of an identity in Azure.
+func (m *machine) registersAs(t testing.TB, status int, as string) string {
 	t.Helper()
-	url := reads[api.ConfigURL](w, 200, "POST", nodeURL(name, "/regenerateToken"), "").ConfigURL
+	c := m.said
+	c.Request = machinekey.RequestOf("POST", m.path("/registerKey"), nil)
+	token := must(m.key.Sign(c, m.w.clock.Now()))
+	_, text := m.w.must(status, "POST", nodeURL(m.node, "/registerKey"),
+		`{"machineToken":"`+token+`"}`, as)
+	m.w.caughtUp()
+	return code(text)
+}
+
+// enrolment returns the secret in the bundle of a new URL of a node.
+func (w *world) enrolment(t testing.TB, name string, as ...string) string {
+	t.Helper()
+	renew := nodeURL(name, "/regenerateToken")
+	url := reads[api.ConfigURL](w, 200, "POST", renew, "", as...).ConfigURL
 	_, text := w.must(200, "GET", path(url), "")
 	b := decoded[api.Bundle](t, text)
 	if b.EnrolmentSecret == "" {
@@ -260,13 +273,8 @@ func TestMachineTellsItsIdentity(t *testing.T) {
 // it polls before the machine has joined.
 func TestTokenTellsIdentity(t *testing.T) {
 	for name, contact := range map[string]func(*world, *machine, string){
-		"a poll": func(w *world, _ *machine, as string) { w.must(200, "GET", nodeURL("n"), "", as) },
-		"a registration": func(w *world, m *machine, as string) {
-			c := m.said
-			c.Request = machinekey.RequestOf("POST", m.path("/registerKey"), nil)
-			token := must(m.key.Sign(c, w.clock.Now()))
-			w.must(204, "POST", nodeURL("n", "/registerKey"), `{"machineToken":"`+token+`"}`, as)
-		},
+		"a poll":         func(w *world, _ *machine, as string) { w.must(200, "GET", nodeURL("n"), "", as) },
+		"a registration": func(w *world, m *machine, as string) { m.registersAs(t, 204, as) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, i, ops := guarded(t)

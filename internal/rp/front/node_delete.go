@@ -88,7 +88,7 @@ func (a *API) joined(v *store.View, key string, n flexnode.Node) bool {
 // leaveArc has the machine of a node that is being deleted leave Azure Arc, if it is enrolled. A
 // machine that is shut out at once, or without a known key, gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
-	hasKey := n.MachineKey != ""
+	hasKey := n.HasKey()
 	if n.LeftArc != "" && (n.MachineKey == n.LeftArc || !hasKey) {
 		return nil // and no other machine has joined since
 	}

@@ -163,7 +163,8 @@ type Kubelets interface {
 // counts only after a restore, when the store may lack changes since the backup.
 func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (bool, error) {
 	poll := a.lookUp(r)
-	if proof == nil || poll == nil || poll.MachineKey == key || a.Kubelets == nil {
+	if proof == nil || poll == nil || a.Kubelets == nil || poll.MachineKey == key ||
+		poll.MachineKey == flexnode.ShutOut {
 		return false, nil
 	}
 	epoch, err := a.Store.ReadEpoch(r.Context())

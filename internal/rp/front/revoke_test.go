@@ -215,6 +215,26 @@ func TestShutOutWithToken(t *testing.T) {
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
 }
 
+// A machine that was shut out does not become the node again by the node's identity in Azure: it
+// gets no credential and registers no key, until the owner's new URL registers a machine.
+func TestShutOutHasAnIdentity(t *testing.T) {
+	w, i, ops := guarded(t)
+	a := i.app(t, w, clientA)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush"), ops)
+	m := w.machineOf("n")
+	m.registersAs(t, 204, a)
+	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "", ops)
+	w.caughtUp()
+	equal(t, "a registration by the identity", m.registersAs(t, 409, a), "SecondMachine")
+	body := `{"publicKey":"` + base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public()) + `"}`
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), body, a)
+	equal(t, "with its key", m.poll(t, 401), "MachineKeyNotRegistered")
+	next := w.machineOf("n")
+	next.registers(t, 204, w.enrolment(t, "n", ops))
+	equal(t, "the node's key", w.storedNode("n").MachineKey, next.key.Thumbprint())
+	next.poll(t, 200)
+}
+
 // The identity of a machine that is replaced or shut out is not the node's any more.
 func TestIdentityOfAReplacedMachine(t *testing.T) {
 	w := newEdge(t)

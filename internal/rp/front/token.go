@@ -22,7 +22,7 @@ func (a *API) regenerateToken(r *request) (any, error) {
 		if !r.flag("revokeNow") {
 			return false, nil
 		}
-		n.MachineKey, n.Principal = "", ""
+		n.MachineKey, n.Principal = flexnode.ShutOut, ""
 		row := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
 		if row.Since.IsZero() && !a.joined(v, r.nodeKey(), *n) {
 			return false, nil

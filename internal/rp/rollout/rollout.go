@@ -306,13 +306,19 @@ func (r *Rollout) write(
 				kept = kept || !same // another allowance was written: the next round has it
 				return nil
 			}
-			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
-				!reflect.DeepEqual(n.Attempt, c.Attempt) {
-				kept = kept || n.UID == c.UID && c.HasSlot() && !decided[key].HasSlot()
+			m := decided[key]
+			ends := c.HasSlot() && !m.HasSlot()
+			unchanged := n.Revision == c.Desired && n.Assigned == c.Assigned
+			switch same = n.UID == c.UID && reflect.DeepEqual(n.Attempt, c.Attempt); {
+			case same && unchanged:
+				if err := r.apply(v, &n, c, m); err != nil {
+					return err
+				}
+			case same && ends: // its owner has changed it since, and must not keep the slot by that
+				n.Attempt, n.FailedChanges = m.Attempt, m.FailedChanges
+			default:
+				kept = kept || n.UID == c.UID && ends
 				return nil
-			}
-			if err := r.apply(v, &n, c, decided[key]); err != nil {
-				return err
 			}
 			r.written[key] = row.Revision
 			moved++
