@@ -20,6 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/policy"
+	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 	"github.com/Azure/AKSFlexNode/internal/wait"
@@ -182,10 +183,6 @@ func fileStamp(path string) string {
 	return fmt.Sprint(s.Dev, s.Ino, s.Ctim.Sec, s.Ctim.Nsec)
 }
 
-// formerFile is set in the environment of a service that waits for another configuration: the stamp
-// of the file that existed when the machine was given back, and that is not a new one.
-const formerFile = "AKS_FLEX_NODE_FORMER_FILE"
-
 const waitPause = 5 * time.Second // the interval at which the service checks for a configuration
 
 // awaitConfiguration makes a service without a configuration wait for one: from the provider
@@ -201,7 +198,7 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 			o.config = saved.BundleFile
 			return nil
 		}
-		if file := fileStamp(o.config); file != "" && file != os.Getenv(formerFile) {
+		if isNew(o.config) {
 			return nil
 		}
 		if leaving() {
@@ -213,6 +210,15 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// isNew reports whether a file exists, and is not the one that existed when the machine was given
+// back.
+func isNew(file string) bool {
+	a := onlyReads()
+	data, err := a.ReadFile(file)
+	former, unknown := a.Records().Read(saved.FormerFile)
+	return err == nil && (unknown != nil || state.Digest(string(data)) != string(former))
 }
 
 // firstInput returns the input to begin with. An existing node keeps running with an invalid
@@ -269,9 +275,6 @@ func (o *options) beginAgain() error {
 	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine was restored")
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
 		return nil
-	}
-	if err := os.Setenv(formerFile, fileStamp(defaultConfig)); err != nil {
-		return fmt.Errorf("internal error: %w", err)
 	}
 	return o.replaceProcess(os.Args, os.Environ())
 }

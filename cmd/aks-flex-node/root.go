@@ -30,7 +30,7 @@ var (
 	commit  = "unknown"
 )
 
-const defaultConfig = "/etc/aks-flex-node/config.json"
+const defaultConfig = saved.ConfigFile
 
 type options struct {
 	// Results go to out, progress and errors to err: stdout and stderr without control characters.

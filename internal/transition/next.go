@@ -1,6 +1,9 @@
 package transition
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Wanted compares the wanted document with the machine.
 type Wanted string
@@ -128,12 +131,15 @@ func (s Situation) replace() Decision {
 	d := Decision{
 		Move: Begin, Follows: r.Kind, Touched: r.Touched || r.Kind == Leave, Cordoned: r.Cordoned,
 	}
+	if r.Kind == Repair { // what it follows is unfinished, too
+		d.Follows = cmp.Or(r.Follows, Repair)
+	}
 	switch {
 	case s.Applied == "" && s.Wanted == New:
 		d.Kind, d.Why = Join, "the configuration has changed during the join"
 	case s.Applied == "":
 		return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
-	case s.Wanted == New:
+	case s.Wanted == New && (!s.Waits || d.Touched):
 		d.Kind, d.Why = Change, "the configuration has changed again"
 	case s.Wanted == Current && s.Moved:
 		d.Kind, d.To, d.Why = Change, s.Applied, "the API server has moved"

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Step carries out one phase. It may record in t what later phases need.
@@ -90,12 +92,19 @@ func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 	return errors.Join(cause, rejecting, ending)
 }
 
+// diskFaults are errors for which no configuration is to blame.
+var diskFaults = []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO}
+
 // rollBack rejects the failed generation and goes back, which is recorded first. It does not reject
-// a generation that was never applied, as its download failed or its pods did not drain.
+// a generation that was never applied, as its download failed or its pods did not drain, or one
+// that the machine's disk did not take.
 func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	back := t.Back(cause, r.Now())
 	back.Attempt = 1
-	rejected := Of(cause).Kind == Refused || t.Phase == Apply || t.Phase == Gate
+	rejected := Of(cause).Kind == Refused ||
+		(t.Phase == Apply || t.Phase == Gate) && !slices.ContainsFunc(diskFaults, func(e error) bool {
+			return errors.Is(cause, e)
+		})
 	if rejected {
 		if err := r.Reject(ctx, t, cause); err != nil {
 			return errors.Join(cause, err)

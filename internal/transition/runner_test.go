@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // fake is a machine whose phases only leave marks, and its disk.
@@ -238,6 +240,17 @@ func TestFailed(t *testing.T) {
 		if len(table[k]) != want {
 			t.Errorf("%s has %d phases", k, len(table[k]))
 		}
+	}
+}
+
+// A disk that takes no writes is no fault of the configuration: the machine goes back, and tries
+// again later.
+func TestDiskIsNotTheConfiguration(t *testing.T) {
+	cause := &fs.PathError{Op: "write", Path: "/x", Err: unix.ENOSPC}
+	f := &fake{left: -1, fails: failIn(Change, Apply, fmt.Errorf("cannot write: %w", cause))}
+	err, _ := f.process(t.Context(), begun(Change))
+	if diff := cmp.Diff(outcome{Released: true}, f.outcome(err)); diff != "" || f.machine != "old" {
+		t.Errorf("the machine is %q: %s", f.machine, diff)
 	}
 }
 

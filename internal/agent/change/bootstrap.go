@@ -121,7 +121,7 @@ func announce(
 		h.Saved.Bindings = b
 		steps = append(steps, h.Store.SaveBindings, func(ctx context.Context) error {
 			return h.Store.PublishJoin(ctx, to.Config.Agent.NodeName)
-		})
+		}, func(ctx context.Context) error { return h.Store.Remove(ctx, saved.FormerFile) })
 	}
 	if err := inTurn(ctx, steps...); err != nil {
 		return err

@@ -156,11 +156,12 @@ func (w *work) leaveMetrics(ctx context.Context) error {
 
 // collect removes the generations and artifacts that no kept generation and not next refers to.
 func collect(ctx context.Context, h *Home, next *generation.Generation) error {
-	ids, kept := []string{h.Saved.Bindings.Answered}, []string(nil)
-	previous, err := h.Saved.Generations.Read(ctx, generation.Previous)
-	if err != nil {
+	previous, err := h.Saved.Former(ctx)
+	id, err2 := h.Saved.Generations.Target(ctx, generation.Previous) // kept even if it is damaged
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
+	ids, kept := []string{h.Saved.Bindings.Answered, id}, []string(nil)
 	for _, g := range []*generation.Generation{next, h.Saved.Live, h.Saved.Applied, previous} {
 		if g == nil {
 			continue

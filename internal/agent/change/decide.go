@@ -69,9 +69,12 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 			back := h.Saved.Transition.Back(errors.New(r.Reason), inspect.Stamp())
 			return errors.Join(rejected(r), run(ctx, h, back, ""))
 		case transition.Begin:
-			if s.Wanted == transition.Rejected {
-				r, _ := rejectionOf(h, t)
-				return errors.Join(rejected(r), run(ctx, h, following(h, d), ""))
+			if d.Kind == transition.Repair && s.Wanted != transition.Current {
+				err := run(ctx, h, following(h, d), "")
+				if err == nil || s.Wanted == transition.Rejected {
+					err = errors.Join(Rest(ctx, h, t, s), err)
+				}
+				return err
 			}
 			if checks {
 				if err := preflight(ctx, h, t); err != nil {

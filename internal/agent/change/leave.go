@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -67,7 +68,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 		if err != nil {
 			return result, err
 		}
-		return result, eraseRecords(ctx, h)
+		return result, eraseRecords(ctx, h, how.Waits)
 	}
 	h.Engine.Emit = l.view.Changed
 	err = l.run(ctx, how.Options)
@@ -221,7 +222,8 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 		stopped = stopDaemon(ctx, l.Home)
 	}
 	l.remaining = l.deleteNode(ctx)
-	if l.remaining != nil && t.Leave.Waits && inspect.Stamp().Sub(t.Began) < farewellTime {
+	took := inspect.Stamp().Sub(t.Began) // negative if the clock was set back since
+	if l.remaining != nil && t.Leave.Waits && took >= 0 && took < farewellTime {
 		return l.remaining
 	}
 	arcErr := l.leaveArc(ctx, *t.Leave)
@@ -296,7 +298,10 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	if l.arcFailed && !t.Leave.Waits {
 		return err
 	}
-	return errors.Join(err, eraseRecords(ctx, l.Home))
+	if data, missing := l.Agent.Machine.ReadFile(saved.ConfigFile); t.Leave.Waits && missing == nil {
+		err = errors.Join(err, l.Store.Write(ctx, saved.FormerFile, state.Digest(string(data))))
+	}
+	return errors.Join(err, eraseRecords(ctx, l.Home, t.Leave.Waits))
 }
 
 func reports(l *leaving) (kept, left []string) {
@@ -341,20 +346,24 @@ func setService(ctx context.Context, a *Agent, change func(*state.Unit)) error {
 
 // eraseRecords removes the agent's own records: first those that make this machine a node, last
 // that of leaving. A daemon killed in between has nothing to join with, and finishes.
-func eraseRecords(ctx context.Context, h *Home) error {
+func eraseRecords(ctx context.Context, h *Home, waits bool) error {
 	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
 		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}
 	names, err := h.Agent.Machine.List(saved.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
+	keeps := waits && slices.Contains(names, saved.FormerFile)
 	for _, name := range names {
-		if name != saved.TransitionFile {
+		if name != saved.TransitionFile && !(keeps && name == saved.FormerFile) {
 			errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))
 		}
 	}
 	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile),
-		h.Store.RemoveTree(ctx, saved.StateDir), h.Store.RemoveTree(ctx, saved.RunDir))
+		h.Store.RemoveTree(ctx, saved.RunDir))
+	if !keeps {
+		errs = append(errs, h.Store.RemoveTree(ctx, saved.StateDir))
+	}
 	return errors.Join(append(errs, h.Agent.Machine.Flush())...)
 }
 

@@ -41,7 +41,12 @@ func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, err
 		return inspect.Report{}, nil
 	}
 	t := following(h, transition.Decision{Kind: transition.Repair, To: h.Saved.Applied.ID})
-	t.Ungated, t.Things = true, things
+	if left := h.Saved.Transition; left != nil {
+		t.Follows, t.Touched, t.Cordoned = left.Follows, left.Touched, left.Cordoned
+	}
+	if !t.Touched { // else it finishes half a change
+		t.Ungated, t.Things = true, things
+	}
 	return inspect.Report{Changes: drift}, run(ctx, h, t, "")
 }
 

@@ -58,6 +58,16 @@ func New(files generation.Files) *State {
 	}
 }
 
+// Former returns the previous generation; nil for none, or for a damaged one, which only a rollback
+// by hand needs.
+func (s *State) Former(ctx context.Context) (*generation.Generation, error) {
+	g, err := s.Generations.Read(ctx, generation.Previous)
+	if errors.Is(err, generation.ErrDamaged) {
+		return nil, nil
+	}
+	return g, err
+}
+
 // Store writes the state. Its process must hold the lock.
 type Store struct {
 	*State

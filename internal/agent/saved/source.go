@@ -174,7 +174,7 @@ func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) er
 
 // PublishApplied writes the applied and previous configurations.
 func (s *Store) PublishApplied(ctx context.Context) error {
-	previous, err := s.Generations.Read(ctx, generation.Previous)
+	previous, err := s.Former(ctx)
 	if err != nil {
 		return err
 	}
@@ -214,8 +214,18 @@ func ReadPolicy(files apply.Files, path string, trusted func(path string) error)
 	return p, nil
 }
 
+// ConfigFile is the owner's configuration, unless --config names another.
+const ConfigFile = "/etc/aks-flex-node/config.json"
+
+// FormerFile is in StateDir while a service waits after its machine was given back: the digest of
+// the configuration file, with which the machine must not join again after a reboot.
+const FormerFile = "former-config.sha256"
+
 // PauseFile is the pause of a machine, in StateDir.
 const PauseFile = "pause.json"
+
+// LongestPause bounds a pause: a machine that is never resumed must get its changes again.
+const LongestPause = 30 * 24 * time.Hour
 
 // Pause is a time in which the agent begins no changes or repairs by itself.
 type Pause struct {
@@ -228,7 +238,7 @@ type Pause struct {
 func (r Records) Pause(now time.Time) (*Pause, error) {
 	var p Pause
 	found, err := r.Load(PauseFile, &p)
-	if err != nil || !found || !now.Before(p.Until) {
+	if left := p.Until.Sub(now); err != nil || !found || left <= 0 || left > LongestPause {
 		return nil, err
 	}
 	return &p, nil

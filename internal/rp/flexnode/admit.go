@@ -201,8 +201,8 @@ func (a *admission) failed(s *State) int {
 	return len(who)
 }
 
-// away reports whether a node counts against the budget: it holds a slot, was Ready after its change
-// and is not any more, or is disturbed.
+// away reports whether a node counts against the budget: it holds a slot, is not Ready any more
+// after its change, or is disturbed.
 func (c Candidate) away() bool {
 	return c.Attempt.open() && (c.Attempt.Ready.IsZero() || c.Ready != "True") || c.disturbed()
 }

@@ -273,7 +273,9 @@ func TestMachineTellsItsIdentity(t *testing.T) {
 // it polls before the machine has joined.
 func TestTokenTellsIdentity(t *testing.T) {
 	for name, contact := range map[string]func(*world, *machine, string){
-		"a poll":         func(w *world, _ *machine, as string) { w.must(200, "GET", nodeURL("n"), "", as) },
+		"a poll": func(w *world, _ *machine, as string) {
+			w.must(200, "GET", nodeURL("n"), "", as)
+		},
 		"a registration": func(w *world, m *machine, as string) { m.registersAs(t, 204, as) },
 	} {
 		t.Run(name, func(t *testing.T) {
