@@ -36,8 +36,8 @@ func newRoot() *cobra.Command {
 		Use:   "flexnode-rp",
 		Short: "The resource provider of AKS Flex Node",
 		Long: `flexnode-rp serves flexNodeConfig as an ARM resource: it generates complete node
-configurations, hands each out once through an expiring URL, and answers polling
-agents. It stores its data in an embedded etcd, or in an external etcd cluster that
+configurations, hands each out to one machine through an expiring URL, and answers
+polling agents. It stores its data in an embedded etcd, or in an external etcd cluster that
 several replicas share.
 
   flexnode-rp keys init /etc/flexnode-rp/keys.json       once, before the first start
@@ -122,8 +122,8 @@ func restore(settings *string) *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Create a data directory from a snapshot; the provider must not run",
 		Args:  cobra.ExactArgs(1),
-		Long: `Create a data directory from a snapshot. The directory must not exist yet, and the
-provider must not run. The first start on it begins a new epoch: credentials that are
+		Long: `Create a data directory from a snapshot. The directory must not hold a store yet, and
+the provider must not run. The first start on it begins a new epoch: credentials that are
 unused according to the backup are revoked, since they may have been used after it.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)

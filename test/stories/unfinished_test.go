@@ -60,8 +60,8 @@ func TestPausedAfterAnUnfinishedRepair(t *testing.T) {
 	})
 }
 
-// A repair by hand of one thing finishes what an interrupted repair followed: half a change, or half
-// an unbootstrap. It does not clear that record by failing.
+// A repair by hand of one thing finishes what an interrupted repair followed: half a change, or
+// half an unbootstrap. It does not clear that record by failing.
 func TestRepairFinishesHalfAChange(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -122,7 +122,7 @@ func TestPreviousIsDamaged(t *testing.T) {
 }
 
 // A machine whose resource was deleted knows after a reboot which configuration file it must not
-// join with again, until somebody joins with it by hand.
+// join with again, until an operator joins with it by hand.
 func TestFormerFile(t *testing.T) {
 	w := newWorld(t)
 	former := func() string {

@@ -275,7 +275,7 @@ func (c *command) node() *cobra.Command {
 	}
 	add.Flags().StringArrayVar(
 		&disks, "disk", nil,
-		"a data disk, such as `ext4:/var/lib/containerd` or xfs:/data; may be repeated",
+		"a data disk, `FS:PATH`, such as ext4:/var/lib/containerd or xfs:/data; may be repeated",
 	)
 	parent.AddCommand(list, add, &cobra.Command{
 		Use: "rm NAME", Short: "Stop a machine and delete it", Args: cobra.ExactArgs(1),
@@ -313,7 +313,7 @@ func (c *command) join() *cobra.Command {
 	}
 	cmd.Flags().StringVar(
 		&auth, "auth", "bootstrapToken", "how the node authenticates: "+
-			strings.Join(lab.Auths, ", ")+"; all but the first need `flexlab up --azure`",
+			strings.Join(lab.Auths, ", ")+"; the `method`s but the first need flexlab up --azure",
 	)
 	return c.versionFlags(cmd)
 }
