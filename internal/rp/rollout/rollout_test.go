@@ -112,6 +112,39 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 	}
 }
 
+// An owner who changes a node in every round does not keep its overdue slot by that, and does not
+// keep the cluster from giving slots. A new attempt of the node does.
+func TestOwnerKeepsNoSlot(t *testing.T) {
+	const cluster, node = "s/g/c", "s/g/c/n"
+	at := flexnode.Attempt{Change: "x", Revision: 2, At: time.Unix(1_800_000_000, 0).UTC()}
+	over, later := at, at
+	over.Outcome, later.Revision = flexnode.Unknown, 3
+	for name, tt := range map[string]struct {
+		stored, want flexnode.Attempt
+		kept         bool
+	}{
+		"another revision": {at, over, false}, "another attempt": {later, later, true},
+	} {
+		s := store.New(storetest.NewMemory())
+		must(s.Update(t.Context(), "test", nil, func(v *store.View) error {
+			n := flexnode.Node{UID: "u", Revision: 3, Assigned: 2, Attempt: &tt.stored}
+			return errors.Join(s.Clusters.Set(v, cluster, flexnode.Cluster{}), s.Nodes.Set(v, node, n))
+		}))
+		r := &Rollout{Store: s, Cluster: cluster, Fence: store.Condition{Key: "/none/other"},
+			Log: slog.New(slog.DiscardHandler), written: map[string]int64{}}
+		r.round = must(r.begin(t.Context()))
+		c := flexnode.Candidate{Key: node, UID: "u", Desired: 2, Assigned: 2, Applied: 1, Attempt: &at}
+		m := c
+		m.Assigned, m.Attempt = 1, &over
+		kept := must(r.write(t.Context(), []string{node}, map[string]flexnode.Candidate{node: c},
+			map[string]flexnode.Candidate{node: m}))
+		row := must(s.Nodes.Get(t.Context(), node)).Value
+		if kept != tt.kept || *row.Attempt != tt.want || row.Assigned != 2 || row.Revision != 3 {
+			t.Errorf("%s: kept %t, %+v", name, kept, row)
+		}
+	}
+}
+
 // A Node is judged by its present state: the store may be behind.
 func TestStoredReadyIsLate(t *testing.T) {
 	const node = "s/g/c/n"
