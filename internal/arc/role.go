@@ -171,7 +171,10 @@ func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string,
 				return nil, "", err
 			}
 		}
-		if !allows(may[need.Scope], need.Action) {
+		allows := func(p *armauthorization.Permission) bool {
+			return p != nil && covered(p.Actions, need.Action) && !covered(p.NotActions, need.Action)
+		}
+		if !slices.ContainsFunc(may[need.Scope], allows) {
 			gaps = append(gaps, need)
 		}
 	}
@@ -225,12 +228,6 @@ func all[P any](
 		list = append(list, of(page)...)
 	}
 	return list, nil
-}
-
-func allows(list permissions, action string) bool {
-	return slices.ContainsFunc(list, func(p *armauthorization.Permission) bool {
-		return p != nil && covered(p.Actions, action) && !covered(p.NotActions, action)
-	})
 }
 
 // covered reports whether a pattern matches an action: case is ignored, and * matches anything.

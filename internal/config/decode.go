@@ -26,7 +26,12 @@ func (r *report) decode(path string, v any, dst reflect.Value) {
 		if dst.Kind() == reflect.Struct {
 			r.members(path, v, dst)
 		} else if len(v) > 0 {
-			r.entries(path, v, dst)
+			dst.Set(reflect.MakeMap(dst.Type()))
+			for name, next := range v {
+				elem := reflect.New(dst.Type().Elem()).Elem()
+				r.decode(member(path, name), next, elem)
+				dst.SetMapIndex(reflect.ValueOf(name), elem)
+			}
 		}
 	case []any:
 		if len(v) > 0 {
@@ -95,15 +100,6 @@ func (r *report) unknown(path, name string, known []field) {
 		return
 	}
 	r.add(at, "", "is not known; known names: "+strings.Join(r.names(path, known), ", "))
-}
-
-func (r *report) entries(path string, o map[string]any, dst reflect.Value) {
-	dst.Set(reflect.MakeMap(dst.Type()))
-	for name, next := range o {
-		elem := reflect.New(dst.Type().Elem()).Elem()
-		r.decode(member(path, name), next, elem)
-		dst.SetMapIndex(reflect.ValueOf(name), elem)
-	}
 }
 
 type field struct {

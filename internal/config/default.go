@@ -51,14 +51,6 @@ func (c *Config) versions() []*string {
 	}
 }
 
-// keepVersions keeps the applied versions: an agent with other defaults does not update the node.
-func (c *Config) keepVersions(before *Config) {
-	applied := cmp.Or(before, &Config{}).versions()
-	for i, v := range c.versions() {
-		*v = cmp.Or(*applied[i], *v)
-	}
-}
-
 // fillVersions fills in unset versions, as far as the versions that they depend on are known: the
 // cluster determines that of Kubernetes, and until then containerd's and runc's stay unset.
 func (c *Config) fillVersions() {
@@ -85,7 +77,11 @@ func (c *Config) complete(host Host) {
 	if sp := c.Azure.ServicePrincipal; sp != nil {
 		or(&sp.TenantID, c.Azure.TenantID)
 	}
-	c.Node.Kubelet.completeShutdown()
+	// The last third of the shutdown period, at most 15s, is for critical pods.
+	if total, err := time.ParseDuration(c.Node.Kubelet.ShutdownGracePeriod); err == nil {
+		critical := min(total/3, 15*time.Second).Truncate(time.Second)
+		or(&c.Node.Kubelet.CriticalGracePeriod, critical.String())
+	}
 	or(&c.Node.Kubelet.DNSServiceIP, before.Node.Kubelet.DNSServiceIP)
 	if c.CNI.NonMasqueradeCIDRs == nil {
 		c.CNI.NonMasqueradeCIDRs = slices.Clone(before.CNI.NonMasqueradeCIDRs)
@@ -97,14 +93,6 @@ func (c *Config) complete(host Host) {
 	labels := map[string]string{managedLabel: managedValue}
 	maps.Copy(labels, c.Node.Labels)
 	c.Node.Labels = labels
-}
-
-// completeShutdown reserves the last third of the shutdown period, at most 15s, for critical pods.
-func (k *Kubelet) completeShutdown() {
-	if total, err := time.ParseDuration(k.ShutdownGracePeriod); err == nil {
-		critical := min(total/3, 15*time.Second).Truncate(time.Second)
-		or(&k.CriticalGracePeriod, critical.String())
-	}
 }
 
 // completeCredential chooses kubelet's credential: the applied one for the same method, else a

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -117,7 +118,11 @@ func ParseDecoded(document map[string]any, host Host) (Config, error) {
 
 func (r *report) parse(settings map[string]any, host Host) Config {
 	c := defaults()
-	c.keepVersions(host.Before)
+	// The applied versions stay: an agent with other defaults does not update the node.
+	applied := cmp.Or(host.Before, &Config{}).versions()
+	for i, v := range c.versions() {
+		*v = cmp.Or(*applied[i], *v)
+	}
 	r.decode("", settings, reflect.ValueOf(&c).Elem())
 	c.complete(host)
 	c.check(host, r)

@@ -284,19 +284,17 @@ var isPath = matches(`/[A-Za-z0-9._+@/-]+`)
 // isDir reports whether s can be a directory of the node. unbootstrap removes some with all their
 // contents, so it must not be a directory of the system or of others.
 func isDir(s string) bool {
-	for _, alive := range []string{"/proc", "/sys", "/dev", "/boot"} {
-		if inside(s, alive) {
-			return false
-		}
-	}
-	return isAbs(s) && strings.Count(s, "/") > 1 && !slices.Contains([]string{
-		"/etc/systemd", "/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d", "/etc/ssl",
-		"/etc/containerd",
-		"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share",
-		"/usr/local", "/usr/local/bin", "/usr/local/sbin", "/usr/local/lib",
-		"/var/lib", "/var/log", "/var/cache", "/var/spool", "/var/tmp", "/var/run", "/var/mail",
-		"/var/opt", "/run/systemd", "/run/lock", "/lib/systemd",
-	}, s)
+	alive := []string{"/proc", "/sys", "/dev", "/boot"}
+	below := func(top string) bool { return inside(s, top) }
+	return isAbs(s) && strings.Count(s, "/") > 1 && !slices.ContainsFunc(alive, below) &&
+		!slices.Contains([]string{
+			"/etc/systemd", "/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d", "/etc/ssl",
+			"/etc/containerd",
+			"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share",
+			"/usr/local", "/usr/local/bin", "/usr/local/sbin", "/usr/local/lib",
+			"/var/lib", "/var/log", "/var/cache", "/var/spool", "/var/tmp", "/var/run", "/var/mail",
+			"/var/opt", "/run/systemd", "/run/lock", "/lib/systemd",
+		}, s)
 }
 
 // ownDirs are the directories that this program uses under fixed names.

@@ -312,8 +312,5 @@ const (
 	notAnswered = "NotAnswered"
 )
 
-// NotAnswered reports whether the query that a condition depends on failed.
-func (c Condition) NotAnswered() bool { return c.Status == Unknown && c.Reason == notAnswered }
-
 // NotChecked reports whether the evidence for a condition was not gathered.
 func (c Condition) NotChecked() bool { return c.Status == Unknown && c.Reason == notChecked }

@@ -161,7 +161,8 @@ func AtFault(before, is Evidence, gate []Condition, excused func(Condition) bool
 		return false
 	}
 	return slices.ContainsFunc(gate, func(c Condition) bool {
-		return c.Status != True && !excused(c) && !c.NotAnswered() && !c.NotChecked()
+		unanswered := c.Status == Unknown && c.Reason == notAnswered
+		return c.Status != True && !excused(c) && !unanswered && !c.NotChecked()
 	})
 }
 

@@ -176,7 +176,13 @@ func firewallOpen(e Evidence) Condition {
 	message := "a firewall of this machine blocks traffic that a node needs: " +
 		strings.Join(names, ", ")
 	if strings.Contains(message, " 10250") {
-		message += kubeletWay(e.Machine)
+		switch {
+		case e.Machine.Tunnel:
+			message += "; logs and exec use the cluster's tunnel (konnectivity-agent on this node)"
+		case e.Machine.Installed:
+			message += "; logs and exec need port 10250: no tunnel of the cluster " +
+				"(konnectivity-agent) ends on this node"
+		}
 	}
 	if e.Wanted.Network.Firewall == config.FirewallManage {
 		return fails(OwnerMachine, "FirewallBlocks", message,
@@ -184,18 +190,6 @@ func firewallOpen(e Evidence) Condition {
 	}
 	return fails(OwnerMachine, "FirewallBlocks", message+"; set network.firewall to manage, or to "+
 		"ignore if other rules allow it, or run: "+strings.Join(commands, "; "))
-}
-
-// kubeletWay describes the effect of a closed kubelet port in this cluster.
-func kubeletWay(m *Machine) string {
-	switch {
-	case m.Tunnel:
-		return "; logs and exec use the cluster's tunnel (konnectivity-agent on this node)"
-	case m.Installed:
-		return "; logs and exec need port 10250: no tunnel of the cluster " +
-			"(konnectivity-agent) ends on this node"
-	}
-	return ""
 }
 
 // Metadata is the result of a connection to the metadata service from a pod's network.

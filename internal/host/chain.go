@@ -163,7 +163,9 @@ func foreignChains(rules []string) map[string]bool {
 			continue
 		}
 		for _, c := range []string{chain, to} {
-			if perContainer(c) {
+			// Such a chain belongs to one container, and so to one network.
+			if strings.HasPrefix(c, "CNI-") && !strings.HasPrefix(c, "CNI-HOSTPORT-") &&
+				!slices.Contains(firewallChains, c) {
 				named[c] = name[1]
 			}
 		}
@@ -188,10 +190,4 @@ func foreignChains(rules []string) map[string]bool {
 		}
 	}
 	return foreign
-}
-
-// perContainer reports whether a chain belongs to one container, and so to one network.
-func perContainer(chain string) bool {
-	return strings.HasPrefix(chain, "CNI-") && !strings.HasPrefix(chain, "CNI-HOSTPORT-") &&
-		!slices.Contains(firewallChains, chain)
 }

@@ -97,12 +97,6 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	return fresh, nil
 }
 
-// Forget removes all tokens, for a configuration that now means another identity.
-func (c Cache) Forget() error {
-	c.Key = ""
-	return c.Clean()
-}
-
 // Clean removes the tokens of all other keys and what killed processes left, if Dir exists.
 func (c Cache) Clean() error {
 	entries, err := os.ReadDir(c.Dir)

@@ -172,7 +172,12 @@ func (c *Client) evictAll(
 			case apierrors.IsNotFound(err), err == nil && o.dryRun:
 				continue
 			case err != nil:
-				b.Message, b.err = refusal(err), err
+				b.Message, b.err = err.Error(), err
+				// The API server names the budget in the message of the cause ("The disruption budget
+				// NAME needs ...") and nowhere else.
+				if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
+					b.Message = "is protected by a PodDisruptionBudget: " + cause.Message
+				}
 			}
 		}
 		left = append(left, b)
@@ -191,15 +196,6 @@ func (c *Client) evict(ctx context.Context, pod corev1.Pod, dryRun bool) error {
 		request = request.Param("dryRun", metav1.DryRunAll)
 	}
 	return request.MaxRetries(0).Do(ctx).Error() // the next round tries again
-}
-
-// refusal returns the reason for a refused eviction. The API server names the budget in the message
-// of the cause ("The disruption budget NAME needs ...") and nowhere else.
-func refusal(err error) string {
-	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
-		return "is protected by a PodDisruptionBudget: " + cause.Message
-	}
-	return err.Error()
 }
 
 // PodsOn lists the pods bound to a Node, from the API server's cache: a consistent read makes older

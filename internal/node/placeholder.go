@@ -20,14 +20,6 @@ const (
 	thisPodRoutes = "⟦pod-routes⟧"
 )
 
-// yamlWord returns a path as a YAML scalar; JSON is a subset of YAML.
-func yamlWord(path string) string {
-	if config.ShellWord(path) == path {
-		return path
-	}
-	return indented(path, "")
-}
-
 // pairs returns the replacements of placeholders. The program is quoted for YAML and shells.
 func (b Bindings) pairs() []string {
 	ranges, routes := podAddresses(b.PodCIDRs)
@@ -44,7 +36,11 @@ func (b Bindings) pairs() []string {
 		`"` + thisPodRoutes + `"`: routes,
 	}
 	if b.Program != "" {
-		values["command: "+thisProgram+"\n"] = "command: " + yamlWord(b.Program) + "\n"
+		scalar := b.Program // of YAML, of which JSON is a subset
+		if config.ShellWord(scalar) != scalar {
+			scalar = indented(scalar, "")
+		}
+		values["command: "+thisProgram+"\n"] = "command: " + scalar + "\n"
 		values["exec "+thisProgram+" "] = "exec " + config.ShellWord(b.Program) + " "
 	}
 	var pairs []string

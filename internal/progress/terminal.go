@@ -82,7 +82,8 @@ func (t *Terminal) Show(e Event) {
 	case Bytes:
 		t.downloads.progress(e.Name, e.Done, e.Total)
 	case Fetched:
-		t.downloads.done(e.Name)
+		t.downloads.arrived += t.downloads.running[e.Name].total
+		delete(t.downloads.running, e.Name)
 	case Warning:
 		t.draw(t.paragraph("!", text)...)
 	case Retry:
@@ -165,11 +166,6 @@ func (t *transfers) progress(name string, done, total int64) {
 		*t = transfers{began: time.Now(), running: map[string]transfer{}}
 	}
 	t.running[name] = transfer{done, max(total, done)}
-}
-
-func (t *transfers) done(name string) {
-	t.arrived += t.running[name].total
-	delete(t.running, name)
 }
 
 func (t *transfers) sum() (done, total int64) {

@@ -48,12 +48,11 @@ func (e Entry) edited(seen Resource) bool {
 		_, link := seen.(Link)
 		return link && !e.isOurs(seen)
 	}
-	for _, r := range []Resource{e.Before.Resource, e.Ours.Resource, e.Prior.Resource} {
-		if known, ok := r.(File); ok && known.SHA256 == file.SHA256 {
-			return false
-		}
-	}
-	return true
+	known := []Resource{e.Before.Resource, e.Ours.Resource, e.Prior.Resource}
+	return !slices.ContainsFunc(known, func(r Resource) bool {
+		was, ok := r.(File)
+		return ok && was.SHA256 == file.SHA256
+	})
 }
 
 // Ledger holds everything needed for undo: entries in the order first touched, and owed restarts of

@@ -23,13 +23,9 @@ type Plan []Change
 
 // Only returns the changes of the given keys, without undoing anything.
 func (p Plan) Only(keys []Key) Plan {
-	var only Plan
-	for _, c := range p {
-		if !c.Undo && slices.Contains(keys, c.To.Key()) {
-			only = append(only, c)
-		}
-	}
-	return only
+	return slices.DeleteFunc(slices.Clone(p), func(c Change) bool {
+		return c.Undo || !slices.Contains(keys, c.To.Key())
+	})
 }
 
 func (p Plan) changes(key Key) bool { return slices.Contains(p.Keys(), key) }

@@ -90,7 +90,8 @@ func enrolArc(ctx context.Context, w *work) error {
 	}
 	cache, err := access.Cache(w.Node, c)
 	if err == nil {
-		err = cache.Forget() // its tokens are of the machine's former identity
+		cache.Key = "" // all its tokens are of the machine's former identity
+		err = cache.Clean()
 	}
 	return errors.Join(err, unowned(ctx, w))
 }

@@ -37,7 +37,12 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 		return err
 	}
 	if !t.unchanged {
-		caution(h, c, e)
+		for _, caution := range health.Cautions(e) {
+			// A managed firewall will be opened.
+			if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
+				h.Warn("%s", caution.Message)
+			}
+		}
 	}
 	if err := findAgain(ctx, h, t); err != nil || t.unchanged && access.Held(h.Node, c) {
 		return err
@@ -55,15 +60,6 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 		return err
 	}
 	return tryProvider(ctx, h, t)
-}
-
-// caution warns of faults that do not prevent a change, except firewalls that will be opened.
-func caution(h *Home, c config.Config, e health.Evidence) {
-	for _, caution := range health.Cautions(e) {
-		if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
-			h.Warn("%s", caution.Message)
-		}
-	}
 }
 
 // reach checks that the API server can be reached, accepts the credential, and works with the

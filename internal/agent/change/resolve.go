@@ -205,7 +205,12 @@ func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.C
 	if err == nil {
 		return c.WithDNS(address)
 	}
-	address, clusterErr := dnsOfCluster(ctx, h, t, c)
+	// The cluster answers a node and a token that may join as one.
+	address, clusterErr := inspect.Ask(ctx, h.Node, access.JoinClient, c, t.At,
+		func(client *kube.Client, ctx context.Context) (string, error) {
+			service, err := client.Service(ctx, "kube-system", "kube-dns")
+			return service.Spec.ClusterIP, err
+		})
 	if clusterErr == nil {
 		return c.WithDNS(address)
 	}
@@ -226,15 +231,6 @@ func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error)
 		return "", err
 	}
 	return said.DNSServiceIP, nil
-}
-
-// dnsOfCluster asks the cluster, which answers a node and a token that may join as one.
-func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (string, error) {
-	return inspect.Ask(ctx, h.Node, access.JoinClient, c, t.At,
-		func(client *kube.Client, ctx context.Context) (string, error) {
-			service, err := client.Service(ctx, "kube-system", "kube-dns")
-			return service.Spec.ClusterIP, err
-		})
 }
 
 // ServerVersion returns the cluster's version, from the cluster or else from Azure.

@@ -198,10 +198,7 @@ func live(ctx context.Context, h *Node) (config.Config, error) {
 		return config.Config{}, err
 	}
 	c, err := h.Saved.Generations.Config(id)
-	if err != nil {
-		return config.Config{}, err
-	}
-	return c.WithCredentials(h.Saved.Secrets[id]), nil
+	return c.WithCredentials(h.Saved.Secrets[id]), err
 }
 
 // Cluster is the address of an API server and the certificates that verify it.

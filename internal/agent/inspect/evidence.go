@@ -257,16 +257,6 @@ func withMachine(ctx context.Context, h *Node, e *health.Evidence) error {
 	return MachineEvidence(ctx, h, seen, e)
 }
 
-func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
-	conditions := health.Evaluate(health.Watch, e)
-	// Reading the journal runs a program.
-	if slices.ContainsFunc(conditions, health.Condition.Explained) {
-		WithLogs(ctx, h, &e)
-		conditions = health.Evaluate(health.Watch, e)
-	}
-	return conditions
-}
-
 // refusal returns why the wanted configuration is not in force; nil if it is.
 func refusal(h *Node, known *Work) *health.Rejection {
 	for _, r := range slices.Backward(h.Saved.Rejected) {

@@ -170,7 +170,12 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 			Kernel:     i.KernelVersion, OS: i.OSImage,
 		}
 	}
-	s.Conditions = judge(ctx, h, e)
+	s.Conditions = health.Evaluate(health.Watch, e)
+	// Reading the journal runs a program.
+	if slices.ContainsFunc(s.Conditions, health.Condition.Explained) {
+		WithLogs(ctx, h, &e)
+		s.Conditions = health.Evaluate(health.Watch, e)
+	}
 	for _, condition := range s.Conditions {
 		if condition.Type == health.NodeReady {
 			s.Ready, s.Reason = string(condition.Status), condition.Message
