@@ -217,11 +217,7 @@ func try(
 		}
 		list[i].strike(e)
 		if e.Cause == Slow {
-			for j := range list {
-				if list[j].via == list[i].via {
-					list[j].rate = e.rate
-				}
-			}
+			slow(list, list[i].via, e.rate)
 		}
 		next, pause := i, wait.Jitter(backoff)
 		switch {
@@ -283,6 +279,14 @@ func rival(list []candidate, i int) (fastest int, speed int64) {
 		}
 	}
 	return fastest, speed
+}
+
+func slow(list []candidate, via string, rate int64) {
+	for i := range list {
+		if list[i].via == via {
+			list[i].rate = rate
+		}
+	}
 }
 
 // following returns the next place after i that is not given up, i itself last; -1 if none is left.

@@ -199,19 +199,23 @@ func (l *loop) start(ctx context.Context) {
 	l.Beat()
 	l.Told(j.Job)
 	go func() {
-		switch j.Kind {
-		case Reconcile:
-			j.outcome = l.Node.Reconcile(ctx)
-		case Repair:
-			j.outcome = l.Node.Repair(ctx, j.Things)
-		case Leave:
-			j.outcome = l.Node.Leave(ctx)
-		case Check:
-			j.finding, j.outcome.Err = l.Node.Check(ctx, j.Things)
-		}
-		j.Ended, j.Err = true, j.outcome.Err
+		l.work(ctx, j)
 		l.done <- j
 	}()
+}
+
+func (l *loop) work(ctx context.Context, j *job) {
+	switch j.Kind {
+	case Reconcile:
+		j.outcome = l.Node.Reconcile(ctx)
+	case Repair:
+		j.outcome = l.Node.Repair(ctx, j.Things)
+	case Leave:
+		j.outcome = l.Node.Leave(ctx)
+	case Check:
+		j.finding, j.outcome.Err = l.Node.Check(ctx, j.Things)
+	}
+	j.Ended, j.Err = true, j.outcome.Err
 }
 
 // stop ends the loop: the worker stops between two changes, and the next start continues there.
