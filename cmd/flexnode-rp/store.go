@@ -160,11 +160,10 @@ func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<
 
 func storeCompact(ctx context.Context, out io.Writer, e *store.Etcd) error {
 	revision, err := e.CompactAll(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		fmt.Fprintf(out, "the history before revision %d is discarded\n", revision)
 	}
-	fmt.Fprintf(out, "the history before revision %d is discarded\n", revision)
-	return nil
+	return err
 }
 
 func storeDefragment(ctx context.Context, out io.Writer, e *store.Etcd) error {
@@ -181,9 +180,9 @@ func storeDefragment(ctx context.Context, out io.Writer, e *store.Etcd) error {
 }
 
 func storeDisarm(ctx context.Context, out io.Writer, e *store.Etcd) error {
-	if err := e.Disarm(ctx); err != nil {
-		return err
+	err := e.Disarm(ctx)
+	if err == nil {
+		fmt.Fprintln(out, "the store accepts writes")
 	}
-	fmt.Fprintln(out, "the store accepts writes")
-	return nil
+	return err
 }

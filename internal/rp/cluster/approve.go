@@ -290,11 +290,10 @@ func isNode(n flexnode.Node, user string) bool {
 	if !n.Desired.KubernetesAuth.UseAzureAuth || user == "" {
 		return false
 	}
-	if strings.EqualFold(n.PrincipalID(), user) {
-		return true
-	}
-	return slices.ContainsFunc(append(n.Former.All(), n.Identity), func(identity string) bool {
+	is := func(identity string) bool {
 		kind, rest, _ := strings.Cut(identity, ":")
 		return (kind == "oid" || kind == "app") && strings.EqualFold(flexnode.LastOf(rest), user)
-	})
+	}
+	return strings.EqualFold(n.PrincipalID(), user) || is(n.Identity) ||
+		slices.ContainsFunc(n.Former.All(), is)
 }

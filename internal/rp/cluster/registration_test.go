@@ -179,7 +179,7 @@ func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 			w.change(func(v *store.View) error {
 				return w.store.APIServers.Put(v, serverOf("factory"), key)
 			})
-			worker.probeAgain()
+			store.Signal(worker.again)
 			pass(2 * sourceInterval)
 		}
 		give(harbour)

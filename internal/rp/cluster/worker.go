@@ -333,7 +333,7 @@ func (w *worker) editCluster(
 func (w *worker) changed(table, key string) {
 	switch table {
 	case "subscriptions":
-		w.probeAgain()
+		store.Signal(w.again)
 		return
 	case "clusters":
 		w.tasks.Add(task{kind: taskCluster})
@@ -343,13 +343,6 @@ func (w *worker) changed(table, key string) {
 		w.noteReady(key)
 	}
 	w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
-}
-
-func (w *worker) probeAgain() {
-	select {
-	case w.again <- struct{}{}:
-	default: // requested already
-	}
 }
 
 func (w *worker) clusterChanged() error {
@@ -365,7 +358,7 @@ func (w *worker) clusterChanged() error {
 		w.tasks.Add(task{kind: taskSubnets})
 	}
 	if w.asked.Load() != row.Value.Version {
-		w.probeAgain()
+		store.Signal(w.again)
 	}
 	if row.Value.Facts != "" {
 		w.tasks.Add(task{kind: taskRender})

@@ -188,10 +188,7 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 
 func (g *Gate) admits(c Class) bool {
 	l := &g.lines[c]
-	if l.places.InFlight == 0 {
-		return true
-	}
-	return l.taken < l.places.InFlight &&
+	return l.places.InFlight == 0 || l.taken < l.places.InFlight &&
 		(c == ForNodes || l.taken == 0 || g.lines[ForNodes].waiting == 0)
 }
 
@@ -235,16 +232,14 @@ func (p *Place) Move(ctx context.Context, to Class) error {
 // Rest frees the place while a request waits for something. Afterwards the request continues at
 // once, even beyond the limit, since a request that has begun must finish.
 func (p *Place) Rest(wait func()) {
-	if p.class == classes {
-		wait()
-		return
+	if p.class != classes {
+		p.Leave()
+		defer func() {
+			p.gate.mu.Lock()
+			defer p.gate.mu.Unlock()
+			p.gate.lines[p.class].taken++
+		}()
 	}
-	p.Leave()
-	defer func() {
-		p.gate.mu.Lock()
-		defer p.gate.mu.Unlock()
-		p.gate.lines[p.class].taken++
-	}()
 	wait()
 }
 

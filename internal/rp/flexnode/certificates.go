@@ -45,14 +45,14 @@ type Certificates struct {
 	Leaving string `json:"leaving,omitempty"`
 }
 
-// last returns the latest end of the certificates seen of a node's machine; zero for none.
-func (c Certificates) last(uid string) (ends time.Time) {
-	for _, seen := range c.Seen {
-		if seen.UID == uid {
-			ends = latest(ends, seen.Ends)
+// last returns the latest end of the certificates for which counts is true; zero for none.
+func (c Certificates) last(counts func(Certificate) bool) (end time.Time) {
+	for _, o := range c.Seen {
+		if counts(o) {
+			end = latest(end, o.Ends)
 		}
 	}
-	return ends
+	return end
 }
 
 // CertificateID returns the id that API servers since 1.32 report for a certificate in DER.
@@ -170,24 +170,16 @@ func (c Certificates) Return(uid, as string) Certificates {
 
 // HeldUntil returns the end of the last revoked certificate whose machine has not left; zero for
 // none.
-func (c Certificates) HeldUntil(now time.Time) (end time.Time) {
-	for _, o := range c.Seen {
-		if o.Revoked != nil && !o.Left && now.Before(o.Ends) {
-			end = latest(end, o.Ends)
-		}
-	}
-	return end
+func (c Certificates) HeldUntil(now time.Time) time.Time {
+	return c.last(func(o Certificate) bool {
+		return o.Revoked != nil && !o.Left && now.Before(o.Ends)
+	})
 }
 
 // OursUntil returns the end of the last certificate of a machine that had joined as a node of this
 // provider, unless that has left; zero for none.
-func (c Certificates) OursUntil() (end time.Time) {
-	for _, o := range c.Seen {
-		if !o.Left && (o.UID != "" || o.Enrolment != "") {
-			end = latest(end, o.Ends)
-		}
-	}
-	return end
+func (c Certificates) OursUntil() time.Time {
+	return c.last(func(o Certificate) bool { return !o.Left && (o.UID != "" || o.Enrolment != "") })
 }
 
 // May returns the ids of the certificates that may write, and whether all others may not.

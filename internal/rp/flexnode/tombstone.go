@@ -85,7 +85,8 @@ func (t Tombstones) Needed(certificates Certificates, now time.Time) (Tombstones
 	}
 	var needed Tombstones
 	for i, s := range all {
-		if s.Deleted.Add(longestCertificate).After(now) || certificates.last(s.UID).After(now) {
+		seen := certificates.last(func(o Certificate) bool { return o.UID == s.UID })
+		if s.Deleted.Add(longestCertificate).After(now) || seen.After(now) {
 			needed.Stored = append(needed.Stored, t.Stored[i])
 		}
 	}

@@ -54,11 +54,10 @@ func (a *API) arcMachinesLeft(r *request) (all []api.ArcMachineLeft, err error) 
 func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 	var next flexnode.Rollout
 	key := r.clusterKey()
-	err := a.change(r, "change allowed", func(v *store.View) error {
-		if _, err := a.registered(v, r); err != nil {
+	err := a.change(r, "change allowed", func(v *store.View) (err error) {
+		if _, err = a.registered(v, r); err != nil {
 			return err
 		}
-		var err error
 		row := a.Store.Rollouts.Row(v, key)
 		if next, err = row.Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
 			return err

@@ -33,11 +33,8 @@ func (a *API) deleteNode(r *request) (any, error) {
 		v.Fail(a.leaveArc(v, r, *gone))
 		return a.Credentials.RemoveNode(v, r.nodeKey(), true, a.Now())
 	})
-	if err != nil {
+	if err != nil || gone == nil {
 		return nil, err
-	}
-	if gone == nil {
-		return nil, nil
 	}
 	r.before = flexnode.ShownVersion(gone.Revision)
 	revoked := true // the credential is gone

@@ -146,16 +146,15 @@ func (a *API) openNode(
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	row := a.Store.Clusters.Row(v, r.clusterKey())
 	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey()) // the index may be behind
-	if err := r.allowedIn(subscription.Value.State); err != nil {
-		return row.Value, err
+	err := r.allowedIn(subscription.Value.State)
+	switch {
+	case err != nil:
+	case !row.Exists():
+		err = noParent(r)
+	case row.Value.Deleting():
+		err = leaving(r)
 	}
-	if !row.Exists() {
-		return row.Value, noParent(r)
-	}
-	if row.Value.Deleting() {
-		return row.Value, leaving(r)
-	}
-	return row.Value, nil
+	return row.Value, err
 }
 
 func (p *put) replaced(
@@ -362,12 +361,11 @@ func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (stri
 				taken[row.Key] = row.Value != r.nodeKey()
 			}
 		}
-		if taken[key] {
-			continue
-		}
-		row := a.Store.PodCIDRs.Row(v, key)
-		if !row.Exists() || row.Value == r.nodeKey() {
-			return subnet, a.Store.PodCIDRs.Put(v, key, r.nodeKey())
+		if !taken[key] {
+			row := a.Store.PodCIDRs.Row(v, key)
+			if !row.Exists() || row.Value == r.nodeKey() {
+				return subnet, a.Store.PodCIDRs.Put(v, key, r.nodeKey())
+			}
 		}
 	}
 }

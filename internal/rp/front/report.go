@@ -88,8 +88,7 @@ func (a *API) byAgent(
 	r *request, what string, ahead []string, decide func(*store.View, flexnode.Node) error,
 ) (n flexnode.Node, err error) {
 	ahead = append(ahead, a.Store.Nodes.Key(r.nodeKey()))
-	_, err = a.Store.Update(r.Context(), what, ahead, func(v *store.View) error {
-		var err error
+	_, err = a.Store.Update(r.Context(), what, ahead, func(v *store.View) (err error) {
 		if n, err = a.nodeIn(v, r); err != nil {
 			return err
 		}

@@ -97,10 +97,8 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 
 // checkSubscription refuses changes in subscriptions that are not in order (RPC, states).
 func (a *API) checkSubscription(r *request) error {
-	if r.name("subscription") == "" || r.route.kind == "" {
-		return nil
-	}
-	if r.allowedIn(a.Index.Subscription(r.subscriptionKey())) == nil {
+	if r.name("subscription") == "" || r.route.kind == "" ||
+		r.allowedIn(a.Index.Subscription(r.subscriptionKey())) == nil {
 		return nil
 	}
 	row, err := a.Store.Subscriptions.Get(r.Context(), r.subscriptionKey()) // the index may be behind

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // Waiters holds the polls of this replica that wait until their nodes change (Prefer: wait=N, RFC
@@ -57,10 +59,7 @@ func (w *Waiters) Wake(table, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, x := range w.of[key] {
-		select {
-		case x.woken <- struct{}{}:
-		default: // it will look anyway
-		}
+		store.Signal(x.woken)
 	}
 }
 

@@ -196,11 +196,9 @@ func Promote(path string) (Ring, error) {
 // another: boxes has the number of boxes by id of the key.
 func Drop(path string, boxes map[string]int) (Ring, error) {
 	return change(path, func(r *Ring) error {
-		others := 0
-		for id, n := range boxes {
-			if id != r.Keys[0].ID {
-				others += n
-			}
+		others := -boxes[r.Keys[0].ID]
+		for _, n := range boxes {
+			others += n
 		}
 		if others > 0 {
 			return fmt.Errorf("cannot drop the older keys in %s: %d boxes are sealed with keys other "+

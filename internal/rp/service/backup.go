@@ -44,8 +44,7 @@ func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) 
 		return v, err
 	}
 	if v.SnapshotFile, err = store.CheckSnapshot(path); err == nil {
-		err = store.UseSnapshot(ctx, path, func(st *store.Store) error {
-			var err error
+		err = store.UseSnapshot(ctx, path, func(st *store.Store) (err error) {
 			if v.Contents, err = st.ReadAll(ctx, bad); err != nil {
 				return err
 			}

@@ -114,6 +114,8 @@ func (s *service) prepare(ctx context.Context) error {
 	return beginEpoch(ctx, s.store, s.settings.DataDir)
 }
 
+// assemble makes the parts of the program: those that answer requests, and then those that work in
+// clusters, which use the former.
 func (s *service) assemble(ctx context.Context) error {
 	keys, err := seal.Load(s.settings.KeysFile)
 	if err != nil {
@@ -128,14 +130,11 @@ func (s *service) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	replica := replicaName()
 	s.seen = store.NewSeen(s.store, s.index)
 	s.health = &health{index: s.index, store: s.store, alive: func() { s.Notify(watchdog) }}
 	s.presence = &store.Presence{
-		Store: s.store, Name: replica, Now: time.Now, Say: s.say("the row of this process"),
-		Process: store.Process{
-			Role: string(s.Role), Version: s.Version, Keys: keys.IDs(),
-		},
+		Store: s.store, Name: replicaName(), Now: time.Now, Say: s.say("the row of this process"),
+		Process: store.Process{Role: string(s.Role), Version: s.Version, Keys: keys.IDs()},
 	}
 	credentials := &credential.Service{
 		Store: s.store, Keys: keys, Now: time.Now, Lead: s.presence.Lead, Audit: s.audit, Log: s.log,
@@ -160,10 +159,18 @@ func (s *service) assemble(ctx context.Context) error {
 	if err := credentials.AfterRestore(ctx); err != nil {
 		return err
 	}
-	s.membership = store.NewMembership(s.store, replica)
+	s.assembleClusters(sources)
+	s.tellExpiry(keys)
+	s.registry.MustRegister(prometheus.CollectorFunc(s.api.Gauges), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return nil
+}
+
+func (s *service) assembleClusters(sources *cluster.Sources) {
+	s.membership = store.NewMembership(s.store, s.presence.Name)
 	s.membership.Say = s.say("membership")
 	s.clusters = &cluster.Manager{
-		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
+		Store: s.store, Index: s.index, Membership: s.membership, Credentials: s.api.Credentials,
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
 		Defaults: s.api.Defaults, Renderer: s.Version, Dial: cluster.Dial,
 		Heard: func(key string) bool {
@@ -176,10 +183,6 @@ func (s *service) assemble(ctx context.Context) error {
 		s.api.Kubelets = s.clusters
 		s.countCredentials()
 	}
-	s.tellExpiry(keys)
-	s.registry.MustRegister(prometheus.CollectorFunc(s.api.Gauges), collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return nil
 }
 
 func (s *service) countCredentials() {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,10 +120,7 @@ func (o Options) config(dir string) *embed.Config {
 	c.ListenPeerUrls = nil // it has no peers
 	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{peer()}, []url.URL{peer()}
 	c.InitialCluster = member + "=" + c.AdvertisePeerUrls[0].String()
-	c.QuotaBackendBytes = o.Quota
-	if o.Quota == 0 {
-		c.QuotaBackendBytes = defaultQuota
-	}
+	c.QuotaBackendBytes = cmp.Or(o.Quota, defaultQuota)
 	// Kept in memory for members that are behind; there are none.
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "0"

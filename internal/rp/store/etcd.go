@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,11 +130,9 @@ func (e *Etcd) Scan(ctx context.Context, prefix, after string, limit int, at int
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{More: got.More, Revision: at}
-	if at == 0 {
-		page.Revision = got.Header.Revision
+	page := Page{
+		More: got.More, Revision: cmp.Or(at, got.Header.Revision), KVs: make([]KV, 0, len(got.Kvs)),
 	}
-	page.KVs = make([]KV, 0, len(got.Kvs))
 	for _, kv := range got.Kvs {
 		page.KVs = append(page.KVs, valueOf(kv))
 	}

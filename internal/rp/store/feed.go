@@ -69,7 +69,7 @@ func (f *feed) hand(to string, e Event) {
 		if l.events = append(l.events, e); len(l.events) > maxHeld {
 			l.events, l.missed = nil, true
 		}
-		signal(l.told)
+		Signal(l.told)
 	}
 }
 
@@ -80,7 +80,7 @@ func (f *feed) skip(back bool) {
 	for _, all := range f.by {
 		for _, l := range all {
 			l.events, l.missed, l.back = nil, true, l.back || back
-			signal(l.told)
+			Signal(l.told)
 		}
 	}
 }

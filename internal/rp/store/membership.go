@@ -110,7 +110,11 @@ func (m *Membership) Run(ctx context.Context) {
 	var following sync.WaitGroup
 	following.Go(func() { followTable(ctx, m, m.store.Members, m.seeMember) })
 	following.Go(func() { followTable(ctx, m, m.store.Owners, m.seeOwner) })
-	following.Go(func() { followTable(ctx, m, m.store.Clusters, m.seeCluster) })
+	following.Go(func() {
+		followTable(ctx, m, m.store.Clusters, func(r Row[flexnode.Cluster]) {
+			keep(m.clusters, r.Key, r, true)
+		})
+	})
 	following.Go(func() { followTable(ctx, m, m.store.Reaches, m.seeReach) })
 	m.join(ctx)
 	for ctx.Err() == nil {
@@ -118,7 +122,7 @@ func (m *Membership) Run(ctx context.Context) {
 		case <-m.lease.Done():
 			m.loseAll()
 			m.join(ctx)
-			signal(m.wake)
+			Signal(m.wake)
 			continue
 		default:
 		}
@@ -153,8 +157,8 @@ func (m *Membership) join(ctx context.Context) {
 	}
 }
 
-// signal wakes the receiver of a channel with room for one signal.
-func signal(c chan struct{}) {
+// Signal wakes the receiver of a channel with room for one signal.
+func Signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -167,22 +171,18 @@ func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func
 		m.mu.Lock()
 		see(r)
 		m.mu.Unlock()
-		signal(m.wake)
+		Signal(m.wake)
 	}, func() {
 		m.mu.Lock()
 		m.synced++
 		m.mu.Unlock()
-		signal(m.wake)
+		Signal(m.wake)
 	}, m.Say)
 }
 
 func (m *Membership) seeMember(r Row[Member]) {
 	keep(m.members, r.Key, r, true)
-	signal(m.changed)
-}
-
-func (m *Membership) seeCluster(r Row[flexnode.Cluster]) {
-	keep(m.clusters, r.Key, r, true)
+	Signal(m.changed)
 }
 
 // keep makes a map have the value of a row, unless that was deleted.

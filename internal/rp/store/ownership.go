@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -54,7 +55,7 @@ func (m *Membership) lose(o *Ownership) {
 	}
 	o.since = time.Now()
 	delete(m.owned, o.Cluster)
-	signal(m.changed)
+	Signal(m.changed)
 }
 
 func (m *Membership) loseAll() {
@@ -166,19 +167,17 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 	for _, cluster := range clusters {
 		ahead = append(ahead, m.store.Owners.Key(cluster))
 	}
-	var written []string
 	var mine []Row[Member]
 	revision, err := m.store.Update(ctx, "own", ahead, func(v *View) error {
-		written, mine = nil, nil
+		mine = nil
 		for _, cluster := range clusters {
 			row := m.store.Owners.Row(v, cluster)
-			switch {
-			case row.Exists() && m.free(row):
-				mine = append(mine, row)
-			case !row.Exists():
-				written = append(written, cluster)
+			if !row.Exists() {
 				me := Member{m.replica, m.lease.ID()}
 				v.Fail(m.store.Owners.Lease(v, cluster, me, m.lease))
+			}
+			if m.free(row) {
+				mine = append(mine, row)
 			}
 		}
 		return nil
@@ -186,12 +185,10 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 	if err != nil {
 		return fmt.Errorf("cannot claim clusters: %w", err)
 	}
-	for _, cluster := range written {
-		mine = append(mine, Row[Member]{Key: cluster, Revision: revision})
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range mine {
+		r.Revision = cmp.Or(r.Revision, revision)
 		m.owned[r.Key] = &Ownership{
 			Cluster: r.Key, fence: Condition{Key: m.store.Owners.Key(r.Key), Revision: r.Revision},
 			lease: m.lease, lost: make(chan struct{}),
@@ -199,7 +196,7 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 		}
 	}
 	if len(mine) > 0 {
-		signal(m.changed)
+		Signal(m.changed)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -34,7 +35,7 @@ func (m *Membership) Report(cluster string, reached bool) {
 // note schedules the write of a row; the caller holds the lock.
 func (m *Membership) note(cluster string, reached bool) {
 	m.tried[cluster], m.unsaid[cluster] = time.Now(), reached
-	signal(m.wake)
+	Signal(m.wake)
 }
 
 func (m *Membership) seeReach(r Row[bool]) {
@@ -58,10 +59,7 @@ func (m *Membership) chosen(cluster string) string {
 	}
 	reaching := maps.Clone(m.members)
 	maps.DeleteFunc(reaching, func(name string, _ bool) bool { return !m.reaches[cluster][name] })
-	if best := choice(reaching, cluster); best != "" {
-		return best
-	}
-	return first
+	return cmp.Or(choice(reaching, cluster), first)
 }
 
 // tries returns the clusters that this replica must try to reach: their first choice does not, and
@@ -93,8 +91,7 @@ func (m *Membership) tryAll(ctx context.Context, working *sync.WaitGroup) {
 		return
 	}
 	clusters := m.tries()
-	m.trying = len(clusters) > 0
-	if !m.trying {
+	if m.trying = len(clusters) > 0; !m.trying {
 		return
 	}
 	working.Go(func() {
