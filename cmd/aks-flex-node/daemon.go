@@ -218,7 +218,7 @@ func isNew(file string) bool {
 	a := onlyReads()
 	data, err := a.ReadFile(file)
 	former, unknown := a.Records().Read(saved.FormerFile)
-	return err == nil && (unknown != nil || state.Digest(string(data)) != string(former))
+	return err == nil && unknown == nil && state.Digest(string(data)) != string(former)
 }
 
 // firstInput returns the input to begin with. An existing node keeps running with an invalid

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 )
+
+// longestPause bounds a pause: a machine that is never resumed must get its changes again.
+const longestPause = 30 * 24 * time.Hour
 
 func pauseCommand(o *options) *cobra.Command {
 	length, reason := time.Duration(0), ""
@@ -25,9 +27,8 @@ shown by status and by the condition NotPaused, also on the flexNodeConfig, and 
 itself.`,
 		Example: `  aks-flex-node pause --for 8h --reason "replacing the disk, ticket 4711"`,
 		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
-			if length <= 0 || length > saved.LongestPause {
-				return usageError("cannot pause: --for must be more than 0 and at most %s",
-					saved.LongestPause)
+			if length <= 0 || length > longestPause {
+				return usageError("cannot pause: --for must be more than 0 and at most %s", longestPause)
 			}
 			return o.pause(ctx, a, length, reason)
 		}),

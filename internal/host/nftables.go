@@ -205,11 +205,11 @@ func readRule(is *nftables.Rule) (r FilterRule, stops bool) {
 // of type, length and value. Other programs store their own data there.
 func userComment(data []byte) string {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
-		value := data[2 : 2+data[1]]
+		end := 2 + int(data[1])
 		if data[0] == 0 {
-			return string(bytes.TrimRight(value, "\x00"))
+			return string(bytes.TrimRight(data[2:end], "\x00"))
 		}
-		data = data[2+data[1]:]
+		data = data[end:]
 	}
 	return ""
 }

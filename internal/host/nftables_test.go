@@ -202,6 +202,8 @@ func TestUserComment(t *testing.T) {
 		"\x01\x01x\x00\x03hi\x00": "hi",
 		"\x00\x7fshort":           "",
 		"netbird-input":           "",
+
+		"\x01\xfe" + strings.Repeat("x", 254): "",
 	} {
 		if got := userComment([]byte(data)); got != want {
 			t.Errorf("%q has the comment %q, want %q", data, got, want)

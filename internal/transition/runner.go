@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Step carries out one phase. It may record in t what later phases need.
@@ -72,7 +70,7 @@ func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 	case t.Kind == Change && t.Phase != Commit:
 		return r.rollBack(ctx, t, cause)
 	case t.Kind == Repair && !t.Touched:
-		return errors.Join(cause, r.Clear(ctx))
+		return errors.Join(cause, r.end(ctx, t))
 	case t.Kind == Rollback:
 		return fmt.Errorf("%s\nand cannot go back to the previous configuration: %w", t.Cause, cause)
 	}
@@ -85,26 +83,23 @@ func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 	if Of(cause).Kind == Refused {
 		rejecting = r.Reject(ctx, t, cause)
 	}
-	ending := r.Release(ctx, t)
-	if ending == nil {
-		ending = r.Clear(ctx)
-	}
-	return errors.Join(cause, rejecting, ending)
+	return errors.Join(cause, rejecting, r.end(ctx, t))
 }
 
-// diskFaults are errors for which no configuration is to blame.
-var diskFaults = []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO}
+// end takes the cordon back, and then removes the record.
+func (r Runner) end(ctx context.Context, t Transition) error {
+	if err := r.Release(ctx, t); err != nil {
+		return err
+	}
+	return r.Clear(ctx)
+}
 
 // rollBack rejects the failed generation and goes back, which is recorded first. It does not reject
-// a generation that was never applied, as its download failed or its pods did not drain, or one
-// that the machine's disk did not take.
+// a generation that was never applied, as its download failed or its pods did not drain.
 func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	back := t.Back(cause, r.Now())
 	back.Attempt = 1
-	rejected := Of(cause).Kind == Refused ||
-		(t.Phase == Apply || t.Phase == Gate) && !slices.ContainsFunc(diskFaults, func(e error) bool {
-			return errors.Is(cause, e)
-		})
+	rejected := Of(cause).Kind == Refused || t.Phase == Apply || t.Phase == Gate
 	if rejected {
 		if err := r.Reject(ctx, t, cause); err != nil {
 			return errors.Join(cause, err)

@@ -134,6 +134,9 @@ func TestFormerFile(t *testing.T) {
 		return string(text)
 	}
 	w.write(saved.ConfigFile, "{}")
+	if err := w.leaveDeleted(); err != nil || former() == "" { // before it has joined
+		t.Fatalf("%v, %q", err, former())
+	}
 	for range 2 { // the second time as after a crash
 		if _, err := w.bootstrap(); err != nil {
 			t.Fatal(err)

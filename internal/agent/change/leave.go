@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -298,9 +297,6 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	if l.arcFailed && !t.Leave.Waits {
 		return err
 	}
-	if data, missing := l.Agent.Machine.ReadFile(saved.ConfigFile); t.Leave.Waits && missing == nil {
-		err = errors.Join(err, l.Store.Write(ctx, saved.FormerFile, state.Digest(string(data))))
-	}
 	return errors.Join(err, eraseRecords(ctx, l.Home, t.Leave.Waits))
 }
 
@@ -349,11 +345,17 @@ func setService(ctx context.Context, a *Agent, change func(*state.Unit)) error {
 func eraseRecords(ctx context.Context, h *Home, waits bool) error {
 	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
 		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}
+	data, err := h.Agent.Machine.ReadFile(saved.ConfigFile)
+	keeps := waits && err == nil
+	if keeps {
+		errs = append(errs,
+			apply.Make(ctx, h.Store.Disk, state.Dir{Path: saved.StateDir, Mode: 0o700}),
+			h.Store.Write(ctx, saved.FormerFile, state.Digest(string(data))))
+	}
 	names, err := h.Agent.Machine.List(saved.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	keeps := waits && slices.Contains(names, saved.FormerFile)
 	for _, name := range names {
 		if name != saved.TransitionFile && !(keeps && name == saved.FormerFile) {
 			errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))

@@ -224,9 +224,6 @@ const FormerFile = "former-config.sha256"
 // PauseFile is the pause of a machine, in StateDir.
 const PauseFile = "pause.json"
 
-// LongestPause bounds a pause: a machine that is never resumed must get its changes again.
-const LongestPause = 30 * 24 * time.Hour
-
 // Pause is a time in which the agent begins no changes or repairs by itself.
 type Pause struct {
 	Since  time.Time `json:"since"`
@@ -238,7 +235,7 @@ type Pause struct {
 func (r Records) Pause(now time.Time) (*Pause, error) {
 	var p Pause
 	found, err := r.Load(PauseFile, &p)
-	if left := p.Until.Sub(now); err != nil || !found || left <= 0 || left > LongestPause {
+	if err != nil || !found || !now.Before(p.Until) {
 		return nil, err
 	}
 	return &p, nil

@@ -117,7 +117,7 @@ func (r *review) noteApproved(ctx context.Context) error {
 		return nil
 	}
 	to := flexnode.Certificate{}
-	if row.Value.KeyHash == r.a.KeyHash {
+	if row.Value.KeyHash == r.a.KeyHash && row.Value.State != store.Revoking {
 		to.UID, to.Enrolment = row.Value.UID, flexnode.LastOf(row.Key)
 	}
 	if err := r.noteCertificate(ctx, r.a.Node, to); err != nil {
@@ -285,9 +285,9 @@ func (r *review) noteIssued(ctx context.Context) error {
 }
 
 // isNode reports whether a user of the API server is the identity of a node that joins with it: AKS
-// uses an identity's object id as its user name.
+// uses an identity's object id as its user name. It is not while the node's machine is shut out.
 func isNode(n flexnode.Node, user string) bool {
-	if !n.Desired.KubernetesAuth.UseAzureAuth || user == "" {
+	if !n.Desired.KubernetesAuth.UseAzureAuth || user == "" || n.MachineKey == flexnode.ShutOut {
 		return false
 	}
 	is := func(identity string) bool {

@@ -209,8 +209,12 @@ func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 	case err != nil:
 		return noTime, fmt.Errorf("cannot read which certificates are revoked: %w", err)
 	}
+	epoch, err := w.Store.ReadEpoch(ctx)
+	if err != nil {
+		return noTime, err
+	}
 	now := time.Now()
-	if err := w.list(ctx, s, changes(rows, is.Data, now)); err != nil {
+	if err := w.list(ctx, s, changes(rows, is.Data, epoch, now)); err != nil {
 		return noTime, err
 	}
 	next := noTime
@@ -229,7 +233,7 @@ func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 
 // changes returns the changed entries of the ConfigMap; nil for one to delete.
 func changes(
-	rows map[string]flexnode.Certificates, listed map[string]string, now time.Time,
+	rows map[string]flexnode.Certificates, listed map[string]string, epoch int64, now time.Time,
 ) map[string]any {
 	all := map[string]any{}
 	for key, row := range rows {
@@ -238,8 +242,10 @@ func changes(
 		may, alone := row.May(now)
 		switch {
 		case alone:
-			// A listed one stays listed.
-			ids := sets.New(strings.Fields(was)...).Delete(row.Revoked(now)...).Insert(may...)
+			ids := sets.New(may...)
+			if row.Epoch != epoch { // the store was restored, and may lack ones that are listed
+				ids.Insert(strings.Fields(was)...).Delete(row.Revoked(now)...)
+			}
 			if next := strings.Join(sets.List(ids), " "); next != was || !there {
 				all[name] = next
 			}

@@ -80,9 +80,9 @@ func (w *world) remove(node string, after time.Duration) {
 	w.change(func(v *store.View) error {
 		key := factory + "/" + node
 		must(0, w.credentials.RemoveNode(v, key, true, time.Now()))
-		row := must(w.store.Certificates.In(v, key)).Value
-		return w.store.Certificates.Put(v, key,
-			row.Revoke("", nil, time.Now().Add(after)))
+		row := must(w.store.Certificates.In(v, key)).Value.Revoke("", nil, time.Now().Add(after))
+		row.Epoch = w.store.Epoch(v)
+		return w.store.Certificates.Put(v, key, row)
 	})
 	pass(time.Second)
 }
@@ -152,8 +152,9 @@ func TestSuccessorWithoutTheProvider(t *testing.T) {
 	})
 }
 
-// A list in a cluster that was unreachable, or that another client has changed, is written again; a
-// listed id is not removed unless it is revoked.
+// A list in a cluster that was unreachable, or that another client has changed, is written again.
+// Ids that the provider does not know are removed, unless its store was restored since: it may lack
+// certificates that were listed after the backup.
 func TestRevocationsAreWrittenAgain(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		old := w.join(c, "edge-1", "of-old")
@@ -163,10 +164,29 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 		c.Down.Store(false)
 		pass(time.Minute)
 		equal(t, "after the cluster was out of reach", c.revoked(), "edge-1=;")
+		c.setRevoked("edge-1", "X509SHA256=forgotten "+old)
+		pass(probeInterval + time.Minute)
+		equal(t, "after the list was changed", c.revoked(), "edge-1=;")
+		w.change(func(v *store.View) error {
+			_, err := w.store.RaiseEpoch(v)
+			return err
+		})
 		c.setRevoked("edge-1", "X509SHA256=newer "+old)
 		pass(probeInterval + time.Minute)
-		equal(t, "after the list was changed", c.revoked(), "edge-1=X509SHA256=newer;")
+		equal(t, "after a restore", c.revoked(), "edge-1=X509SHA256=newer;")
 	})
+}
+
+// The identity of a machine that was shut out gets no certificate.
+func TestIdentityIsShutOut(t *testing.T) {
+	n := flexnode.Node{Principal: "p", Identity: "oid:t/o"}
+	n.Desired.KubernetesAuth.UseAzureAuth = true
+	for _, user := range []string{"p", "o"} {
+		equal(t, user, isNode(n, user), true)
+		out := n
+		out.MachineKey = flexnode.ShutOut
+		equal(t, user+" that is shut out", isNode(out, user), false)
+	}
 }
 
 // A cluster that cannot refuse the writes of a certificate is left unchanged, with a warning.

@@ -41,6 +41,8 @@ type Certificates struct {
 	// Only the listed ones may write from Since until Until; zero while none is revoked.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
+	// Epoch is that of the store when some were last revoked: in it, the provider knows all of them.
+	Epoch int64 `json:"epoch,omitempty"`
 	// Leaving is the uid of the node whose machine has left: its Node is to be deleted.
 	Leaving string `json:"leaving,omitempty"`
 }

@@ -58,6 +58,7 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 	}
 	current := func(o flexnode.Certificate) bool { return node.Exists() && o.UID == node.Value.UID }
 	row = row.Revoke(stone.UID, current, a.Now()).Leave(stone.UID)
+	row.Epoch = a.Store.Epoch(v)
 	return stone.UID, a.Store.Certificates.Put(v, key, row)
 }
 

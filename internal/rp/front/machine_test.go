@@ -504,3 +504,20 @@ func TestRestoredProvider(t *testing.T) {
 		})
 	}
 }
+
+// The kubelet of a machine that was replaced or shut out vouches for no key, after a restore either.
+func TestRevokedKubelet(t *testing.T) {
+	pair, leaf := machinekeytest.NewCA().Kubelet("n", false)
+	w, m := newMachine(t)
+	m.joins(t, flexnode.CertificateID(leaf.Raw))
+	w.api.Kubelets = kubelets{"n", leaf}
+	w.change(func(v *store.View) error { _, err := w.api.Store.RaiseEpoch(v); return err })
+	next := w.machineOf("n")
+	next.registers(t, 204, w.enrolment(t, "n"))
+	w.machineOf("n").registersAsKubelet(t, 401, "used.secret", pair)
+	next.poll(t, 200)
+	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+	w.caughtUp()
+	w.machineOf("n").registersAsKubelet(t, 401, "used.secret", pair)
+	equal(t, "the node's key", w.storedNode("n").MachineKey, flexnode.ShutOut)
+}

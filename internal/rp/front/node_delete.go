@@ -73,6 +73,7 @@ func (a *API) revokeNode(
 		return row.Value
 	}
 	next := row.Value.Revoke(uid, nil, from)
+	next.Epoch = a.Store.Epoch(v)
 	v.Fail(a.Store.Certificates.Put(v, key, next))
 	return next
 }
@@ -106,8 +107,9 @@ func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 	if row.Value.Since.IsZero() {
 		return nil
 	}
-	return a.Store.Certificates.Put(v, r.nodeKey(),
-		row.Value.Revoke(r.uid, nil, from))
+	next := row.Value.Revoke(r.uid, nil, from)
+	next.Epoch = a.Store.Epoch(v)
+	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
 // dropArcSecrets erases the secrets with which machines of a deleted node could leave Azure Arc.

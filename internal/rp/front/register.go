@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"reflect"
+	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -21,7 +22,7 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	proved, err := a.provedByKubelet(r, key, ask.Kubelet)
+	proof, err := a.provedByKubelet(r, key, ask.Kubelet)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +33,7 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 			return unenrolled()
 		}
 		var next flexnode.Node
-		if proved {
+		if a.stands(v, r, row.Value, proof) {
 			next, as = row.Value.Proved(key, boot, a.Now()), flexnode.Registered
 		} else {
 			enrolment, err := a.enrols(r, row.Value, ask)
@@ -42,6 +43,7 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 			next, as = row.Value.Register(key, boot, enrolment, a.Now())
 			if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
 				next.Principal = ""
+				next.Joining = a.revokeJoining(v, next.Joining, enrolment)
 				v.Fail(a.revokeReplaced(v, r, key, enrolment, ask.Kubelet))
 			}
 		}
@@ -84,6 +86,7 @@ func (a *API) revokeReplaced(
 	next := row.Value.Revoke("", func(o flexnode.Certificate) bool {
 		return o.Enrolment == enrolment || o.ID == own
 	}, a.Now())
+	next.Epoch = a.Store.Epoch(v)
 	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
@@ -159,21 +162,34 @@ type Kubelets interface {
 	) error
 }
 
-// provedByKubelet reports whether a machine with a key runs the kubelet of a request's node. It
-// counts only after a restore, when the store may lack changes since the backup.
-func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (bool, error) {
+// kubeletProof is a proof that a machine runs the kubelet of a node: the id of its certificate, and
+// the key that the node had then.
+type kubeletProof struct{ certificate, replaces string }
+
+// stands reports whether a proof holds for the stored node: no other machine has become the node,
+// and the certificate is not revoked.
+func (a *API) stands(v *store.View, r *request, n flexnode.Node, proof *kubeletProof) bool {
+	return proof != nil && n.MachineKey == proof.replaces && n.MachineKey != flexnode.ShutOut &&
+		!slices.Contains(a.Store.Certificates.Row(v, r.nodeKey()).Value.Revoked(a.Now()),
+			proof.certificate)
+}
+
+// provedByKubelet returns the proof of a machine with a key; nil for none. It counts only after a
+// restore, when the store may lack changes since the backup.
+func (a *API) provedByKubelet(
+	r *request, key string, proof *api.KubeletProof,
+) (*kubeletProof, error) {
 	poll := a.lookUp(r)
-	if proof == nil || poll == nil || a.Kubelets == nil || poll.MachineKey == key ||
-		poll.MachineKey == flexnode.ShutOut {
-		return false, nil
+	if proof == nil || poll == nil || a.Kubelets == nil || poll.MachineKey == key {
+		return nil, nil
 	}
 	epoch, err := a.Store.ReadEpoch(r.Context())
 	if err != nil || epoch == 1 {
-		return false, err
+		return nil, err
 	}
 	cluster, err := a.Index.Cluster(r.clusterKey())
 	if err != nil || !cluster.Exists() {
-		return false, err
+		return nil, err
 	}
 	leaf, refused := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
 		machinekey.Statement(r.uid, key))
@@ -184,9 +200,9 @@ func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (
 	if refused != nil {
 		a.Audit.Warn("a machine's key is not proved by its kubelet", "node", r.nodeKey(), "key", key,
 			"why", refused)
-		return false, nil
+		return nil, nil
 	}
 	a.Audit.Warn("a machine's key is proved by its kubelet after a restore", "node", r.nodeKey(),
 		"key", key)
-	return true, nil
+	return &kubeletProof{flexnode.CertificateID(leaf.Raw), poll.MachineKey}, nil
 }

@@ -2,6 +2,7 @@ package front
 
 import (
 	"encoding/base64"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // issued issues a certificate to the machine that joined with an enrolment secret.
@@ -213,6 +215,25 @@ func TestShutOutWithToken(t *testing.T) {
 	w.settles(204, "POST", nodeURL("n", "/reportStatus"), "{}")
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
+}
+
+// A machine that joins while it is shut out gets no certificate: its token is revoked.
+func TestShutOutWhileItJoins(t *testing.T) {
+	w := newEdge(t)
+	w.settles(201, "PUT", nodeURL("n")+"&configUrl=true", "{}")
+	key := w.storedNode("n").Credential
+	state := func() string {
+		return must(w.api.Store.Credentials.Get(t.Context(), key)).Value.State
+	}
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Credentials.In(v, key)
+		row.Value.State = store.Consumed
+		return errors.Join(err, w.api.Store.Credentials.Put(v, key, row.Value))
+	})
+	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+	if got := state(); got == store.Consumed || len(w.storedNode("n").Joining) > 0 {
+		t.Errorf("its credential is %s, and joins: %v", got, w.storedNode("n").Joining)
+	}
 }
 
 // A machine that was shut out does not become the node again by the node's identity in Azure: it

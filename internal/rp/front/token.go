@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -23,6 +24,7 @@ func (a *API) regenerateToken(r *request) (any, error) {
 			return false, nil
 		}
 		n.MachineKey, n.Principal = flexnode.ShutOut, ""
+		n.Joining = a.revokeJoining(v, append(slices.Clone(n.Joining), n.Credential), "")
 		row := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
 		if row.Since.IsZero() && !a.joined(v, r.nodeKey(), *n) {
 			return false, nil
@@ -30,6 +32,19 @@ func (a *API) regenerateToken(r *request) (any, error) {
 		row.Leaving = n.UID
 		return false, a.Store.Certificates.Put(v, r.nodeKey(), row)
 	})
+}
+
+// revokeJoining revokes credentials that machines may be joining with, except that with an id, and
+// returns the rest.
+func (a *API) revokeJoining(v *store.View, keys []string, except string) (rest []string) {
+	for _, key := range keys {
+		if except != "" && flexnode.LastOf(key) == except {
+			rest = append(rest, key)
+			continue
+		}
+		v.Fail(a.Credentials.Revoke(v, key, true))
+	}
+	return rest
 }
 
 // issue issues a node's credential, unless its present one will do, waits for it, and answers with
