@@ -80,9 +80,9 @@ func (w *world) remove(node string, after time.Duration) {
 	w.change(func(v *store.View) error {
 		key := factory + "/" + node
 		must(0, w.credentials.RemoveNode(v, key, true, time.Now()))
-		row := must(w.store.Certificates.In(v, key)).Value.Revoke("", nil, time.Now().Add(after))
-		row.Epoch = w.store.Epoch(v)
-		return w.store.Certificates.Put(v, key, row)
+		row := must(w.store.Certificates.In(v, key)).Value
+		return w.store.Certificates.Put(v, key,
+			row.Revoke("", nil, time.Now().Add(after), w.store.Epoch(v)))
 	})
 	pass(time.Second)
 }

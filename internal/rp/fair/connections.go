@@ -67,7 +67,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 
 // admit admits a new connection; nil if there is no room for it.
 func (c *Connections) admit(accepted net.Conn) net.Conn {
-	next := &connection{Conn: accepted, of: c, addr: addressOf(accepted)}
+	from, _ := netip.ParseAddrPort(accepted.RemoteAddr().String())
+	next := &connection{Conn: accepted, of: c, addr: from.Addr().Unmap()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var may func(*connection) bool // be replaced
@@ -92,11 +93,6 @@ func (c *Connections) admit(accepted net.Conn) net.Conn {
 	c.from[next.addr]++
 	next.at = c.quiet.PushBack(next)
 	return next
-}
-
-func addressOf(c net.Conn) netip.Addr {
-	at, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-	return at.Addr().Unmap()
 }
 
 // quietest returns the connection that has been quiet for longest, of those that may is true for.

@@ -152,7 +152,10 @@ func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	}
 	known, ok := of.Get(b)
 	if !ok {
-		fresh := newBucket(r)
+		fresh := &bucket{
+			tokens: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst),
+			tells:  rate.NewLimiter(rate.Every(tellAgain), 1),
+		}
 		if known, ok, _ = of.PeekOrAdd(b, fresh); !ok {
 			known = fresh
 		}
@@ -170,13 +173,6 @@ const tellAgain = time.Minute
 
 // longestWait limits the time after which a refused caller may ask again.
 const longestWait = 24 * time.Hour
-
-func newBucket(r Rate) *bucket {
-	return &bucket{
-		tokens: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst),
-		tells:  rate.NewLimiter(rate.Every(tellAgain), 1),
-	}
-}
 
 // take takes a token at a time, or returns the time to wait for one. The rate may have changed
 // since the bucket was made.

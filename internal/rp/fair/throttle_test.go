@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 type clock struct{ nanos atomic.Int64 }
@@ -118,7 +120,10 @@ func TestBucketsAreBounded(t *testing.T) {
 func TestRates(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Rate{{1, 1e-12}, {3, .3}, {3, 7}, {2, 100}} {
-		b, now := newBucket(r), time.Unix(1_800_000_000, 0)
+		b, now := &bucket{
+			tokens: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst),
+			tells:  rate.NewLimiter(rate.Every(tellAgain), 1),
+		}, time.Unix(1_800_000_000, 0)
 		for n := range r.Burst {
 			if v := b.take(r, now); v.After != 0 || v.Left != r.Burst-n-1 {
 				t.Fatalf("%+v: %+v for the number %d", r, v, n)

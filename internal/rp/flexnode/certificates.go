@@ -41,7 +41,7 @@ type Certificates struct {
 	// Only the listed ones may write from Since until Until; zero while none is revoked.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Epoch is that of the store when some were last revoked: in it, the provider knows all of them.
+	// Epoch holds the epoch of the store at the last revocation: in it, no certificate is unknown.
 	Epoch int64 `json:"epoch,omitempty"`
 	// Leaving is the uid of the node whose machine has left: its Node is to be deleted.
 	Leaving string `json:"leaving,omitempty"`
@@ -117,8 +117,11 @@ func (c Certificates) find(id string) *Certificate {
 // Revoke revokes all certificates for which keep is false from a time on, also those that the
 // provider has not seen; nil keeps none. uid is the deleted node's; "" where another machine
 // becomes the node, so that the previous machine's certificates do not count as destroyed when that
-// one leaves.
-func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.Time) Certificates {
+// one leaves. epoch is that of the store.
+func (c Certificates) Revoke(
+	uid string, keep func(Certificate) bool, from time.Time, epoch int64,
+) Certificates {
+	c.Epoch = epoch
 	from = from.UTC().Truncate(time.Second)
 	c = c.Unseen(uid, from).each(func(o *Certificate) {
 		if o.ID != "" && keep != nil && keep(*o) {

@@ -20,10 +20,10 @@ func TestRevokedCertificates(t *testing.T) {
 	none := func(Certificate) bool { return false }
 	due := now.Add(LeaveTime)
 	joined := renew(first(Certificates{}, "a", "1", "x", true), "b", "a", year.Add(time.Hour))
-	successor := first(joined.Revoke("1", none, due), "s", "2", "y", true)
+	successor := first(joined.Revoke("1", none, due, 1), "s", "2", "y", true)
 	replaced := first(joined, "s", "1", "y", true).Revoke("", func(o Certificate) bool {
 		return o.Enrolment == "y"
-	}, now)
+	}, now, 1)
 	for _, c := range []struct {
 		name  string
 		row   Certificates
@@ -32,11 +32,11 @@ func TestRevokedCertificates(t *testing.T) {
 		until time.Time
 	}{
 		{"joined", joined, now, "all", time.Time{}},
-		{"deleted, not due", joined.Revoke("1", none, due), now, "all", year.Add(time.Hour)},
-		{"deleted and due", joined.Revoke("1", none, due), due, "", year.Add(time.Hour)},
-		{"deleted, then at once", joined.Revoke("1", none, due).Revoke("1", none, now), now, "",
+		{"deleted, not due", joined.Revoke("1", none, due, 1), now, "all", year.Add(time.Hour)},
+		{"deleted and due", joined.Revoke("1", none, due, 1), due, "", year.Add(time.Hour)},
+		{"deleted, then at once", joined.Revoke("1", none, due, 1).Revoke("1", none, now, 1), now, "",
 			year.Add(time.Hour)},
-		{"deleted, never seen", Certificates{}.Revoke("1", none, now), now, "", year},
+		{"deleted, never seen", Certificates{}.Revoke("1", none, now, 1), now, "", year},
 		{"successor", successor, due, "s", year.Add(time.Hour)},
 		{"renewals", renew(renew(successor, "t", "s", year), "c", "b", year.Add(2*time.Hour)), due,
 			"s t", year.Add(2 * time.Hour)},
@@ -44,8 +44,9 @@ func TestRevokedCertificates(t *testing.T) {
 		{"late, of the deleted node", first(successor, "l", "1", "x", false), due, "s",
 			year.Add(time.Hour)},
 		{"replaced", replaced, now, "s", year.Add(time.Hour)},
-		{"replaced, successor deleted", replaced.Revoke("1", none, due), now, "s", year.Add(time.Hour)},
-		{"replaced, successor deleted and due", replaced.Revoke("1", none, due), due, "",
+		{"replaced, successor deleted", replaced.Revoke("1", none, due, 1), now, "s",
+			year.Add(time.Hour)},
+		{"replaced, successor deleted and due", replaced.Revoke("1", none, due, 1), due, "",
 			year.Add(time.Hour)},
 		{"ended", successor, year.Add(time.Hour), "all", year.Add(time.Hour)},
 	} {
@@ -79,10 +80,10 @@ func TestNameIsHeld(t *testing.T) {
 		return func(o Certificate) bool { return o.Enrolment == enrolment }
 	}
 	joined := note(Certificates{}, "a", "1", "x")
-	deleted := joined.Revoke("1", nil, now)
-	replaced := note(joined, "b", "1", "y").Revoke("", keeps("y"), now)
+	deleted := joined.Revoke("1", nil, now, 1)
+	replaced := note(joined, "b", "1", "y").Revoke("", keeps("y"), now, 1)
 	again := note(deleted, "c", "2", "z")
-	unseen := Certificates{}.Revoke("", keeps(""), now) // the successor is an identity in Azure
+	unseen := Certificates{}.Revoke("", keeps(""), now, 1) // the successor is an identity in Azure
 	for name, tt := range map[string]struct {
 		c    Certificates
 		want time.Time
@@ -90,21 +91,21 @@ func TestNameIsHeld(t *testing.T) {
 		"joined":                    {joined, time.Time{}},
 		"deleted":                   {deleted, end},
 		"left":                      {deleted.Leave("1"), time.Time{}},
-		"left before it is deleted": {joined.Leave("1").Revoke("1", nil, now), time.Time{}},
+		"left before it is deleted": {joined.Leave("1").Revoke("1", nil, now, 1), time.Time{}},
 		"another has left":          {deleted.Leave("2"), end},
 		"the former machine has not left": {
-			replaced.Revoke("1", nil, now).Leave("1"), end},
+			replaced.Revoke("1", nil, now, 1).Leave("1"), end},
 		"a second node, whose machine has left": {
-			again.Revoke("2", nil, now).Leave("2"), end},
+			again.Revoke("2", nil, now, 1).Leave("2"), end},
 		"both have left": {
-			again.Revoke("2", nil, now).Leave("2").Leave("1"), time.Time{}},
+			again.Revoke("2", nil, now, 1).Leave("2").Leave("1"), time.Time{}},
 		"not seen": {
-			Certificates{}.Revoke("1", nil, now), now.Add(longestCertificate)},
+			Certificates{}.Revoke("1", nil, now, 1), now.Add(longestCertificate)},
 		"the former one was not seen": {unseen, now.Add(longestCertificate)},
 		"the former one was not seen, the other left": {
-			note(unseen, "b", "1", "").Revoke("1", nil, now).Leave("1"),
+			note(unseen, "b", "1", "").Revoke("1", nil, now, 1).Leave("1"),
 			now.Add(longestCertificate)},
-		"not seen, and left": {Certificates{}.Revoke("1", nil, now).Leave("1"), time.Time{}},
+		"not seen, and left": {Certificates{}.Revoke("1", nil, now, 1).Leave("1"), time.Time{}},
 	} {
 		expect(t, name+": held until", tt.c.HeldUntil(now), tt.want)
 		expect(t, name+": in the end held until", tt.c.HeldUntil(now.Add(2*longestCertificate)),

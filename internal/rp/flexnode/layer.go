@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 type object = map[string]any
@@ -127,7 +129,9 @@ func ownLayer(n Node, network string) object {
 	if network != "" {
 		put(own, "cni."+directNetworks, []any{network})
 	}
-	if allowsVulnerable(n.Chosen.Versions) {
+	// A container can break out with an accepted version.
+	flawed := func(a artifact) bool { return release.Flawed(a.name, a.version) != "" }
+	if slices.ContainsFunc(artifactsOf(n.Chosen.Versions), flawed) {
 		put(own, "artifacts.allowVulnerable", true)
 	}
 	return own

@@ -73,21 +73,18 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 func RefreshOffered(
 	n Node, offered *Revision, was *Layer, parent Parent, at time.Time, renderer string,
 ) (Node, *Revision) {
-	if parent.FactsLayer == nil || offered == nil || was == nil || n.Assigned == n.Revision ||
-		offered.Facts == parent.factsID() || sameServer(was, parent.FactsLayer) {
+	is := parent.FactsLayer
+	same := func(name string) bool {
+		return textIn(was.object, "node", "kubelet", name) == textIn(is.object, "node", "kubelet", name)
+	}
+	if is == nil || offered == nil || was == nil || n.Assigned == n.Revision ||
+		offered.Facts == parent.factsID() || same("serverURL") && same("caCertData") {
 		return n, nil
 	}
 	r := *offered
 	r.Facts, r.By, r.Why = parent.factsID(), "", WhyFacts
 	made := n.reoffer(r, at, renderer)
 	return n, made
-}
-
-func sameServer(a, b *Layer) bool {
-	same := func(name string) bool {
-		return textIn(a.object, "node", "kubelet", name) == textIn(b.object, "node", "kubelet", name)
-	}
-	return same("serverURL") && same("caCertData")
 }
 
 // newest returns the lower bound of the next revision.

@@ -106,13 +106,6 @@ func (c chooser) overrides(a artifact) bool {
 	return c.overridden[a.name] || c.overridden[release.Key(a.name, a.version)]
 }
 
-// allowsVulnerable reports whether a container can break out with an accepted version.
-func allowsVulnerable(v api.Versions) bool {
-	return slices.ContainsFunc(artifactsOf(v), func(a artifact) bool {
-		return release.Flawed(a.name, a.version) != ""
-	})
-}
-
 // chooser returns a chooser for a node without previous versions.
 func (p Parent) chooser(want api.Versions) chooser {
 	c := chooser{

@@ -57,8 +57,7 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 		row.Leaving = stone.UID
 	}
 	current := func(o flexnode.Certificate) bool { return node.Exists() && o.UID == node.Value.UID }
-	row = row.Revoke(stone.UID, current, a.Now()).Leave(stone.UID)
-	row.Epoch = a.Store.Epoch(v)
+	row = row.Revoke(stone.UID, current, a.Now(), a.Store.Epoch(v)).Leave(stone.UID)
 	return stone.UID, a.Store.Certificates.Put(v, key, row)
 }
 

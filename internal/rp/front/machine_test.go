@@ -505,7 +505,7 @@ func TestRestoredProvider(t *testing.T) {
 	}
 }
 
-// The kubelet of a machine that was replaced or shut out vouches for no key, after a restore either.
+// The kubelet of a machine that was replaced or shut out vouches for no key, even after a restore.
 func TestRevokedKubelet(t *testing.T) {
 	pair, leaf := machinekeytest.NewCA().Kubelet("n", false)
 	w, m := newMachine(t)

@@ -66,12 +66,9 @@ func fits(pattern, segments []string) bool {
 
 // name returns a variable segment of the path as the caller wrote it; "" for an unknown name.
 func (r *request) name(of string) string {
-	if r.route == nil {
-		return ""
-	}
-	for i, p := range r.route.segments {
-		if p[0] == '{' && p[1:len(p)-1] == of {
-			return r.segments[i]
+	for i, segment := range r.segments {
+		if p := r.route.segments[i]; p[0] == '{' && p[1:len(p)-1] == of {
+			return segment
 		}
 	}
 	return ""

@@ -72,8 +72,7 @@ func (a *API) revokeNode(
 	if !row.Exists() && !a.joined(v, key, n) || len(row.Value.Seen) == 0 && n.ShowsToken() {
 		return row.Value
 	}
-	next := row.Value.Revoke(uid, nil, from)
-	next.Epoch = a.Store.Epoch(v)
+	next := row.Value.Revoke(uid, nil, from, a.Store.Epoch(v))
 	v.Fail(a.Store.Certificates.Put(v, key, next))
 	return next
 }
@@ -107,9 +106,8 @@ func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 	if row.Value.Since.IsZero() {
 		return nil
 	}
-	next := row.Value.Revoke(r.uid, nil, from)
-	next.Epoch = a.Store.Epoch(v)
-	return a.Store.Certificates.Put(v, r.nodeKey(), next)
+	return a.Store.Certificates.Put(v, r.nodeKey(),
+		row.Value.Revoke(r.uid, nil, from, a.Store.Epoch(v)))
 }
 
 // dropArcSecrets erases the secrets with which machines of a deleted node could leave Azure Arc.

@@ -22,7 +22,7 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	proof, err := a.provedByKubelet(r, key, ask.Kubelet)
+	certificate, err := a.provedByKubelet(r, key, ask.Kubelet)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 			return unenrolled()
 		}
 		var next flexnode.Node
-		if a.stands(v, r, row.Value, proof) {
+		if a.stands(v, r, row.Value, certificate) {
 			next, as = row.Value.Proved(key, boot, a.Now()), flexnode.Registered
 		} else {
 			enrolment, err := a.enrols(r, row.Value, ask)
@@ -85,8 +85,7 @@ func (a *API) revokeReplaced(
 	row := a.Store.Certificates.Row(v, r.nodeKey())
 	next := row.Value.Revoke("", func(o flexnode.Certificate) bool {
 		return o.Enrolment == enrolment || o.ID == own
-	}, a.Now())
-	next.Epoch = a.Store.Epoch(v)
+	}, a.Now(), a.Store.Epoch(v))
 	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
@@ -162,34 +161,29 @@ type Kubelets interface {
 	) error
 }
 
-// kubeletProof is a proof that a machine runs the kubelet of a node: the id of its certificate, and
-// the key that the node had then.
-type kubeletProof struct{ certificate, replaces string }
-
-// stands reports whether a proof holds for the stored node: no other machine has become the node,
-// and the certificate is not revoked.
-func (a *API) stands(v *store.View, r *request, n flexnode.Node, proof *kubeletProof) bool {
-	return proof != nil && n.MachineKey == proof.replaces && n.MachineKey != flexnode.ShutOut &&
-		!slices.Contains(a.Store.Certificates.Row(v, r.nodeKey()).Value.Revoked(a.Now()),
-			proof.certificate)
+// stands reports whether the proof of a kubelet holds for the stored node: no other machine has
+// become the node since, and the certificate is not revoked.
+func (a *API) stands(v *store.View, r *request, n flexnode.Node, certificate string) bool {
+	return certificate != "" && n.MachineKey == r.known.MachineKey &&
+		n.MachineKey != flexnode.ShutOut &&
+		!slices.Contains(a.Store.Certificates.Row(v, r.nodeKey()).Value.Revoked(a.Now()), certificate)
 }
 
-// provedByKubelet returns the proof of a machine with a key; nil for none. It counts only after a
-// restore, when the store may lack changes since the backup.
-func (a *API) provedByKubelet(
-	r *request, key string, proof *api.KubeletProof,
-) (*kubeletProof, error) {
+// provedByKubelet returns the id of the certificate by which a machine with a key proves that it
+// runs the kubelet of a request's node; "" for none. It counts only after a restore, when the store
+// may lack changes since the backup.
+func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (string, error) {
 	poll := a.lookUp(r)
 	if proof == nil || poll == nil || a.Kubelets == nil || poll.MachineKey == key {
-		return nil, nil
+		return "", nil
 	}
 	epoch, err := a.Store.ReadEpoch(r.Context())
 	if err != nil || epoch == 1 {
-		return nil, err
+		return "", err
 	}
 	cluster, err := a.Index.Cluster(r.clusterKey())
 	if err != nil || !cluster.Exists() {
-		return nil, err
+		return "", err
 	}
 	leaf, refused := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
 		machinekey.Statement(r.uid, key))
@@ -200,9 +194,9 @@ func (a *API) provedByKubelet(
 	if refused != nil {
 		a.Audit.Warn("a machine's key is not proved by its kubelet", "node", r.nodeKey(), "key", key,
 			"why", refused)
-		return nil, nil
+		return "", nil
 	}
 	a.Audit.Warn("a machine's key is proved by its kubelet after a restore", "node", r.nodeKey(),
 		"key", key)
-	return &kubeletProof{flexnode.CertificateID(leaf.Raw), poll.MachineKey}, nil
+	return flexnode.CertificateID(leaf.Raw), nil
 }

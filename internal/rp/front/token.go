@@ -36,15 +36,14 @@ func (a *API) regenerateToken(r *request) (any, error) {
 
 // revokeJoining revokes credentials that machines may be joining with, except that with an id, and
 // returns the rest.
-func (a *API) revokeJoining(v *store.View, keys []string, except string) (rest []string) {
-	for _, key := range keys {
-		if except != "" && flexnode.LastOf(key) == except {
-			rest = append(rest, key)
-			continue
+func (a *API) revokeJoining(v *store.View, keys []string, except string) []string {
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		revokes := except == "" || flexnode.LastOf(key) != except
+		if revokes {
+			v.Fail(a.Credentials.Revoke(v, key, true))
 		}
-		v.Fail(a.Credentials.Revoke(v, key, true))
-	}
-	return rest
+		return revokes
+	})
 }
 
 // issue issues a node's credential, unless its present one will do, waits for it, and answers with
