@@ -65,7 +65,7 @@ func operates(t *testing.T, m lab.Machine) {
 	for name, is := range map[string]string{
 		"REQUESTS_CA_BUNDLE": trusted, "FLEXLAB_CA": trusted, "FLEXLAB_ARM": lab.AzureURL,
 		"CLUSTER": lab.ClusterID, "PROVIDER": lab.ProviderURL, "TENANT": lab.Tenant,
-		"AUDIENCE": "api://" + who.Provider.ClientID,
+		"AUDIENCE":  "api://" + who.Provider.ClientID,
 		"CLIENT_ID": who.Node.ClientID, "CLIENT_SECRET": who.Node.Secret, "IMAGE": images.Hello,
 		"KUBECONFIG": operatorsHome + "/admin.kubeconfig", "KUBECACHEDIR": operatorsHome + "/cache",
 	} {
