@@ -157,3 +157,23 @@ func TestFormerFile(t *testing.T) {
 		t.Errorf("after unbootstrap: %v, %q", err, former())
 	}
 }
+
+// Killed while it gives up a configuration that it has not joined with, the service either has that
+// configuration still, or knows the file that it must not use instead.
+func TestFormerFileComesFirst(t *testing.T) {
+	for n := 0; ; n++ {
+		w := newWorld(t)
+		w.write(saved.ConfigFile, "{}")
+		w.write(saved.BundleFile, "{}")
+		w.blow(n)
+		err := w.leaveDeleted()
+		w.blow(-1)
+		former, err2 := w.agent().Records().Read(saved.FormerFile)
+		if w.bundle() == "" && former == nil || err2 != nil {
+			t.Fatalf("after %d touches it would join with the file (%v)", n, err2)
+		}
+		if err == nil {
+			break
+		}
+	}
+}

@@ -341,17 +341,21 @@ func setService(ctx context.Context, a *Agent, change func(*state.Unit)) error {
 }
 
 // eraseRecords removes the agent's own records: first those that make this machine a node, last
-// that of leaving. A daemon killed in between has nothing to join with, and finishes.
+// that of leaving. A daemon killed in between has nothing to join with, and finishes. If it waits
+// afterwards, it remembers the configuration file before it erases anything.
 func eraseRecords(ctx context.Context, h *Home, waits bool) error {
-	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
-		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}
 	data, err := h.Agent.Machine.ReadFile(saved.ConfigFile)
 	keeps := waits && err == nil
 	if keeps {
-		errs = append(errs,
-			apply.Make(ctx, h.Store.Disk, state.Dir{Path: saved.StateDir, Mode: 0o700}),
-			h.Store.Write(ctx, saved.FormerFile, state.Digest(string(data))))
+		if err := apply.Make(ctx, h.Store.Disk, state.Dir{Path: saved.StateDir, Mode: 0o700}); err != nil {
+			return err
+		}
+		if err := h.Store.Write(ctx, saved.FormerFile, state.Digest(string(data))); err != nil {
+			return err
+		}
 	}
+	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
+		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}
 	names, err := h.Agent.Machine.List(saved.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
