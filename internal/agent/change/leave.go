@@ -347,7 +347,8 @@ func eraseRecords(ctx context.Context, h *Home, waits bool) error {
 	data, err := h.Agent.Machine.ReadFile(saved.ConfigFile)
 	keeps := waits && err == nil
 	if keeps {
-		if err := apply.Make(ctx, h.Store.Disk, state.Dir{Path: saved.StateDir, Mode: 0o700}); err != nil {
+		dir := state.Dir{Path: saved.StateDir, Mode: 0o700}
+		if err := apply.Make(ctx, h.Store.Disk, dir); err != nil {
 			return err
 		}
 		if err := h.Store.Write(ctx, saved.FormerFile, state.Digest(string(data))); err != nil {
