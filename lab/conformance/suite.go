@@ -65,11 +65,19 @@ func New(ctx context.Context, l *lab.Lab, processes int, out io.Writer) (*Suite,
 
 // ask returns a list that the suite's program prints.
 func (s *Suite) ask(ctx context.Context, what string) ([]byte, error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(s.programs, "e2e.test"), what).Output()
+	out, err := s.command(ctx, "e2e.test", what).Output()
 	if err != nil {
 		return nil, fmt.Errorf("e2e.test %s: %w", what, err)
 	}
 	return out, nil
+}
+
+// command returns a program of the suite, whose temporary files are in the lab's directory:
+// e2e.test leaves some behind.
+func (s *Suite) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, program), args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.Lab.Dir)
+	return cmd
 }
 
 // Matching returns the conformance tests whose names match; nil matches all.
@@ -129,7 +137,7 @@ func (s *Suite) ginkgo(ctx context.Context, dir string, names []string) error {
 	for _, name := range names {
 		quoted = append(quoted, regexp.QuoteMeta(name)+"$")
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, "ginkgo"), "run",
+	cmd := s.command(ctx, "ginkgo", "run",
 		"--procs="+strconv.Itoa(s.Processes), "--no-color", "--timeout=3h", "--flake-attempts=2",
 		"--keep-going", "--silence-skips", "--json-report="+reportFile, "--output-dir="+dir,
 		"--focus="+strings.Join(quoted, "|"), filepath.Join(s.programs, "e2e.test"), "--",
