@@ -184,7 +184,7 @@ func judged(e Evidence, wanted func(entry) bool) []Condition {
 	var conditions []Condition
 	for _, known := range catalogue() {
 		if wanted(known) {
-			c := known.judge(e)
+			c := known.judge(&e)
 			c.Type, c.Since = known.name, e.Now.UTC().Truncate(time.Second)
 			conditions = append(conditions, c)
 		}
@@ -210,7 +210,7 @@ func (c Condition) of(u Use) bool {
 const longestMessage = 1024 // the resource provider's limit of a message, in bytes
 
 // judge evaluates a condition if its evidence was gathered.
-func (c entry) judge(e Evidence) Condition {
+func (c entry) judge(e *Evidence) Condition {
 	switch {
 	case c.use&ofMachine != 0 && e.Machine == nil, c.use&ofUpkeep != 0 && e.Upkeep == nil,
 		c.use&(ofExamined|ofEndpoints) != 0 && e.Examined == nil:
@@ -223,15 +223,15 @@ func (c entry) judge(e Evidence) Condition {
 			missing() Condition
 		}
 	}{
-		{ofEndpoints, cmp.Or(e.Examined, &Examined{}).Endpoints}, {ofKubelet, e.Kubelet},
-		{ofServer, e.ServerVersion}, {ofNode, e.Node}, {ofPods, e.Pods}, {ofServices, e.Services},
-		{ofDamaged, e.Damaged},
+		{ofEndpoints, &cmp.Or(e.Examined, &Examined{}).Endpoints}, {ofKubelet, &e.Kubelet},
+		{ofServer, &e.ServerVersion}, {ofNode, &e.Node}, {ofPods, &e.Pods},
+		{ofServices, &e.Services}, {ofDamaged, &e.Damaged},
 	} {
 		if c.use&part.of != 0 && !part.answer.OK() {
 			return part.answer.missing()
 		}
 	}
-	return c.check(e)
+	return c.check(*e)
 }
 
 // Clip returns a text as one line; most is its max length in bytes.

@@ -121,13 +121,14 @@ func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) erro
 	return do(ctx, conn)
 }
 
-func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
+func (s *DBus) Unit(ctx context.Context, name string, process bool) (UnitStatus, error) {
 	var unit map[string]any
 	err := s.call(ctx, func(ctx context.Context, conn dbusConn) (err error) {
 		if unit, err = conn.GetUnitPropertiesContext(ctx, name); err != nil {
 			return err
 		}
-		if path, _ := unit["FragmentPath"].(string); path == "" || !strings.HasSuffix(name, ".service") {
+		path, _ := unit["FragmentPath"].(string)
+		if !process || path == "" || !strings.HasSuffix(name, ".service") {
 			return nil
 		}
 		// Reading all three hundred properties of a service would cost systemd milliseconds.
@@ -257,7 +258,7 @@ func (s *DBus) job(ctx context.Context, verb Verb, name string) error {
 			return context.Cause(within)
 		case <-tick.C:
 		}
-		is, err := s.Unit(within, name)
+		is, err := s.Unit(within, name, false)
 		if err != nil || is.Job {
 			silent = 0
 			continue // systemd may be starting it again

@@ -236,15 +236,15 @@ func TestUnitProperties(t *testing.T) {
 		"UnitFileState": "enabled", "ActiveState": "active", "FragmentPath": "/x",
 		"LoadState": "masked",
 	}})
-	got, err := s.Unit(t.Context(), "x.service")
+	got, err := s.Unit(t.Context(), "x.service", true)
 	want := UnitStatus{File: "masked", Active: "active", Path: "/x", MainPID: 7, Restarts: 3}
 	if err != nil || got != want {
 		t.Errorf("the unit is %+v, %v; want %+v", got, err, want)
 	}
-	if got, err = s.Unit(t.Context(), "x.slice"); err != nil || got.MainPID != 0 {
+	if got, err = s.Unit(t.Context(), "x.slice", true); err != nil || got.MainPID != 0 {
 		t.Errorf("the slice is %+v, %v", got, err)
 	}
-	if _, err := system().Unit(t.Context(), "x.slice"); !errors.Is(err, errLost) {
+	if _, err := system().Unit(t.Context(), "x.slice", true); !errors.Is(err, errLost) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -258,7 +258,7 @@ func TestUnitSince(t *testing.T) {
 				"ActiveEnterTimestampMonotonic": uint64(70_000_000),
 			}})
 			s.uptime = func() (time.Duration, error) { return 100 * time.Second, nil }
-			got, err := s.Unit(t.Context(), "x.slice")
+			got, err := s.Unit(t.Context(), "x.slice", true)
 			if age := time.Since(got.Since); err != nil || age != 30*time.Second {
 				t.Errorf("stepped by %s, the unit is %s old, %v", step, age, err)
 			}

@@ -123,7 +123,7 @@ func (u *units) Do(_ context.Context, verb Verb, name string) error {
 	return u.broken
 }
 
-func (u *units) Unit(_ context.Context, name string) (UnitStatus, error) {
+func (u *units) Unit(_ context.Context, name string, _ bool) (UnitStatus, error) {
 	return u.known[name], u.broken
 }
 

@@ -13,7 +13,11 @@ import (
 
 // UnitStatus returns the state of a unit, with its process and restarts.
 func (h *Host) UnitStatus(ctx context.Context, name string) (UnitStatus, error) {
-	is, err := h.Systemd.Unit(ctx, name)
+	return h.unit(ctx, name, true)
+}
+
+func (h *Host) unit(ctx context.Context, name string, process bool) (UnitStatus, error) {
+	is, err := h.Systemd.Unit(ctx, name, process)
 	if err != nil {
 		return is, fmt.Errorf("cannot observe %s: %w", name, err)
 	}
@@ -21,7 +25,7 @@ func (h *Host) UnitStatus(ctx context.Context, name string) (UnitStatus, error) 
 }
 
 func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, error) {
-	is, err := h.UnitStatus(ctx, name)
+	is, err := h.unit(ctx, name, false)
 	u := state.Unit{Name: name, Enabled: state.Enablement(is.File), Active: is.Running()}
 	switch is.File {
 	case "":
@@ -109,8 +113,9 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 
 // Systemd is the part of systemd that we use, in the terms of org.freedesktop.systemd1(5).
 type Systemd interface {
-	// Unit returns a unit's state; an unknown one has the file state "" and is inactive.
-	Unit(ctx context.Context, name string) (UnitStatus, error)
+	// Unit returns a unit's state, if process with its MainPID and Restarts; an unknown one has the
+	// file state "" and is inactive.
+	Unit(ctx context.Context, name string, process bool) (UnitStatus, error)
 	// Fragments returns the files of units, by name; an unknown unit is left out.
 	Fragments(ctx context.Context, names []string) (map[string]string, error)
 	// Do runs a verb on a unit. Start, Stop and Restart return when the job is done; a failed job is

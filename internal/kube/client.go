@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -94,8 +95,7 @@ func newClient(c *rest.Config, certificate *transport.GetCertHolder, o Options) 
 	}
 	// Reading a hundred pods as JSON takes several times as long.
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	codecs := serializer.NewCodecFactory(answers()).WithoutConversion()
-	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, codecs
+	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, codecs()
 	client := &http.Client{Transport: way, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // another server must not get the credential
 	}}
@@ -105,6 +105,11 @@ func newClient(c *rest.Config, certificate *transport.GetCertHolder, o Options) 
 	core, err := rest.RESTClientForConfigAndClient(c, &bounded)
 	return &Client{core: core, watch: watch, way: way}, errors.Join(err, failed)
 }
+
+// codecs decode the API server's answers.
+var codecs = sync.OnceValue(func() runtime.NegotiatedSerializer {
+	return serializer.NewCodecFactory(answers()).WithoutConversion()
+})
 
 // answers registers the types of the API server's answers. A whole group has many times as many.
 func answers() *runtime.Scheme {

@@ -3,8 +3,8 @@
 package regular
 
 import (
+	"bytes"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -36,10 +36,12 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 
 // ReadFile returns the content of a regular file.
 func ReadFile(path string) ([]byte, error) {
-	f, _, err := Open(path)
+	f, info, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(f)
+	b := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(info.Size(), 1<<20)))
+	_, err = b.ReadFrom(f)
+	return b.Bytes(), err
 }

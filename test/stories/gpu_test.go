@@ -53,7 +53,7 @@ func TestNvidiaRuntime(t *testing.T) {
 
 // pid returns the process of a unit.
 func (w *world) pid(unit string) int {
-	is, err := w.systemd.Unit(context.Background(), unit)
+	is, err := w.systemd.Unit(context.Background(), unit, true)
 	if err != nil {
 		w.t.Fatal(err)
 	}

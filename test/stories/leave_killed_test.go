@@ -79,7 +79,7 @@ func TestServiceIsDisabledLast(t *testing.T) {
 			t.Fatalf("the service is installed: %v, %v", there, err)
 		}
 		killed := w.killed(t, n, w.unbootstrap)
-		state, _ := w.systemd.Unit(t.Context(), change.Service)
+		state, _ := w.systemd.Unit(t.Context(), change.Service, true)
 		if !killed && state.File != "disabled" {
 			t.Errorf("after the end the service is %s", state.File)
 		}

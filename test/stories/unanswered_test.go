@@ -19,12 +19,12 @@ type mute struct {
 	on func() bool
 }
 
-func (m *mute) Unit(ctx context.Context, name string) (host.UnitStatus, error) {
+func (m *mute) Unit(ctx context.Context, name string, process bool) (host.UnitStatus, error) {
 	if m.on() {
 		<-ctx.Done()
 		return host.UnitStatus{}, ctx.Err()
 	}
-	return m.Systemd.Unit(ctx, name)
+	return m.Systemd.Unit(ctx, name, process)
 }
 
 func (m *mute) Fragments(ctx context.Context, names []string) (map[string]string, error) {

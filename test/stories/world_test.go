@@ -220,14 +220,14 @@ func (w *world) start(unit, text string) error {
 
 // networked reports whether kubelet runs and has a pod network, like kubelet.
 func (w *world) networked(string) bool {
-	is, err := w.systemd.Unit(context.Background(), "kubelet.service")
+	is, err := w.systemd.Unit(context.Background(), "kubelet.service", true)
 	found, globErr := filepath.Glob(filepath.Join(w.root, "/etc/cni/net.d/*.conflist"))
 	return err == nil && globErr == nil && is.Active == "active" && len(found) > 0
 }
 
 // kubeletSince returns the time at which kubelet was started; zero while it does not run.
 func (w *world) kubeletSince() time.Time {
-	is, err := w.systemd.Unit(context.Background(), "kubelet.service")
+	is, err := w.systemd.Unit(context.Background(), "kubelet.service", true)
 	if err != nil || is.Active != "active" {
 		return time.Time{}
 	}

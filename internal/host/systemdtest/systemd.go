@@ -69,7 +69,7 @@ func (s *Systemd) unlocked(do func() error) error {
 }
 
 // Unit loads the unit and returns its state.
-func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) {
+func (s *Systemd) Unit(_ context.Context, name string, _ bool) (host.UnitStatus, error) {
 	defer s.lock()()
 	u := s.load(name)
 	up := time.Since(s.booted)
@@ -112,7 +112,7 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]string, error) {
 	files := make(map[string]string)
 	for _, unit := range units {
-		if is, err := s.Unit(ctx, unit); err == nil && is.Path != "" {
+		if is, err := s.Unit(ctx, unit, false); err == nil && is.Path != "" {
 			files[unit] = is.Path
 		}
 	}

@@ -42,7 +42,7 @@ func do(t *testing.T, errs ...error) {
 // is fails unless the unit has that state, and systemd needs a reload or not.
 func (s *Systemd) is(t *testing.T, file, active string, needReload bool) {
 	t.Helper()
-	is, err := s.Unit(t.Context(), name)
+	is, err := s.Unit(t.Context(), name, true)
 	do(t, err)
 	if is.File != file || is.Active != active || (is.Path != "") != (file != "") {
 		t.Errorf("the unit is %+v; want %q and %s", is, file, active)
@@ -123,7 +123,7 @@ func TestMask(t *testing.T) {
 	const swap = "swap.swap"
 	s, ctx := newSystemd(t), t.Context()
 	s.Generate(swap)
-	file := func() host.UnitStatus { is, err := s.Unit(ctx, swap); do(t, err); return is }
+	file := func() host.UnitStatus { is, err := s.Unit(ctx, swap, true); do(t, err); return is }
 	if is := file(); is.File != "generated" || is.Active != "active" {
 		t.Errorf("the swap unit is %+v", is)
 	}
@@ -143,7 +143,7 @@ func TestProcess(t *testing.T) {
 	s := newSystemd(t)
 	last, now := 0, func() (pid, restarts int) {
 		t.Helper()
-		is, err := s.Unit(t.Context(), name)
+		is, err := s.Unit(t.Context(), name, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestLoop(t *testing.T) {
 	s := newSystemd(t)
 	restarts := func(want int) {
 		t.Helper()
-		if is, err := s.Unit(t.Context(), name); err != nil || is.Restarts != want {
+		if is, err := s.Unit(t.Context(), name, true); err != nil || is.Restarts != want {
 			t.Errorf("%d restarts, want %d: %v", is.Restarts, want, err)
 		}
 	}
