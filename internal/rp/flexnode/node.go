@@ -88,10 +88,11 @@ type Chosen struct {
 
 // ETag returns the ETag of the assigned and the desired revision. It does not cover the status.
 func (n Node) ETag() string {
+	paused := n.Desired.UpgradePolicy.Paused
 	if n.Revision == 0 {
-		return ETag(n.UID, 0, n.Floor)
+		return ETag(n.UID, 0, n.Floor, paused)
 	}
-	return ETag(n.UID, n.Assigned, n.Revision)
+	return ETag(n.UID, n.Assigned, n.Revision, paused)
 }
 
 // Lost returns the revision that a node runs but the store does not know; 0 for none. A version
@@ -126,10 +127,14 @@ func offerOf(etag string) (uid, assigned string) {
 	return uid, assigned
 }
 
-// ETag returns the ETag of a node with a uid, an assigned and a desired revision.
-func ETag(uid string, assigned, desired int64) string {
+// ETag returns the ETag of a node with a uid, an assigned and a desired revision, and a pause,
+// which makes no revision.
+func ETag(uid string, assigned, desired int64, paused bool) string {
 	short, _, _ := strings.Cut(uid, "-")
-	if assigned == desired {
+	switch {
+	case paused:
+		return fmt.Sprintf(`"%s-%d-%dp"`, short, assigned, desired)
+	case assigned == desired:
 		return fmt.Sprintf(`"%s-%d"`, short, assigned)
 	}
 	return fmt.Sprintf(`"%s-%d-%d"`, short, assigned, desired)

@@ -36,6 +36,7 @@ type Wanted struct {
 	Second bool
 	// Diagnose reports that a diagnosis is pending.
 	Diagnose bool
+	Paused   bool // by its owner
 	// Ended is the state in which the last credential has ended (JoinEnd.State).
 	Ended string
 }
@@ -50,6 +51,7 @@ func WantedOf(n Node) Wanted {
 			n.Attempt.Outcome != Bad,
 		Asks: n.Asks != 0 && n.Asks == n.Revision, Unreleased: n.Unreleased != 0,
 		Second: n.Second != nil, Diagnose: n.Diagnose != nil,
+		Paused: n.Desired.UpgradePolicy.Paused,
 	}
 	if n.Ended != nil {
 		w.Ended = n.Ended.State

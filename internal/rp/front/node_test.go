@@ -454,3 +454,24 @@ func TestDeletionShowsATokenThatIsLeft(t *testing.T) {
 		w.caughtUp()
 	}
 }
+
+// A pause makes no revision, but another ETag: a caller that has read the node before does not
+// resume it, and gets no old copy.
+func TestPauseHasAnETag(t *testing.T) {
+	w := newEdge(t)
+	r, _ := w.must(201, "PUT", nodeURL("a"), withToken)
+	before := r.Header.Get("ETag")
+	paused := strings.Replace(withToken, `"properties":{`,
+		`"properties":{"upgradePolicy":{"paused":true},`, 1)
+	r, _ = w.must(200, "PUT", nodeURL("a"), paused, "If-Match: "+before)
+	w.caughtUp()
+	w.must(200, "GET", nodeURL("a"), "", "If-None-Match: "+before)
+	w.must(304, "GET", nodeURL("a"), "", "If-None-Match: "+r.Header.Get("ETag"))
+	w.must(412, "PUT", nodeURL("a"), withToken, "If-Match: "+before)
+	equal(t, "paused", w.storedNode("a").Desired.UpgradePolicy.Paused, true)
+	// Its agent is offered the same, and is not woken.
+	etag := w.storedNode("a").ETag()
+	equal(t, "the same offer", flexnode.SameOffer(before, etag), true)
+	w.must(200, "PUT", nodeURL("a"), withToken, "If-Match: "+etag)
+	equal(t, "the ETag after the pause", w.storedNode("a").ETag(), before)
+}

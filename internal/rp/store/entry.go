@@ -27,10 +27,6 @@ type entry struct {
 // versions holds the configVersions of a node: in its row, and in its agent's report.
 type versions struct{ revision, assigned, applied, observed, failed int64 }
 
-func (e *entry) etag() string {
-	return flexnode.ETag(e.uid, e.versions.assigned, e.versions.revision)
-}
-
 // size returns the bytes of an entry that count against a quota.
 func (e *entry) size() int {
 	return len(e.key) + len(e.uid) + len(e.identity) + len(e.machineKey) + len(e.boot) +

@@ -59,7 +59,8 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	}
 	wanted := e.wanted.Value()
 	return Poll{
-		UID: e.uid, ETag: e.etag(), Identity: e.identity, Former: e.former,
+		UID: e.uid, Identity: e.identity, Former: e.former,
+		ETag:       flexnode.ETag(e.uid, e.versions.assigned, e.versions.revision, wanted.Paused),
 		MachineKey: e.machineKey, Boot: e.boot, Joining: wanted.Joining, Second: wanted.Second,
 		Diagnose: wanted.Diagnose,
 	}, true
