@@ -196,6 +196,7 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 			s.Store.PodCIDRs.Delete(v, slot)
 		}
 	}
+	unused := !n.Used && n.MachineKey == "" && !s.Store.Status.Row(v, key).Exists()
 	s.Store.Nodes.Delete(v, key)
 	s.Store.Status.Delete(v, key)
 	s.Store.History.Delete(v, key)
@@ -203,7 +204,8 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	s.Store.Secrets.Delete(v, key)
 	stone := flexnode.Tombstone{
 		UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
-		Former: n.Former, MachineKey: n.MachineKey, Deleted: at.UTC().Truncate(time.Second), Wipe: wipe,
+		Former: n.Former, MachineKey: n.MachineKey, Unused: unused,
+		Deleted: at.UTC().Truncate(time.Second), Wipe: wipe,
 	}
 	signed, err := s.sign(tombstone(stone), s.Store.Epoch(v))
 	v.Fail(err)

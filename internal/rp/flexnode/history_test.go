@@ -128,12 +128,12 @@ func TestTombstones(t *testing.T) {
 
 // A tombstone is kept as long as its machine may have a valid certificate: a year after the
 // deletion, and longer if a certificate with a longer lifetime was seen. A successor's does not
-// count.
+// count. That of a node that no machine ever had is kept for a day.
 func TestTombstonesAreNeeded(t *testing.T) {
 	deleted := time.Unix(1e9, 0).UTC()
 	var stones Tombstones
-	for _, uid := range []string{"short", "long"} {
-		stones = stones.With(Tombstone{UID: uid, Deleted: deleted})
+	for _, uid := range []string{"unused", "short", "long"} {
+		stones = stones.With(Tombstone{UID: uid, Deleted: deleted, Unused: uid == "unused"})
 	}
 	const day = 24 * time.Hour
 	certificates := Certificates{Seen: []Certificate{
@@ -141,6 +141,7 @@ func TestTombstonesAreNeeded(t *testing.T) {
 		{UID: "long", Ends: deleted.Add(700 * day)}, {UID: "successor", Ends: deleted.Add(900 * day)},
 	}}
 	for after, want := range map[time.Duration][]string{
+		day - 1: {"long", "short", "unused"}, day: {"long", "short"},
 		40 * day: {"long", "short"}, 364 * day: {"long", "short"}, 366 * day: {"long"},
 		699 * day: {"long"}, 701 * day: nil,
 	} {

@@ -15,8 +15,10 @@ type Tombstone struct {
 	Identity string `json:"identity,omitempty"`
 	Former   Former `json:"former,omitempty"`
 	// MachineKey is the key of the machine, which may still report and leave.
-	MachineKey string    `json:"key,omitempty"`
-	Deleted    time.Time `json:"deleted"`
+	MachineKey string `json:"key,omitempty"`
+	// Unused reports that no machine has ever had the node.
+	Unused  bool      `json:"unused,omitempty"`
+	Deleted time.Time `json:"deleted"`
 	// Wipe has the machine unbootstrap, as after the DELETE of a node. The deletion of a
 	// registration wipes no machine unless the caller asked for it.
 	Wipe bool `json:"wipe,omitempty"`
@@ -77,7 +79,8 @@ func (t Tombstones) Of(uid string) (stone Tombstone, ok bool, err error) {
 }
 
 // Needed returns the tombstones of nodes whose machine may not know of the deletion yet and may
-// have a valid certificate. certificates are those of the node's name.
+// have a valid certificate. certificates are those of the node's name. Without a machine a
+// tombstone is kept for a day: names that come and go must not fill the store.
 func (t Tombstones) Needed(certificates Certificates, now time.Time) (Tombstones, error) {
 	all, err := t.All()
 	if err != nil {
@@ -86,7 +89,11 @@ func (t Tombstones) Needed(certificates Certificates, now time.Time) (Tombstones
 	var needed Tombstones
 	for i, s := range all {
 		seen := certificates.last(func(o Certificate) bool { return o.UID == s.UID })
-		if s.Deleted.Add(longestCertificate).After(now) || seen.After(now) {
+		kept := longestCertificate
+		if s.Unused {
+			kept = 24 * time.Hour
+		}
+		if s.Deleted.Add(kept).After(now) || seen.After(now) {
 			needed.Stored = append(needed.Stored, t.Stored[i])
 		}
 	}
