@@ -120,7 +120,8 @@ func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
 		return nil, problems
 	}
 	p := &put{api: a, r: r, to: to}
-	_, err := a.Store.Update(r.Context(), "node rolled back", p.ahead(),
+	p.quota = quota{api: a, r: r, key: r.nodeKey()}
+	err := p.quota.change("node rolled back", p.ahead(),
 		func(v *store.View) error { return p.decide(v, p.back) })
 	if err != nil {
 		return nil, err
@@ -145,5 +146,8 @@ func (p *put) back(
 	if ask.Parent.Defaults, err = a.Store.Layer(v.Context(), ask.To.Defaults); err != nil {
 		return d, err
 	}
-	return flexnode.RollBack(ask, old)
+	if d, err = flexnode.RollBack(ask, old); err != nil {
+		return d, err
+	}
+	return d, p.quota.needBytes(row, d.Node)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 )
 
-// Limits of a page, in items and in bytes: ARM drops answers above 8 MB.
+// Limits of a page, in items and in bytes: many answers may wait for slow clients.
 const (
 	pageSize     = 200
 	maxPageSize  = 1000
-	maxPageBytes = 4 << 20
+	maxPageBytes = 512 << 10
 )
 
 // page reads $top and $skipToken. A token is valid only for its collection.

@@ -94,7 +94,7 @@ func (l *listener) serve(r *request) error {
 	}
 	answer, err := r.route.handle(r)
 	if err == nil && !r.answer.wrote {
-		r.answer.send(answer)
+		r.place.Rest(func() { r.answer.send(answer) }) // the client may be slow to read it
 	}
 	return err
 }

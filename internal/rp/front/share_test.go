@@ -306,6 +306,40 @@ func TestWaitingTakesNoPlace(t *testing.T) {
 	equal(t, "places that were lost", taken, 0)
 }
 
+// unread is the connection of a client that does not read its answer until end.
+type unread struct {
+	*httptest.ResponseRecorder
+	begun, end chan struct{}
+}
+
+func (u unread) Write(b []byte) (int, error) {
+	close(u.begun)
+	<-u.end
+	return u.ResponseRecorder.Write(b)
+}
+
+// An answer that its client does not read takes no place from others.
+func TestUnreadAnswerTakesNoPlace(t *testing.T) {
+	w := newEdge(t)
+	w.settles(201, "PUT", nodeURL("n"), withToken)
+	w.share(nil, fair.AtOnce{
+		fair.ForReads: {InFlight: 1, Wait: time.Millisecond},
+		fair.ForLists: {InFlight: 1, Wait: time.Millisecond},
+	})
+	for _, url := range []string{nodeURL("n"), cluster + "/flexNodeConfig" + versionQuery} {
+		slow := unread{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+		r := httptest.NewRequest(http.MethodGet, publicURL+url, nil)
+		r.Header.Set(callerHeader, "operator")
+		var reading sync.WaitGroup
+		reading.Go(func() { w.front.ServeHTTP(slow, r) })
+		<-slow.begun
+		w.gets(200, "operator", "GET", url, "")
+		close(slow.end)
+		reading.Wait()
+		equal(t, "the status of the slow one", slow.Code, 200)
+	}
+}
+
 // While the store does not answer, reports wait for it and polls are answered.
 func TestPollsWhileTheStorePauses(t *testing.T) {
 	w := newEdge(t)
@@ -451,11 +485,33 @@ func TestQuotaOfBytes(t *testing.T) {
 	}
 	w.must(200, "PUT", nodeURL("a"), withToken)
 	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "x", 1))
+	// A rollback may not grow it either.
+	w.api.Quotas.Default.Bytes = 0
+	first := w.node(200, "PUT", nodeURL("a"), withToken).Properties.ConfigVersion
+	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "x", 1))
+	w.caughtUp()
+	used, _ = w.index.Used(subscription)
+	w.api.Quotas.Default.Bytes = used.Bytes
+	back := fmt.Sprintf(`{"configVersion":%q}`, first)
+	w.refused(409, "QuotaExceeded", "POST", nodeURL("a", "/rollback"), back, "FlexNodeBytes quota")
 	_, text := w.must(200, "GET", usagesURL, "")
 	has(t, "the usages", text, `{"unit":"Bytes","name":{"value":"FlexNodeBytes",`)
 }
 
-// A page of a list ends after some megabytes.
+// The same for a node that has no revision yet, since its cluster was never reached.
+func TestQuotaOfBytesWithoutARevision(t *testing.T) {
+	w := beside(t)
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	w.register("")
+	w.settles(201, "PUT", nodeURL("a"), withToken)
+	used, _ := w.index.Used(subscription)
+	w.api.Quotas.Default.Bytes = used.Bytes
+	larger := strings.Replace(withToken, "prod", "production", 1)
+	w.refused(409, "QuotaExceeded", "PUT", nodeURL("a"), larger, "FlexNodeBytes quota")
+}
+
+// A page of a list ends after half a megabyte.
 func TestPagesEndByBytes(t *testing.T) {
 	w := newEdge(t)
 	const all = 1000
@@ -473,7 +529,7 @@ func TestPagesEndByBytes(t *testing.T) {
 		size += len(n)
 	}
 	n := len(nodes)
-	if err != nil || n >= all || n < 400 || size > maxPageBytes+16<<10 {
+	if err != nil || n >= all || n < 50 || size > maxPageBytes+16<<10 {
 		t.Errorf("%d nodes in %d bytes, %v", n, size, err)
 	}
 	equal(t, "the key to continue after", next, fmt.Sprintf("%s/n%03d", clusterKey, n-1))

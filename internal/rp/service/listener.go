@@ -145,7 +145,7 @@ func (a *arrivals) wait() {
 // leave makes clients end their connections while the replica drains.
 func (s *service) leave(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(&leaving{w, &s.health.draining}, r)
+		h.ServeHTTP(&leaving{ResponseWriter: w, draining: &s.health.draining}, r)
 	})
 }
 
@@ -154,7 +154,10 @@ func (s *service) leave(h http.Handler) http.Handler {
 type leaving struct {
 	http.ResponseWriter
 	draining *atomic.Bool
+	writes   bool
 }
+
+const answerTime = 10 * time.Second // bounds the time in which a client reads an answer
 
 func (l *leaving) WriteHeader(status int) {
 	l.close()
@@ -163,6 +166,11 @@ func (l *leaving) WriteHeader(status int) {
 
 func (l *leaving) Write(b []byte) (int, error) {
 	l.close()
+	if !l.writes { // the client may not read; an answer has at most about half a megabyte
+		l.writes = true
+		end := time.Now().Add(answerTime)
+		_ = http.NewResponseController(l.ResponseWriter).SetWriteDeadline(end) // else as before
+	}
 	return l.ResponseWriter.Write(b)
 }
 

@@ -313,3 +313,35 @@ func TestLyingClients(t *testing.T) {
 	ended(t, plain)
 	poll(t, newClient(), address)
 }
+
+// timed notes the deadline of an answer.
+type timed struct {
+	*httptest.ResponseRecorder
+	until []time.Time
+}
+
+func (d *timed) SetWriteDeadline(at time.Time) error {
+	d.until = append(d.until, at)
+	return nil
+}
+
+// A client has some seconds to read an answer, from its beginning on, however long it has waited.
+func TestAnswersEnd(t *testing.T) {
+	for body, want := range map[string]int{"": 0, "x": 1} {
+		w := &timed{ResponseRecorder: httptest.NewRecorder()}
+		s := &service{health: &health{}}
+		s.leave(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			for range body {
+				must(w.Write([]byte(body)))
+				must(w.Write([]byte(body)))
+			}
+		})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		equal(t, "deadlines of "+body, len(w.until), want)
+		for _, at := range w.until {
+			if left := time.Until(at); left < answerTime/2 || left > answerTime {
+				t.Errorf("%s to read the answer", left)
+			}
+		}
+	}
+}
