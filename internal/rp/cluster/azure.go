@@ -75,6 +75,12 @@ func (m *ResourceManager) Access(
 	if err != nil && ctx.Err() != nil { // it is not about the cluster
 		return Access{}, err
 	}
+	m.known.Range(func(k, v any) bool { // clusters that are not asked for any more
+		if m.Now().Sub(v.(answer).at) >= answerAge {
+			m.known.Delete(k)
+		}
+		return true
+	})
 	m.known.Store(key, answer{access, err, m.Now()})
 	return access, err
 }

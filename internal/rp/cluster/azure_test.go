@@ -115,4 +115,12 @@ func TestAnswersOfResourceManager(t *testing.T) {
 	now.Add(int64(refusedAge / time.Second))
 	equal(t, "as long as it is of use", host(false), "https://one.example")
 	equal(t, "after a refusal", host(true), "https://two.example")
+	// Answers about clusters that are not asked for any more are forgotten.
+	now.Add(int64(answerAge / time.Second))
+	if _, err := m.Access(t.Context(), flexnode.Cluster{ID: factoryID + "2"}, false); err == nil {
+		t.Error("a cluster that does not exist has a kubeconfig")
+	}
+	known := 0
+	m.known.Range(func(any, any) bool { known++; return true })
+	equal(t, "known answers", known, 1)
 }

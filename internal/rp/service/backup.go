@@ -107,7 +107,16 @@ func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
 	if _, err := os.Lstat(mark); dir == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if _, err := RaiseEpoch(ctx, st); err != nil {
+	_, err := RaiseEpoch(ctx, st)
+	if full, ok := st.Backend.(*store.Etcd); ok && errors.Is(err, store.ErrFull) {
+		// So was the backup, and no provider runs that could make room.
+		_, err = full.CompactAll(ctx)
+		err = errors.Join(err, full.Defragment(ctx, func(store.EtcdMember, bool) {}), full.Disarm(ctx))
+		if err == nil {
+			_, err = RaiseEpoch(ctx, st)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return os.Remove(mark)

@@ -217,6 +217,25 @@ func TestEpochAfterARestore(t *testing.T) {
 	}
 }
 
+// A backup of a store that was full and had freed nothing makes a provider that starts.
+func TestEpochAfterARestoreOfAFullStore(t *testing.T) {
+	dir := t.TempDir()
+	backend := must(store.Open(t.Context(), dir, store.Options{Quota: 2 << 20, NoSync: true}))
+	t.Cleanup(func() { must(0, backend.Close()) })
+	s := store.New(backend)
+	must(0, s.BeginSchema(t.Context()))
+	for full := error(nil); full == nil; {
+		row := store.Write{Key: "/flexnode/v2/s/x/a", Value: make([]byte, 64<<10)}
+		if _, full = backend.Commit(t.Context(), nil, []store.Write{row}); full != nil &&
+			!errors.Is(full, store.ErrFull) {
+			t.Fatal(full)
+		}
+	}
+	must(0, MarkRestored(dir))
+	must(0, beginEpoch(t.Context(), s, dir))
+	equal(t, "the epoch", string(must(s.Meta.Get(t.Context(), "epoch")).Value), "2")
+}
+
 // A data directory is marked before it can be started; one that is in use is not marked.
 func TestRestoreMarksFirst(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")

@@ -116,6 +116,9 @@ func TestACrowdedStore(t *testing.T) {
 		for i := range 20 {
 			w.must(201, "PUT", nodeURL(fmt.Sprint("n", i)), withToken)
 		}
+		long := strings.Replace(clusterID, "Edge", strings.Repeat("g", 90), 1)
+		long = strings.Replace(long, "Factory", strings.Repeat("c", 63), 1)
+		w.must(201, "PUT", long+versionQuery, `{"location":"westeurope","properties":{}}`)
 		pass(time.Second)
 		w.must(200, "POST", nodeURL("n0", "/listConfigUrl"), "{}")
 		equal(t, "bootstrap tokens", len(w.cluster.Secrets()), 1)
@@ -133,6 +136,7 @@ func TestACrowdedStore(t *testing.T) {
 			larger += fmt.Sprintf(`,"label-%d":"value-%d"`, i, i*i*i)
 		}
 		w.must(503, "PUT", nodeURL("n1"), larger+"}}}}")
+		w.must(202, "DELETE", long+versionQuery+"&nodes=wipe", "")
 		w.must(200, "DELETE", nodeURL("n0"), "")
 		w.must(404, "GET", nodeURL("n0"), "")
 		pass(time.Minute)

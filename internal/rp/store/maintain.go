@@ -248,7 +248,7 @@ var ErrCrowded = fmt.Errorf("nine tenths of its quota are in use: %w", ErrFull)
 
 // spared limits, in bytes, how much one change may grow rows in a crowded store: to revoke or
 // consume a credential, end an operation, or set a condition of a node.
-const spared = 512
+const spared = 640
 
 // Health returns the state of the database. Once nine tenths of its quota are in use, changes that
 // grow rows are refused until less is in use. Free space within its file counts as free, since etcd
