@@ -159,6 +159,19 @@ func (a Arc) join(ctx context.Context, r *Record) (Status, error) {
 	want := a.Config.Arc
 	is := Status{Name: want.MachineName, Group: want.ResourceGroup,
 		Subscription: a.Config.SubscriptionID}
+	_, taken, err := a.find(ctx, is)
+	switch {
+	case err != nil:
+		return is, fmt.Errorf("cannot connect the machine to Azure Arc: %w", err)
+	case taken && !(r.Connected && r.names(is)):
+		return is, fmt.Errorf("cannot connect the machine to Azure Arc: the resource group %s has an "+
+			"Arc machine %s; set azure.arc.machineName, or delete that one", is.Group, is.Name)
+	case taken: // an earlier run was interrupted: azcmagent takes no name that is in use
+		if err := a.Leave(ctx, *r); err != nil {
+			return is, err
+		}
+		*r = Record{}
+	}
 	r.MachineID, r.Connected = is.MachineID(), true
 	if err := a.Save(*r); err != nil {
 		return is, err
@@ -222,8 +235,9 @@ func (a Arc) find(ctx context.Context, is Status) (principal string, found bool,
 		return "", false, nil
 	}
 	if err != nil {
+		group, _, _ := strings.Cut(is.MachineID(), "/providers/") // there may be no such machine yet
 		return "", false, identity.Explain(err, identity.Need{
-			Doing: "read the Arc machine", Role: onboarding, Scope: is.MachineID()})
+			Doing: "read the Arc machine", Role: onboarding, Scope: group})
 	}
 	if got.Identity != nil && got.Identity.PrincipalID != nil {
 		principal = *got.Identity.PrincipalID
@@ -308,7 +322,7 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 		}
 	}
 	is, err := a.Status(ctx)
-	if errors.Is(err, ErrNotInstalled) || err == nil && is.Name == "" {
+	if errors.Is(err, ErrNotInstalled) || err == nil && !r.names(is) { // or others have connected it
 		return nil
 	}
 	if err == nil {

@@ -400,7 +400,7 @@ func TestRefusals(t *testing.T) {
 		{"no Arc agent", func(w *world) { w.absent = true },
 			[]string{"azcmagent) is not installed", "install the package azcmagent"}},
 		{"may not register machines", func(w *world) { w.sim.Revoke(operator) },
-			[]string{"Azure Connected Machine Onboarding", "resource group edge"}},
+			[]string{"Azure Connected Machine Onboarding", "/resourceGroups/edge "}},
 		{"may not assign roles", func(w *world) {
 			w.sim.Revoke(operator)
 			w.sim.Assign(azuresim.Assignment{Scope: groupID,

@@ -108,7 +108,7 @@ func (a Arc) unassign(ctx context.Context, mine Assignment) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.Delete(ctx, mine.Scope, mine.Name, nil); err != nil {
+	if _, err := client.Delete(ctx, mine.Scope, mine.Name, nil); err != nil && !isMissing(err) {
 		return identity.Explain(err, identity.Need{Doing: "remove the role assignment " + mine.Name,
 			Role: accessAdmin, Scope: mine.Scope})
 	}

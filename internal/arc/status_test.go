@@ -154,3 +154,51 @@ func TestLeaveWithoutTheAgent(t *testing.T) {
 		t.Errorf("%v, %+v", err, w.record)
 	}
 }
+
+// A name that another machine has in Azure is not taken from it, neither by the enrolment nor when
+// the machine leaves.
+func TestNameIsTaken(t *testing.T) {
+	w := newWorld(t)
+	a, ctx := w.arc(0)
+	if err := a.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.agent.Dir = t.TempDir() // this is another machine
+	err := w.enrol()
+	if err == nil || !strings.Contains(err.Error(), "azure.arc.machineName") {
+		t.Errorf("%v", err)
+	}
+	if w.record.Connected {
+		if err := a.Leave(ctx, w.record); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(w.sim.Machines()) != 1 {
+		t.Errorf("machines %v", w.sim.Machines())
+	}
+}
+
+// Leaving leaves a connection alone that others have made since, and does not need the resource
+// group of a role assignment to be there still.
+func TestLeaveAfterOthers(t *testing.T) {
+	w := newWorld(t)
+	if err := w.enrol(); err != nil {
+		t.Fatal(err)
+	}
+	a, ctx := w.arc(0)
+	if err := w.agent.Disconnect(ctx, "", true); err != nil {
+		t.Fatal(err)
+	}
+	a.Config.Arc.MachineName = "theirs"
+	if err := a.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.record.Assignments[0].Scope = "/subscriptions/" + subscription + "/resourceGroups/gone" +
+		"/providers/Microsoft.ContainerService/managedClusters/prod"
+	if err := a.Leave(ctx, w.record); err != nil {
+		t.Error(err)
+	}
+	if is, connected := w.agent.Show(); !connected || len(w.record.Assignments) > 0 {
+		t.Errorf("connected %t as %s, record %+v", connected, is.ResourceName, w.record)
+	}
+}

@@ -79,16 +79,12 @@ func (s *Sim) putMachine(w http.ResponseWriter, c call, known map[string]any) *a
 		return arm.Errorf(400, "LocationRequired",
 			"The location property is required for this definition.")
 	}
+	if known != nil { // as azcmagent connect says
+		return arm.Errorf(409, "AZCM0044", "A resource with the same name already exists: %s.", c.id)
+	}
 	identity := Application{ClientID: uuid.NewString(), ObjectID: uuid.NewString(),
 		Name: c.id.Name(), ResourceID: c.id.String()}
-	if known != nil {
-		principal := known["identity"].(map[string]any)["principalId"]
-		i := slices.IndexFunc(s.world.Applications,
-			func(a Application) bool { return a.ObjectID == principal })
-		identity = s.world.Applications[i]
-	} else {
-		s.made[identity.ObjectID] = s.now()
-	}
+	s.made[identity.ObjectID] = s.now()
 	if text, ok := body.Properties["clientPublicKey"].(string); ok {
 		public, err := publicKey(text)
 		if err != nil {
