@@ -334,7 +334,7 @@ func Prove(ctx context.Context, m Machine, c config.Config, at transition.Cluste
 	if c.Azure.BootstrapToken != nil {
 		return nil
 	}
-	token, err := Fresh(ctx, c)
+	token, err := identity.Proved(ctx, func() (Token, error) { return Fresh(ctx, c) })
 	if identity.Refused(err) {
 		return &transition.Outcome{Kind: transition.Refused, Err: err}
 	}

@@ -68,6 +68,9 @@ var silences = map[string][]limit{
 	"a token, after another process has failed to get one": {
 		{room: "identity", name: "issuerTimeout", times: 2},
 	},
+	"a token by a new credential": {
+		{room: "identity", name: "Propagation"}, {room: "identity", name: "issuerTimeout"},
+	},
 	"a list of pods, and an eviction": {
 		{room: "kube", name: "requestTimeout", times: 2},
 		{room: "kube", name: "o.Retry", times: 1.5},

@@ -155,7 +155,10 @@ func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	ask := agentapi.RegisterKey{EnrolmentSecret: secret}
 	certificate, signature, err := r.Signer.Keys.SignAsKubelet(ctx,
 		machinekey.Statement(r.UID, key.Thumbprint()))
-	if err == nil && certificate != nil { // an unusable certificate proves nothing
+	if err != nil { // without the proof the provider would revoke kubelet's certificate
+		return err
+	}
+	if certificate != nil {
 		ask.Kubelet = &agentapi.KubeletProof{Certificate: certificate, Signature: signature}
 	}
 	_, err = r.post(ctx, registerAction, ask)
@@ -269,8 +272,10 @@ func (r *Resource) proveToken(ctx context.Context, q Question, c config.Config) 
 	if err != nil {
 		return err
 	}
-	token, err := identity.Fresh(ctx, func() (identity.Credential, error) { return q.Identity(c) },
-		scope, identity.TokenFor("the resource provider", c.Azure))
+	token, err := identity.Proved(ctx, func() (identity.Token, error) {
+		return identity.Fresh(ctx, func() (identity.Credential, error) { return q.Identity(c) }, scope,
+			identity.TokenFor("the resource provider", c.Azure))
+	})
 	if identity.Refused(err) {
 		return &transition.Outcome{Kind: transition.Refused, Err: err}
 	}

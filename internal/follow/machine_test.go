@@ -144,8 +144,10 @@ type heldKeys struct {
 	key    *machinekey.Key
 	secret string
 	made   int
-	// kubelet is the pair of its certificate and key; nil without one.
+	// kubelet is the pair of its certificate and key; nil without one. busy is the error of reading
+	// it.
 	kubelet []byte
+	busy    error
 }
 
 func (k *heldKeys) MachineKey(context.Context) (*machinekey.Key, error) {
@@ -161,8 +163,8 @@ func (k *heldKeys) MachineKey(context.Context) (*machinekey.Key, error) {
 }
 
 func (k *heldKeys) SignAsKubelet(_ context.Context, statement []byte) (_, _ []byte, err error) {
-	if k.kubelet == nil {
-		return nil, nil, nil
+	if k.kubelet == nil || k.busy != nil {
+		return nil, nil, k.busy
 	}
 	return machinekey.SignAsKubelet(k.kubelet, statement)
 }
@@ -447,5 +449,20 @@ func TestDiagnosedHasTime(t *testing.T) {
 		if within < least || size == 0 && within > 31*time.Second {
 			t.Errorf("%d bytes have %s", size, within)
 		}
+	}
+}
+
+// A machine whose kubelet's certificate cannot be read now registers later: without that proof the
+// provider would revoke the certificate.
+func TestRegistersWithItsKubelet(t *testing.T) {
+	busy := errors.New("too many open files")
+	l, keys := &listenerOf{t: t, enrols: "s"}, &heldKeys{secret: "s", busy: busy}
+	r := machineAt(l, keys, false)
+	if _, err := r.Poll(t.Context(), "", 0); !errors.Is(err, busy) || l.registered > 0 {
+		t.Errorf("%v, %d registrations", err, l.registered)
+	}
+	keys.busy = nil
+	if _, err := r.Poll(t.Context(), "", 0); err != nil || l.registered != 1 {
+		t.Errorf("%v, %d registrations", err, l.registered)
 	}
 }

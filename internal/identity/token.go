@@ -216,6 +216,20 @@ func Fresh(ctx context.Context, credential func() (Credential, error), scope str
 	return ask(ctx, credential, scope, need, time.Now)
 }
 
+// Propagation is the time that all servers of Entra ID need to know a new credential; up to 18 s
+// were seen. Tests shorten it.
+var Propagation = time.Minute
+
+// Proved calls fresh again while the issuer refuses the credential, for Propagation.
+func Proved(ctx context.Context, fresh func() (Token, error)) (Token, error) {
+	for end := time.Now().Add(Propagation); ; {
+		token, err := fresh()
+		if !Refused(err) || time.Now().After(end) || !wait.Sleep(ctx, Propagation/12) {
+			return token, err
+		}
+	}
+}
+
 func ask(ctx context.Context, credential func() (Credential, error), scope string, need Need,
 	clock func() time.Time) (Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, issuerTimeout)

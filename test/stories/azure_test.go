@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 	if root := os.Getenv(tokenRoot); root != "" {
 		os.Exit(token(root))
 	}
+	identity.Propagation = 2 * time.Second
 	os.Exit(azuresimtest.Main(m))
 }
 

@@ -131,8 +131,8 @@ const (
 	wrongSecret = "canary-of-nobody"
 )
 
-// A wrong secret of the same application is refused at once, with Entra ID's error, while kubelet
-// keeps using the one that works. Then the right one is accepted, and the old one erased.
+// A wrong secret of the same application is refused, with Entra ID's error, while kubelet keeps
+// using the one that works. Then the right one is accepted, and the old one erased.
 func TestWrongSecret(t *testing.T) {
 	t.Parallel()
 	for _, credential := range []string{"token", "certificate"} {
@@ -172,6 +172,25 @@ func TestWrongSecret(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A new secret that Entra ID's servers do not all know yet is not refused.
+func TestSecretThatPropagates(t *testing.T) {
+	t.Parallel()
+	w, sim := azureWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.config = w.configuration(w.secret(newSecret, "token"))
+	known := time.AfterFunc(time.Second, func() {
+		sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+			Secrets: []azuresim.Secret{{Value: newSecret}}})
+	})
+	defer known.Stop()
+	if _, err := w.bootstrap(); err != nil || len(w.rejected()) > 0 {
+		t.Errorf("%v, rejected %+v", err, w.rejected())
+	}
+	w.onlySecret(sim, newSecret, canary)
 }
 
 // onlySecret fails unless kubelet gets tokens with one secret, and the others are nowhere on the
