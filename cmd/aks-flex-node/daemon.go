@@ -100,8 +100,11 @@ func runAgent(ctx context.Context, o *options) error {
 	live, hints := service.NewLive(version), make(chan string)
 	live.Attach(a)
 	follows := service.Follow(ctx, a, in, live)
+	running, renew := context.WithCancel(ctx)
+	defer renew()
 	if follows != nil {
 		follows.Diagnose = diagnose.Answers(a, newMachine(a.Log))
+		follows.Renew = renew
 	}
 	d := &daemon.Daemon{
 		Node: &service.Watcher{
@@ -117,18 +120,23 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat, a.Proving = d.Beat, d.Proving
-	end := watch(ctx, a, follows, live, hints)
+	end := watch(running, a, follows, live, hints)
 	defer end()
-	switch ended := d.Run(ctx); ended.Kind {
+	ended := d.Run(running)
+	switch ended.Kind {
 	case transition.Deleted:
 		end()
 		return o.beginAgain()
 	case transition.Left:
 		fmt.Fprintln(o.err, "this machine has been unbootstrapped; the agent has nothing more to do")
 		return nil
-	default:
-		return ended.Err
 	}
+	if running.Err() != nil && ctx.Err() == nil {
+		end()
+		a.Log.Info("starting again, with the system's CAs as they are now")
+		return o.replaceProcess(os.Args, os.Environ())
+	}
+	return ended.Err
 }
 
 // watch runs what sends hints to the daemon, and what answers for it, until end is called.
@@ -161,8 +169,8 @@ func watch(
 
 // changed reports whether configuration file, policy or pause have changed since the last call.
 func (o *options) changed() func() bool {
-	stamps := func() [3]string {
-		return [...]string{fileStamp(o.config), fileStamp(policy.File),
+	stamps := func() [3]stamp {
+		return [...]stamp{fileStamp(o.config), fileStamp(policy.File),
 			fileStamp(saved.StateDir + "/" + saved.PauseFile)}
 	}
 	last := stamps()
@@ -173,14 +181,19 @@ func (o *options) changed() func() bool {
 	}
 }
 
-// fileStamp identifies a file with its content, owner and mode; "" if it is missing. Another file
-// has another inode number, and any change of this one another time of change (stat(2)).
-func fileStamp(path string) string {
+// stamp identifies a file with its content, owner and mode; zero if it is missing. Another file has
+// another inode number, and any change of this one another time of change (stat(2)).
+type stamp struct {
+	device, inode uint64
+	changed       unix.Timespec
+}
+
+func fileStamp(path string) stamp {
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
-		return ""
+		return stamp{}
 	}
-	return fmt.Sprint(s.Dev, s.Ino, s.Ctim.Sec, s.Ctim.Nsec)
+	return stamp{s.Dev, s.Ino, s.Ctim}
 }
 
 const waitPause = 5 * time.Second // the interval at which the service checks for a configuration
@@ -226,7 +239,7 @@ func isNew(file string) bool {
 func (o *options) firstInput(ctx context.Context, before *config.Config) (change.Input, error) {
 	idle := o.idle(ctx)
 	for {
-		stamp := fileStamp(o.config)
+		file := fileStamp(o.config)
 		read, err := o.read(before)
 		in := o.inputOf(read)
 		if err != nil && before != nil {
@@ -237,7 +250,7 @@ func (o *options) firstInput(ctx context.Context, before *config.Config) (change
 		if !invalid || os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
 			return in, err
 		}
-		for fileStamp(o.config) == stamp {
+		for fileStamp(o.config) == file {
 			if !idle("waiting for a change of " + o.config + ", which cannot be used: " + err.Error()) {
 				return in, nil
 			}

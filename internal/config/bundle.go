@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -64,8 +66,12 @@ type Joining struct {
 // WithJoining sets the members of a bundle that only a configuration URL delivers.
 func WithJoining(bundle []byte, j Joining) ([]byte, error) {
 	return change(bundle, func(whole map[string]any) bool {
+		maps.DeleteFunc(whole, func(name string, _ any) bool { // encoding/json reads any case
+			return slices.ContainsFunc([]string{"enrolmentSecret", "root", "providerCA"},
+				func(own string) bool { return strings.EqualFold(name, own) })
+		})
 		whole["enrolmentSecret"], whole["root"] = j.EnrolmentSecret, j.Root
-		if delete(whole, "providerCA"); j.ProviderCA != nil {
+		if j.ProviderCA != nil {
 			whole["providerCA"] = j.ProviderCA
 		}
 		return true

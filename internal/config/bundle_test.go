@@ -124,3 +124,20 @@ func TestSchemaVersions(t *testing.T) {
 		t.Error("Canonical takes what Parse refuses")
 	}
 }
+
+// What a bundle says of the machine's own members, in any case, gives way to what the machine
+// keeps.
+func TestWithJoining(t *testing.T) {
+	kept := Joining{EnrolmentSecret: "once", Root: []byte("root"), ProviderCA: []byte("ca")}
+	for _, member := range []string{
+		`"Root":1`, `"ProviderCA":"x"`, `"enrolmentſecret":"evil"`, `"root":"AAAA"`,
+	} {
+		bundle, err := WithJoining([]byte(`{"config":{},`+member+`}`), kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(kept, JoiningOf(bundle)); diff != "" {
+			t.Errorf("%s: %s", member, diff)
+		}
+	}
+}

@@ -297,8 +297,8 @@ type KubernetesPaths struct {
 	ManifestsDir string `json:"manifestsDir" must:"dir"`
 	// VolumePluginDir holds volume plugins.
 	VolumePluginDir string `json:"volumePluginDir" must:"dir"`
-	// KubeletDir is kubelet's root directory. It must contain nothing else, and unbootstrap removes
-	// it.
+	// KubeletDir is kubelet's root directory. A node does not move it. It must contain nothing else,
+	// and unbootstrap removes it.
 	KubeletDir string `json:"kubeletDir" must:"own-dir"`
 }
 

@@ -67,10 +67,10 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 			if len(kept) == 0 || o.Partial {
 				left = c.evictAll(ctx, move, o, left)
 			}
-			if len(kept) > 0 {
+			switch {
+			case len(kept) > 0 && (!o.Partial || len(left) == 0):
 				return &DrainError{kept}
-			}
-			if len(left) == 0 {
+			case len(left) == 0:
 				return nil
 			}
 			if o.Blocked != nil {

@@ -393,3 +393,17 @@ func TestDrainTells(t *testing.T) {
 		t.Errorf("told %q, the error is %v", told, err)
 	}
 }
+
+// A drain that leaves some pods alone still waits for the others, and retries their budgets.
+func TestPartialDrainWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: []corev1.Pod{pod("web", "ReplicaSet"), pod("lone", "")}, refusals: 1}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := inMemory(t, c.ServeHTTP).Drain(ctx, "edge-1", DrainOptions{Partial: true})
+		_, kept := errors.AsType[*DrainError](err)
+		if !kept || len(c.pods) != 1 || c.pods[0].Name != "lone" {
+			t.Errorf("%v; %d pods are left", err, len(c.pods))
+		}
+	})
+}

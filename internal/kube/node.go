@@ -129,6 +129,34 @@ func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 	return c.patch(ctx, name, patch, verb)
 }
 
+// left is the annotation of a Node that was cordoned because its machine left.
+const left = "aks-flex-node/left"
+
+// CordonLeft cordons the Node of a machine that leaves, unless others have cordoned it.
+func (c *Client) CordonLeft(ctx context.Context, name string) error {
+	n, err := c.Node(ctx, name)
+	if err != nil || n.Spec.Unschedulable {
+		return err
+	}
+	return c.patch(ctx, name, leftPatch("true", true), "cordon")
+}
+
+// UncordonLeft takes back CordonLeft: the Node has a machine again.
+func (c *Client) UncordonLeft(ctx context.Context, name string) error {
+	n, err := c.Node(ctx, name)
+	if _, is := n.Annotations[left]; err != nil || !is {
+		return err
+	}
+	return c.patch(ctx, name, leftPatch(nil, nil), "uncordon")
+}
+
+func leftPatch(annotation, unschedulable any) map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{left: annotation}},
+		"spec":     map[string]any{"unschedulable": unschedulable},
+	}
+}
+
 // touched is the annotation with the time at which a node last tested writes to the cluster.
 const touched = "aks-flex-node/touched"
 

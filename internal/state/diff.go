@@ -111,7 +111,11 @@ func (d *differ) want(item Item) {
 	switch to := to.(type) {
 	case Residue:
 		satisfied, change.To = remembered, from
-	case File:
+	case Dir:
+		if link, ok := from.(Link); ok && link.Dir == nil && remembered {
+			return // the owner's disk is not mounted
+		}
+	case File, Link:
 		change.Keep = remembered && entry.edited(from)
 	case Unit:
 		is, _ := from.(Unit)

@@ -103,6 +103,10 @@ func TestDiffWanted(t *testing.T) {
 			"a link that leads nowhere is replaced", want(claim),
 			see(Link{Path: claim.Path, Target: "/gone"}), Ledger{}, "make directory /var/lib/x",
 		},
+		{
+			"a remembered link whose disk is not mounted is left alone", want(claim),
+			see(Link{Path: claim.Path, Target: "/gone"}), remembers(entry(linked("empty"), claim)), "",
+		},
 		{"claim", want(claim), see(at(0, "empty")), Ledger{}, "claim directory /var/lib/x"},
 		{
 			"a mounted directory is claimed whatever its mode", want(claim),

@@ -3,6 +3,7 @@ package stories
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"time"
 
@@ -101,7 +102,7 @@ func (c *cluster) patch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var patch struct {
-		Metadata struct{ Labels map[string]*string }
+		Metadata struct{ Labels, Annotations map[string]*string }
 		Spec     map[string]any
 	}
 	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
@@ -115,13 +116,19 @@ func (c *cluster) patch(w http.ResponseWriter, r *http.Request) {
 	if c.uncordons(patch.Spec, w) {
 		return
 	}
-	for key, value := range patch.Metadata.Labels {
-		if value == nil {
-			delete(n.Labels, key)
-		} else {
-			n.Labels[key] = *value
+	set := func(all map[string]string, changes map[string]*string) map[string]string {
+		if all = maps.Clone(all); all == nil {
+			all = map[string]string{}
 		}
+		for key, value := range changes {
+			if delete(all, key); value != nil {
+				all[key] = *value
+			}
+		}
+		return all
 	}
+	n.Labels = set(n.Labels, patch.Metadata.Labels)
+	n.Annotations = set(n.Annotations, patch.Metadata.Annotations)
 	if cordon, ok := patch.Spec["unschedulable"]; ok {
 		n.Spec.Unschedulable = cordon == true // null takes it away
 		if n.Spec.Unschedulable {

@@ -1,10 +1,19 @@
 package stories
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // upgrade sets the next minor version in the configuration, and adds it to the store of artifacts.
@@ -76,5 +85,73 @@ func TestNoCordonNoDrain(t *testing.T) {
 	_, err := w.bootstrap()
 	if err == nil || !strings.Contains(err.Error(), "cannot cordon Node edge-1") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// Garbage that cannot be removed, here a file below which something is mounted, keeps no Node
+// cordoned and blocks no change.
+func TestGarbageThatStays(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	link, err := os.Readlink(filepath.Join(w.root, "/usr/local/bin/kubelet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := filepath.Join(w.root, link)
+	if err := unix.Mount("/bin/true", busy, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		mounts, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(busy)), "*/kubelet"))
+		hidden, err2 := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(busy)), ".*/kubelet"))
+		if errors.Join(err, err2) != nil {
+			t.Error(err, err2)
+		}
+		for _, at := range append(mounts, hidden...) {
+			_ = unix.Unmount(at, unix.MNT_DETACH) // most are no mounts
+		}
+	})
+	for _, version := range []string{"1.34.5", "1.35.1"} {
+		w.config = w.configuration(w.kubernetes(version, version))
+		if err := w.daemonReconciles(); err != nil {
+			t.Error(err)
+		}
+		if w.cordoned() || w.kubeletVersion() != "v"+version || w.underWay() != "" {
+			t.Errorf("cordoned %t, kubelet %s, under way %s", w.cordoned(), w.kubeletVersion(),
+				w.underWay())
+		}
+	}
+}
+
+// A Node that could not be deleted when its machine left is cordoned until that machine joins
+// again, unless others have cordoned it.
+func TestJoinAfterALeaveUncordons(t *testing.T) {
+	t.Parallel()
+	for _, others := range []bool{false, true} {
+		w := newWorld(t)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		w.cluster.set(func() {
+			w.cluster.keep = true
+			w.cluster.nodes["edge-1"].Spec.Unschedulable = others
+		})
+		err := w.run(func(ctx context.Context, a *change.Agent) error {
+			_, err := change.Unbootstrap(ctx, a, nil, change.Leave{
+				Options: transition.Options{DrainTimeout: time.Minute}})
+			return err
+		})
+		if err == nil || !w.cordoned() {
+			t.Fatalf("%v; cordoned %t", err, w.cordoned())
+		}
+		if _, err := w.bootstrap(); err != nil || w.cordoned() != others {
+			t.Errorf("%v; cordoned %t, want %t", err, w.cordoned(), others)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -187,4 +188,44 @@ func (c *cluster) certify(dir, name string) error {
 		current,
 	)
 	return os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(kubeconfig), 0o600)
+}
+
+// Kubelet's directory holds the data of running pods, and its identity: a node does not move it.
+func TestKubeletDirStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.run("web")
+	before := w.tree()
+	w.config = w.configuration(func(c map[string]any) {
+		c["paths"] = map[string]any{"kubernetes": map[string]any{"kubeletDir": "/var/lib/other"}}
+	})
+	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "unbootstrap") {
+		t.Errorf("got %v", err)
+	}
+	w.same(before)
+}
+
+// A program that its owner has put in the place of a link of ours is kept when a change takes its
+// place.
+func TestOwnersProgramIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(w.root, "/usr/local/bin/kubectl")
+	err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("the owner's"), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.upgrade()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path + ".aks-flex-node-kept"); string(text) != "the owner's" {
+		t.Errorf("kept: %q, %v", text, err)
+	}
 }

@@ -141,6 +141,33 @@ func TestSupersededChangeThatFails(t *testing.T) {
 	w.steady("with the applied configuration")
 }
 
+// The same for a successor that a check of the machine or cluster refuses.
+func TestSupersededChangeWithoutSuccessor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	version := w.kubeletVersion()
+	w.readyWith("110")
+	w.config = w.configuration(nodeSetting("maxPods", 42), w.kubernetes("1.35.1", "1.35.1"))
+	w.interruptChanged()
+	if !w.cordoned() {
+		t.Fatalf("not cordoned; under way is %s", w.underWay())
+	}
+	w.config = w.configuration(nodeSetting("maxPods", 43), w.kubernetes("1.36.1", "1.36.1"))
+	for range 2 {
+		if err := w.daemonReconciles(); err == nil || !strings.Contains(err.Error(), "1.36.1") {
+			t.Errorf("kubelet would be newer than the API server: %v", err)
+		}
+	}
+	if w.cordoned() || maxPods(w.root) != "110" || w.kubeletVersion() != version ||
+		w.underWay() != "" {
+		t.Errorf("cordoned %t, %s pods, kubelet %s, under way %s", w.cordoned(), maxPods(w.root),
+			w.kubeletVersion(), w.underWay())
+	}
+}
+
 // interruptChanged runs the daemon's reconciliation and interrupts it once kubelet has started with
 // another configuration, like the daemon does for a new one.
 func (w *world) interruptChanged() {

@@ -1,18 +1,22 @@
 package stories
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // delivery returns the answer of a configuration URL for this machine.
@@ -194,5 +198,42 @@ func TestWithdraw(t *testing.T) {
 	}
 	if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "110" {
 		t.Errorf("the daemon: %v; kubelet takes %s pods", err, maxPods(w.root))
+	}
+}
+
+// full is a machine whose disk has no room for the bundle.
+type full struct{ change.Machine }
+
+// Set implements apply.Host.
+func (f full) Set(
+	ctx context.Context, c state.Change, content func(string) (io.ReadCloser, error),
+) error {
+	if c.To.Key() == state.PathKey(saved.BundleFile) {
+		return syscall.ENOSPC
+	}
+	return f.Machine.Set(ctx, c, content)
+}
+
+// A node that has no room for another URL's bundle keeps its key, with which the provider knows it.
+func TestReceiveWithoutRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent()
+	if err := change.Receive(t.Context(), a, w.delivery("7")); err != nil {
+		t.Fatal(err)
+	}
+	key, err := change.MachineKeys(a).MachineKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := w.delivery("8")
+	next.Bundle = bytes.Replace(next.Bundle, []byte(`"once"`), []byte(`"twice"`), 1)
+	a.Machine = full{a.Machine}
+	if err := change.Receive(t.Context(), a, next); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v", err)
+	}
+	now, err := change.MachineKeys(a).MachineKey(t.Context())
+	if err != nil || now.Thumbprint() != key.Thumbprint() {
+		t.Errorf("another key, %v", err)
 	}
 }

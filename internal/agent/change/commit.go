@@ -27,10 +27,12 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.Answered = answeredBefore(w)
 	w.Saved.Bindings = w.bindings
 	err := inTurn(ctx, w.Store.SaveBindings,
-		w.commitHistory, w.commitPointers, w.eraseSecrets, w.leaveMetrics, w.Store.PublishApplied,
-		func(ctx context.Context) error { return collect(ctx, w.Home, w.to) })
+		w.commitHistory, w.commitPointers, w.eraseSecrets, w.leaveMetrics, w.Store.PublishApplied)
 	if err != nil {
 		return err
+	}
+	if err := collect(ctx, w.Home, w.to); err != nil {
+		w.Warn("cannot remove what is no longer needed: %v", err)
 	}
 	if err := w.release(ctx, *t); err != nil { // the record remains, and the next run continues here
 		return fmt.Errorf("the node is healthy, but its Node cannot be uncordoned: %w", err)

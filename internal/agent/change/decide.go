@@ -78,6 +78,10 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 			}
 			if checks {
 				if err := preflight(ctx, h, t); err != nil {
+					if d.Follows != "" && s.Applied != "" && Verdict(err).Kind == transition.Refused {
+						d.Kind, d.To = transition.Repair, s.Applied
+						err = errors.Join(err, run(ctx, h, following(h, d), ""))
+					}
 					return err
 				}
 			}
@@ -221,7 +225,7 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 	if next.Kind == transition.Change {
 		next.Drains = h.Saved.Applied.Config.Drains(to.Config)
 		if err := collect(ctx, h, to); err != nil { // refused changes have left generations
-			return err
+			h.Warn("cannot remove what is no longer needed: %v", err)
 		}
 	}
 	h.Saved.Secrets[to.ID] = t.Input.Config.Credentials()

@@ -197,7 +197,7 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	l.Note("draining Node %s", name)
 	bounded, cancel := context.WithTimeout(ctx, t.Leave.DrainTimeout)
 	defer cancel()
-	err := client.Cordon(bounded, name, true)
+	err := client.CordonLeft(bounded, name)
 	if err == nil {
 		err = client.Drain(bounded, name, kube.DrainOptions{
 			DeleteEmptyDir: !t.Leave.KeepEmptyDir, Force: !t.Leave.KeepUnmanaged, Partial: true,

@@ -178,8 +178,17 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	return err
 }
 
-// release uncordons a Node that a transition has cordoned, and undoes nothing else.
+// release uncordons a Node that a transition has cordoned, or that was cordoned when its machine
+// left, and undoes nothing else.
 func (w *work) release(ctx context.Context, t transition.Transition) error {
+	if t.Kind == transition.Join {
+		client, err := access.Client(ctx, w.Node, w.config, w.target())
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return client.UncordonLeft(ctx, w.config.Agent.NodeName)
+	}
 	if !t.Cordoned {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"path"
 	"reflect"
@@ -28,7 +29,11 @@ func MachineKeys(a *Agent) follow.Keys {
 			if err != nil || h.Saved.Live == nil {
 				return nil, err
 			}
-			return a.ReadFile(access.ClientCertificate(h.Saved.Live.Config))
+			pair, err := a.ReadFile(access.ClientCertificate(h.Saved.Live.Config))
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil, nil
+			}
+			return pair, err
 		},
 	}
 }
@@ -165,24 +170,43 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	}
 	given := config.JoiningOf(d.Bundle)
 	had, err := h.Records().Joining()
-	// Another enrolment secret registers another key: the current one may be in other hands too.
-	// Remove the key before storing the secret: after a crash the URL works again.
-	if err == nil && given.EnrolmentSecret != "" && given.EnrolmentSecret != had.EnrolmentSecret {
+	if err != nil {
+		return err
+	}
+	keep := func() error { return h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config) }
+	received := hasReceived(ctx, h, d)
+	switch {
+	case received && reflect.DeepEqual(given, had):
+		return nil
+	case received:
+		keep = func() error { return keepJoining(ctx, h, d, given) }
+	}
+	if given.EnrolmentSecret != "" && given.EnrolmentSecret != had.EnrolmentSecret {
+		err = withoutKey(ctx, h, keep)
+	} else {
+		err = keep()
+	}
+	if err != nil || received {
+		return err
+	}
+	return h.Store.SetURL(ctx, d.URLSHA256)
+}
+
+// withoutKey keeps another enrolment secret, which registers another key: the current one may be in
+// other hands too. It removes the key first: after a crash the URL works again. If the secret
+// cannot be kept, the machine keeps the key, with which its provider still knows it.
+func withoutKey(ctx context.Context, h *Home, keep func() error) error {
+	key, err := h.Records().Read(saved.MachineKeyFile)
+	if err == nil {
 		err = h.Store.Remove(ctx, saved.MachineKeyFile)
 	}
 	if err != nil {
 		return err
 	}
-	if hasReceived(ctx, h, d) {
-		if reflect.DeepEqual(given, had) {
-			return nil
-		}
-		return keepJoining(ctx, h, d, given)
+	if err = keep(); err != nil && key != nil {
+		err = errors.Join(err, h.Store.Write(ctx, saved.MachineKeyFile, string(key)))
 	}
-	if err := h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config); err != nil {
-		return err
-	}
-	return h.Store.SetURL(ctx, d.URLSHA256)
+	return err
 }
 
 // Withdraw removes a delivered but unapplied configuration from a machine that is a node by a file:

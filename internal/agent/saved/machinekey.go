@@ -64,7 +64,11 @@ func (k Keys) SignAsKubelet(
 	if err != nil || pair == nil {
 		return nil, nil, err
 	}
-	return machinekey.SignAsKubelet(pair, statement)
+	certificate, signature, err = machinekey.SignAsKubelet(pair, statement)
+	if err != nil { // a pair that cannot be used proves nothing
+		return nil, nil, nil
+	}
+	return certificate, signature, nil
 }
 
 // EnrolmentSecret returns the secret in the bundle; "" if none.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"reflect"
@@ -29,6 +30,7 @@ type Following struct {
 	Resource *follow.Resource
 	// Diagnose runs a diagnosis that the provider requests; may be nil.
 	Diagnose func(ctx context.Context, kind string) agentapi.Diagnosed
+	Renew    func() // replaces this process by a new one
 
 	agent    *change.Agent
 	live     *Live
@@ -131,8 +133,15 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}, within
 }
 
+// processAge is the age from which a process that trusts no CA of the provider is replaced.
+const processAge = time.Hour
+
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
 	f.askDiagnosis(answer)
+	_, distrusts := errors.AsType[x509.UnknownAuthorityError](err)
+	if distrusts && time.Since(f.live.Work().Started) > processAge {
+		f.Renew() // a process reads the system's CAs once, and they may have changed
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.ways.Back { // success in the former way does not make the configured one work

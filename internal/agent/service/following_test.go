@@ -2,14 +2,18 @@ package service
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -101,6 +105,29 @@ func TestTrustFollowsTheManner(t *testing.T) {
 		}
 		if (err == nil) != (endpoint == s.URL) {
 			t.Errorf("asking %s: %v", endpoint, err)
+		}
+	}
+}
+
+// A process that has run for long and trusts no CA of the provider gives way to one that reads the
+// system's CAs again.
+func TestDistrustRenews(t *testing.T) {
+	unknown := fmt.Errorf("cannot poll: %w", &tls.CertificateVerificationError{
+		Err: x509.UnknownAuthorityError{}})
+	for _, test := range []struct {
+		age  time.Duration
+		err  error
+		want int
+	}{
+		{2 * time.Hour, unknown, 1}, {time.Minute, unknown, 0},
+		{2 * time.Hour, errors.New("connection refused"), 0},
+	} {
+		renewed := 0
+		f := &Following{live: NewLive("1"), again: func() {}, Renew: func() { renewed++ }}
+		f.live.work.Started = time.Now().Add(-test.age)
+		f.polled(follow.Answer{}, test.err, time.Minute)
+		if renewed != test.want {
+			t.Errorf("%s, %v: renewed %d times", test.age, test.err, renewed)
 		}
 	}
 }
