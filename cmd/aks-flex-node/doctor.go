@@ -45,9 +45,7 @@ func examines[T any](
 ) func(*cobra.Command, []string) error {
 	return o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 		list, err := look(ctx, a, o.now(ctx))
-		if err = cmp.Or(err, ctx.Err()); err == nil {
-			err = o.print(list, func(w io.Writer) { text(w, list) })
-		}
+		err = o.show(list, cmp.Or(err, ctx.Err()), func(w io.Writer) { text(w, list) })
 		return found(err, slices.ContainsFunc(list, wrong))
 	})
 }

@@ -34,10 +34,7 @@ where its configuration came from, which version of aks-flex-node rendered it, a
   rejected  failed, or held back after a rollback; with the reason`,
 		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			past, err := inspect.History(ctx, &a.Env)
-			if err != nil {
-				return err
-			}
-			return o.print(past, func(w io.Writer) { writeHistory(w, past) })
+			return o.show(past, err, func(w io.Writer) { writeHistory(w, past) })
 		}),
 	}
 }
@@ -99,10 +96,7 @@ when there is a difference.`,
 		RunE: o.with(func(ctx context.Context, a *change.Agent, args []string) error {
 			args = append(args, "", "") // in place of missing ones
 			c, err := inspect.Compare(ctx, &a.Env, args[0], args[1])
-			if err != nil {
-				return err
-			}
-			err = o.print(c, func(w io.Writer) { writeComparison(w, c) })
+			err = o.show(c, err, func(w io.Writer) { writeComparison(w, c) })
 			return found(err, len(c.Config)+len(c.Changes) > 0)
 		}),
 	}
@@ -111,11 +105,7 @@ when there is a difference.`,
 func writeComparison(w io.Writer, c history.Comparison) {
 	fmt.Fprintf(w, "from %.12s to %.12s\n", c.From, c.To)
 	for i, d := range c.Config {
-		name := ""
-		if i == 0 {
-			name = "settings"
-		}
-		fmt.Fprintf(w, "%-12s %s\n", name, difference(d))
+		row(w, "settings", i == 0, difference(d))
 	}
 	writePlan(w, inspect.Report{Changes: c.Changes})
 	if len(c.Config)+len(c.Changes) == 0 {

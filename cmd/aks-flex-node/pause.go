@@ -53,10 +53,7 @@ func (o *options) pause(
 	ctx context.Context, a *change.Agent, length time.Duration, reason string,
 ) error {
 	p, err := change.SetPause(ctx, a, length, reason)
-	if err != nil {
-		return err
-	}
-	return o.print(map[string]any{"pause": p}, func(w io.Writer) {
+	return o.show(map[string]any{"pause": p}, err, func(w io.Writer) {
 		if p == nil {
 			fmt.Fprintln(w, "The machine is not paused")
 			return

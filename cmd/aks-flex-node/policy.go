@@ -65,10 +65,8 @@ may not go back from that one. The configuration must still be of the same flexN
 and the machine's policy still applies. The node is not changed.`,
 		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			forgotten, err := change.Forget(ctx, a)
-			if err != nil {
-				return err
-			}
-			return o.print(map[string][]config.Resource{"forgotten": forgotten}, func(w io.Writer) {
+			v := map[string][]config.Resource{"forgotten": forgotten}
+			return o.show(v, err, func(w io.Writer) {
 				for _, r := range forgotten {
 					fmt.Fprintf(w, "Forgotten: version %s of epoch %d of %s\n", r.ConfigVersion, r.Epoch, r.ID)
 				}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,6 +105,14 @@ func (o *options) print(v any, text func(io.Writer)) error {
 	enc := json.NewEncoder(o.out)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// show prints the result of a command, unless it has failed.
+func (o *options) show(v any, err error, text func(io.Writer)) error {
+	if err != nil {
+		return err
+	}
+	return o.print(v, text)
 }
 
 func newRoot(o *options) *cobra.Command {
@@ -219,10 +228,7 @@ func (o *options) join(
 // printResult prints how a command has changed the node, unless it has failed. It returns errFound
 // if a joined node has failed conditions.
 func (o *options) printResult(r change.Result, err error, format string) error {
-	if err != nil {
-		return err
-	}
-	return found(o.print(r, func(w io.Writer) {
+	return found(o.show(r, err, func(w io.Writer) {
 		fmt.Fprintf(w, format, r.NodeName, changes(r.Changes), r.Seconds)
 		for _, c := range r.Conditions {
 			fmt.Fprintf(w, "%s is %s (%s): %s\n", c.Type, c.Status, c.Reason, c.Message)
@@ -258,10 +264,7 @@ when there is.`,
 				return err
 			}
 			report, err := change.Plan(ctx, a, in)
-			if err != nil {
-				return err
-			}
-			return o.differs(report, writePlan, "nothing to do")
+			return o.differs(report, err, writePlan, "nothing to do")
 		}),
 	}
 }
@@ -283,12 +286,12 @@ func (o *options) with(
 }
 
 func (o *options) differs(
-	r inspect.Report, text func(io.Writer, inspect.Report), none string,
+	r inspect.Report, err error, text func(io.Writer, inspect.Report), none string,
 ) error {
 	if r.Changes == nil {
 		r.Changes = []state.Line{}
 	}
-	return found(o.print(r, func(w io.Writer) {
+	return found(o.show(r, err, func(w io.Writer) {
 		if text(w, r); len(r.Changes) == 0 {
 			fmt.Fprintln(w, none)
 		}
@@ -312,10 +315,7 @@ repaired, and the exit code is 0 once they are.`,
 			} else {
 				report, err = inspect.Drift(ctx, &a.Env)
 			}
-			if err != nil {
-				return err
-			}
-			err = o.differs(report, writeDrift, "no drift")
+			err = o.differs(report, err, writeDrift, "no drift")
 			if repair && errors.Is(err, errFound) {
 				return nil
 			}
@@ -339,10 +339,7 @@ under way, rejected configurations, and drift. Exits with 2 when something is wr
 				return errors.Join(err, o.print(inspect.Unjoined{
 					State: status.State, Transition: status.Transition}, nil))
 			}
-			if err != nil {
-				return err
-			}
-			err = o.print(status, func(w io.Writer) { writeStatus(w, status) })
+			err = o.show(status, err, func(w io.Writer) { writeStatus(w, status) })
 			return found(err, !status.Healthy())
 		}),
 	}
@@ -373,7 +370,6 @@ func imageCredentialCommand(o *options) *cobra.Command {
 		Long: `Reads a CredentialProviderRequest (credentialprovider.kubelet.k8s.io) and prints the
 credential for the registry of the image, obtained with the identity of this node. kubelet
 calls it for the registries in azure.registries.`,
-		Args: cobra.NoArgs,
 		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			images, err := inspect.Images(ctx, &a.Env)
 			if err != nil {
@@ -423,10 +419,7 @@ func (o *options) validate() error {
 	if err == nil {
 		v.Config = &read.Config
 	}
-	if printErr := o.print(v, nil); printErr != nil {
-		return printErr
-	}
-	return err
+	return cmp.Or(o.print(v, nil), err)
 }
 
 func versionCommand(o *options) *cobra.Command {

@@ -13,26 +13,25 @@ import (
 
 func writePlan(w io.Writer, r inspect.Report) {
 	if r.Drains {
-		fmt.Fprintln(w, "drain        the pods move to other nodes first")
+		row(w, "drain", true, "the pods move to other nodes first")
 	}
-	step := ""
-	for _, e := range r.Changes {
-		name := ""
-		if string(e.Step) != step {
-			step, name = string(e.Step), string(e.Step)
-		}
-		fmt.Fprintf(w, "%-12s %s\n", name, e.Action)
+	for i, e := range r.Changes {
+		row(w, string(e.Step), i == 0 || e.Step != r.Changes[i-1].Step, e.Action)
 	}
 	for i, d := range r.Downloads {
-		name := ""
-		if i == 0 {
-			name = "download"
-		}
-		fmt.Fprintf(w, "%-12s %s %s (%s)\n", name, d.Name, d.Version, size(d.Size))
+		row(w, "download", i == 0, fmt.Sprintf("%s %s (%s)", d.Name, d.Version, size(d.Size)))
 	}
 	if len(r.Hosts) > 0 {
-		fmt.Fprintf(w, "%-12s %s\n", "from", strings.Join(r.Hosts, " "))
+		row(w, "from", true, strings.Join(r.Hosts, " "))
 	}
+}
+
+// row writes a line of a group, of which the first line has the group's name.
+func row(w io.Writer, name string, first bool, text string) {
+	if !first {
+		name = ""
+	}
+	fmt.Fprintf(w, "%-12s %s\n", name, text)
 }
 
 func writeDrift(w io.Writer, r inspect.Report) {

@@ -68,10 +68,7 @@ Shows what it will undo and asks for confirmation at a terminal; elsewhere it ne
 				}
 			}
 			result, err := change.Unbootstrap(ctx, a, given, how)
-			if err != nil {
-				return err
-			}
-			return o.print(result, func(w io.Writer) {
+			return o.show(result, err, func(w io.Writer) {
 				if result.Changes > 0 {
 					fmt.Fprintf(w, "The machine is restored (%s undone, %.1f s)\n",
 						changes(result.Changes), result.Seconds)

@@ -140,11 +140,9 @@ var errUnchanged = errors.New("what was left is unchanged; run unbootstrap again
 
 // stops reports whether a failure of this ends the undo: a service may still run, or be installed.
 func stops(r state.Resource) bool {
-	switch r.(type) {
-	case state.Unit, state.Package:
-		return true
-	}
-	return false
+	_, isUnit := r.(state.Unit)
+	_, isPackage := r.(state.Package)
+	return isUnit || isPackage
 }
 
 // mayRun reports whether an unknown resource is a service or package that may be in use.

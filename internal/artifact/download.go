@@ -24,7 +24,7 @@ type download struct {
 }
 
 func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err error) {
-	done, err := d.f.Touch.before("get %s from %s", d.a, c) // the whole attempt
+	done, err := d.f.Touch.before(fmt.Sprintf("get %s from %s", d.a, c)) // the whole attempt
 	if err != nil {
 		return false, err
 	}

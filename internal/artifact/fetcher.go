@@ -96,12 +96,11 @@ func (d *Download) End() {
 
 // Idle waits until nothing is being fetched, or ctx ends.
 func (d *Download) Idle(ctx context.Context) {
-	if d == nil {
-		return
-	}
-	select {
-	case <-d.ended:
-	case <-ctx.Done():
+	if d != nil {
+		select {
+		case <-d.ended:
+		case <-ctx.Done():
+		}
 	}
 }
 

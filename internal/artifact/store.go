@@ -178,17 +178,17 @@ func garbage(store, name string, keep []string) bool {
 type Touch func(what string) (done func(), err error)
 
 // before announces one change; its error is a local fault.
-func (t Touch) before(format string, args ...any) (done func(), err error) {
+func (t Touch) before(what string) (done func(), err error) {
 	if t == nil {
 		return func() {}, nil
 	}
-	done, err = t(fmt.Sprintf(format, args...))
+	done, err = t(what)
 	return done, diskError(err)
 }
 
 // do announces one change and makes it; errors are local faults.
 func (t Touch) do(change func() error, format string, args ...any) error {
-	done, err := t.before(format, args...)
+	done, err := t.before(fmt.Sprintf(format, args...))
 	if err != nil {
 		return err
 	}
@@ -202,9 +202,7 @@ func removeTree(store, name string, touch Touch) error {
 		return fmt.Errorf("cannot open the artifact store: %w", err)
 	}
 	defer dir.Close()
-	return remove.Tree(dir, name, func(what string) (func(), error) {
-		return touch.before("%s", what)
-	})
+	return remove.Tree(dir, name, touch.before)
 }
 
 // writeback is the number of bytes after which the kernel is asked to write: fsync is then short.

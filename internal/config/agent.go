@@ -88,13 +88,7 @@ const DefaultDeadline, defaultReadyTimeout = "15m", "5m"
 // Drains reports whether the node is drained before a change. branch is set if the change is to
 // another branch of Kubernetes or containerd.
 func (u UpgradePolicy) Drains(branch bool) bool {
-	switch u.Drain {
-	case DrainAlways:
-		return true
-	case DrainNever:
-		return false
-	}
-	return branch
+	return u.Drain == DrainAlways || branch && u.Drain != DrainNever
 }
 
 // DrainDeadline returns the max duration of a drain; Parse has validated it.

@@ -41,10 +41,8 @@ func IsLabel(key string) bool {
 		return false
 	}
 	prefix, _, found := strings.Cut(key, "/")
-	if !found || !(within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) {
-		return true
-	}
-	if within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") {
+	reserved := found && (within(prefix, "kubernetes.io") || within(prefix, "k8s.io"))
+	if !reserved || within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") {
 		return true
 	}
 	return slices.Contains([]string{

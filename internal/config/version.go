@@ -54,12 +54,10 @@ func expand(template, version, arch string) string {
 
 // isTemplate reports whether s is a template for the URL of a directory per version.
 func isTemplate(s string) bool {
-	if !strings.Contains(s, "{version}") && !strings.Contains(s, "%s") {
-		return false
-	}
+	versioned := strings.Contains(s, "{version}") || strings.Contains(s, "%s")
 	dir := expand(s, "1.2.3", "amd64")
 	archive := strings.HasSuffix(dir, ".gz") || strings.HasSuffix(dir, ".tgz")
-	return isFileTemplate(s) && !archive
+	return versioned && isFileTemplate(s) && !archive
 }
 
 func isFileTemplate(s string) bool {

@@ -71,13 +71,12 @@ func (g Generation) encode() (first, second []byte, err error) {
 		}
 	}
 	second, err = json.Marshal(body{Resources: g.Node, Contents: contents})
-	if err != nil {
-		return nil, nil, fmt.Errorf("internal error: %w", err)
+	if err == nil {
+		first, err = json.Marshal(head{ // this compacts the configuration
+			Config: g.Config.Reveal(), Received: g.Received, Facts: g.Facts, Origin: g.Origin,
+			NodeSHA256: state.Digest(string(second)),
+		})
 	}
-	first, err = json.Marshal(head{ // this compacts the configuration
-		Config: g.Config.Reveal(), Received: g.Received, Facts: g.Facts, Origin: g.Origin,
-		NodeSHA256: state.Digest(string(second)),
-	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("internal error: %w", err)
 	}

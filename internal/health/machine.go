@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,12 +91,8 @@ func runtimeOwned(e Evidence) Condition {
 }
 
 func directoriesFree(e Evidence) Condition {
-	var used []string
-	for _, dir := range e.Machine.ForeignDirectories {
-		used = append(used, path.Clean(dir))
-	}
-	return lacking(used, "ForeignState", "%s is not empty: it holds the state of an earlier node; "+
-		"move it away or remove it")
+	return lacking(e.Machine.ForeignDirectories, "ForeignState", "%s is not empty: it holds the "+
+		"state of an earlier node; move it away or remove it")
 }
 
 // nodeAddressPresent fails if the machine lacks node.kubelet.nodeIP, which kubelet announces.

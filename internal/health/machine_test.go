@@ -145,7 +145,7 @@ func TestDirectoriesFree(t *testing.T) {
 	check(t, "DirectoriesFree", []expect{
 		blank("NotChecked"),
 		{"an earlier node", machine(func(m *Machine) {
-			m.ForeignDirectories = []string{"/var/lib/kubelet/"}
+			m.ForeignDirectories = []string{"/var/lib/kubelet"}
 		}), False, "ForeignState", OwnerMachine, "/var/lib/kubelet is not empty"},
 	})
 }

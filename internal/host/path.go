@@ -274,17 +274,15 @@ func (h *Host) setDir(c state.Change, to state.Dir) error {
 	}
 	ours, ok := c.Ours.(state.Dir)
 	claimed := c.Undo && exists && ok && ours.Purge
-	if claimed {
-		var err error
-		switch {
-		case from.Mounted && !to.Mounted: // others have mounted something here: an error
-			err = h.unmountBelow(to.Path, h.path(to.Path), nil, false)
-		case to.Empty:
-			err = h.empty(to.Path, ours.Mounts, to.Mounted)
-		}
-		if err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case claimed && from.Mounted && !to.Mounted: // others have mounted something here: an error
+		err = h.unmountBelow(to.Path, h.path(to.Path), nil, false)
+	case claimed && to.Empty:
+		err = h.empty(to.Path, ours.Mounts, to.Mounted)
+	}
+	if err != nil {
+		return err
 	}
 	ownersMode := from.Mounted && !(claimed && state.Equal(from, ours))
 	if exists && (ownersMode || !claimed && state.Equal(from, to)) {

@@ -84,12 +84,9 @@ func (t *Terminal) Show(e Event) {
 	case Fetched:
 		t.downloads.arrived += t.downloads.running[e.Name].total
 		delete(t.downloads.running, e.Name)
-	case Warning:
-		t.draw(t.paragraph("!", text)...)
-	case Retry:
-		t.draw(t.paragraph("~", text)...)
-	case Note:
-		t.draw(t.paragraph(" ", text)...)
+	case Warning, Retry, Note:
+		mark := map[Kind]string{Warning: "!", Retry: "~", Note: " "}[e.Kind]
+		t.draw(t.paragraph(mark, text)...)
 	}
 }
 

@@ -80,9 +80,7 @@ func ProviderClient(a *Agent, c config.Config) *http.Client {
 // ProviderRoots returns the CAs for the provider's own listener; nil for the system's.
 func ProviderRoots(a *Agent, c config.Config) *x509.CertPool {
 	joined, err := a.Records().Joining()
-	if err != nil {
-		a.Log.Warn("cannot read the CAs of the provider that this machine trusts", "error", err)
-	}
+	inspect.LogError(a.Log, "cannot read the CAs of the provider that this machine trusts", err)
 	if joined.ProviderCA == nil || !follow.MannerOf(c).Signs {
 		return nil
 	}

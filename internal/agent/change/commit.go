@@ -65,9 +65,7 @@ func (w *work) commitHistory(ctx context.Context) error {
 		return nil
 	}
 	list, err := w.Saved.ReadHistory()
-	if err != nil {
-		w.Log.Warn("cannot read the history; starting with an empty one", "error", err)
-	}
+	inspect.LogError(w.Log, "cannot read the history; starting with an empty one", err)
 	if t.ByHand {
 		if err := holdBack(ctx, w, *t); err != nil {
 			return err

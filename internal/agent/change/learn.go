@@ -124,9 +124,7 @@ func learnCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clus
 		return known
 	}
 	uid, err := clusterUID(ctx, h, c, at)
-	if err != nil {
-		h.Log.Warn("cannot learn the cluster's uid", "error", err)
-	}
+	inspect.LogError(h.Log, "cannot learn the cluster's uid", err)
 	return uid
 }
 

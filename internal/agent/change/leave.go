@@ -80,8 +80,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	t := transition.Transition{Kind: transition.Leave, Began: inspect.Stamp(), Leave: &how}
 	var was transition.Transition // openLedger has not read it
-	if ok, err := l.Records().Load(saved.TransitionFile, &was); err == nil && ok &&
-		was.Kind == transition.Leave {
+	if ok, _ := l.Records().Load(saved.TransitionFile, &was); ok && was.Kind == transition.Leave {
 		t.Began = was.Began
 	}
 	if g := begun(l.Home); g != nil {

@@ -28,9 +28,8 @@ const (
 var errSilent = errors.New("the API server does not answer")
 
 func forgetWaiting(ctx context.Context, a *Agent) {
-	if err := VolatileWriter(a).Remove(ctx, inspect.WaitingFile); err != nil {
-		a.Log.Warn("cannot remove why a change waited", "error", err)
-	}
+	inspect.LogError(a.Log, "cannot remove why a change waited",
+		VolatileWriter(a).Remove(ctx, inspect.WaitingFile))
 }
 
 // NoteWaiting records why the change to a target waits after an attempt. An attempt that another
@@ -59,9 +58,8 @@ func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	if before != nil && before.Received == next.Received && before.Reason == next.Reason {
 		next.Since = before.Since
 	}
-	if err := VolatileWriter(a).Save(ctx, inspect.WaitingFile, next); err != nil {
-		a.Log.Warn("cannot record why a change waits", "error", err)
-	}
+	inspect.LogError(a.Log, "cannot record why a change waits",
+		VolatileWriter(a).Save(ctx, inspect.WaitingFile, next))
 }
 
 // reasonOf returns the Waiting of a change that failed for a possibly temporary reason.

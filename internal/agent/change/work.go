@@ -211,9 +211,7 @@ func unobserved(w *work, unknown []state.Unknown) error {
 	if kind := w.Saved.Transition.Kind; kind != transition.Repair && kind != transition.Rollback {
 		return err
 	}
-	if err != nil {
-		w.Log.Warn("continuing with the state that can be observed", "error", err)
-	}
+	inspect.LogError(w.Log, "continuing with the state that can be observed", err)
 	return nil
 }
 

@@ -207,6 +207,13 @@ func adoptProgram(n *Node) {
 var ErrNoNode = errors.New(
 	"this machine is not a node: run `aks-flex-node bootstrap --config FILE` first")
 
+// LogError logs an error that does not stop the work as a warning; nil is none.
+func LogError(log *slog.Logger, what string, err error) {
+	if err != nil {
+		log.Warn(what, "error", err)
+	}
+}
+
 // Stamp returns the current time in the precision of records.
 func Stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
@@ -234,9 +241,7 @@ func HasJoined(ctx context.Context, a *Env) (bool, error) {
 // Source returns the origin of the configuration; zero for none.
 func Source(a *Env) saved.Source {
 	from, err := a.Records().Source()
-	if err != nil {
-		a.Log.Warn("cannot determine which version is applied", "error", err)
-	}
+	LogError(a.Log, "cannot determine which version is applied", err)
 	return from
 }
 

@@ -81,9 +81,7 @@ func volatile(a *Env) apply.Records { return apply.Records{Files: a.Reader, Dir:
 func ReadWaiting(a *Env) *health.Waiting {
 	var w health.Waiting
 	found, err := volatile(a).Load(WaitingFile, &w)
-	if err != nil {
-		a.Log.Warn("cannot read why a change waits", "error", err)
-	}
+	LogError(a.Log, "cannot read why a change waits", err)
 	if !found || err != nil {
 		return nil
 	}
@@ -93,8 +91,6 @@ func ReadWaiting(a *Env) *health.Waiting {
 // Pause returns the pause of a machine; nil for none.
 func Pause(a *Env) *saved.Pause {
 	p, err := a.Records().Pause(time.Now())
-	if err != nil {
-		a.Log.Warn("cannot read whether the machine is paused", "error", err)
-	}
+	LogError(a.Log, "cannot read whether the machine is paused", err)
 	return p
 }

@@ -56,10 +56,8 @@ func (f *Following) settle(ctx context.Context, h *change.Home) {
 	if !answered || h.Saved.Bindings.Answered == "" {
 		return
 	}
-	if err := f.forgetFormer(ctx); err != nil {
-		f.agent.Log.Warn("cannot remove the previous connection to the provider; trying again",
-			"error", err)
-	}
+	inspect.LogError(f.agent.Log, "cannot remove the previous connection to the provider; trying "+
+		"again", f.forgetFormer(ctx))
 }
 
 // change sets the manners of polling, and reports whether the current one has been answered.
@@ -125,9 +123,7 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
 		Interval: m.Interval, Told: f.polled, Root: func() []byte {
 			joined, err := f.agent.Records().Joining()
-			if err != nil {
-				f.agent.Log.Warn("cannot read the root certificate that this machine trusts", "error", err)
-			}
+			inspect.LogError(f.agent.Log, "cannot read the root certificate that this machine trusts", err)
 			return joined.Root
 		},
 	}, within
@@ -148,7 +144,7 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 		f.live.polled(answer, err, pause)
 	}
 	if answer.Woken {
-		tell(f.received)
+		tell(f.received, struct{}{})
 	}
 	judged := f.judged
 	if f.unusable != nil {
@@ -283,9 +279,10 @@ func (f *Following) Run(ctx context.Context) {
 	}
 }
 
-func tell(to chan<- struct{}) {
+// tell sends a value, unless the last one still waits.
+func tell[T any](to chan<- T, what T) {
 	select {
-	case to <- struct{}{}:
+	case to <- what:
 	default:
 	}
 }
@@ -399,7 +396,7 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	}
 	f.Unusable("", nil)
 	f.agent.Log.Info("configuration received", "version", read.Resource.ConfigVersion)
-	tell(f.received)
+	tell(f.received, struct{}{})
 	return nil
 }
 
@@ -415,7 +412,7 @@ func (f *Following) Deleted() (leaves bool) {
 	case limits.Keeps():
 		kept(f.live, health.RefusedByPolicy)
 	default:
-		tell(f.deleted)
+		tell(f.deleted, struct{}{})
 		return true
 	}
 	return false

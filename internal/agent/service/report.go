@@ -68,20 +68,19 @@ func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 }
 
 // failedOf returns the failure of the document with a digest, nil if it has not failed.
-func failedOf(rejected []history.Rejection, digest, version string) *agentapi.FailedConfig {
-	for _, r := range rejected {
-		if r.Received == digest && version != "" {
-			at, why := r.At, "Rejected"
-			if r.ByHand {
-				why = agentapi.RolledBack
-			}
-			return &agentapi.FailedConfig{
-				Version: version, Reason: why, Message: health.Clip(r.Reason, 4*reportText),
-				Log: health.ClipLines(r.Log, reportLog), At: &at,
-			}
-		}
+func failedOf(rejected history.Rejections, digest, version string) *agentapi.FailedConfig {
+	r, failed := rejected.Of(digest)
+	if !failed || version == "" {
+		return nil
 	}
-	return nil
+	why := "Rejected"
+	if r.ByHand {
+		why = agentapi.RolledBack
+	}
+	return &agentapi.FailedConfig{
+		Version: version, Reason: why, Message: health.Clip(r.Reason, 4*reportText),
+		Log: health.ClipLines(r.Log, reportLog), At: &r.At,
+	}
 }
 
 // maxReport is the provider's limit, in bytes (docs/reference/api.md), less the request's overhead.
@@ -117,12 +116,8 @@ const diagnosePause = time.Minute
 var never = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge}
 
 func (f *Following) askDiagnosis(answer follow.Answer) {
-	if answer.Diagnose == "" || f.Diagnose == nil {
-		return
-	}
-	select {
-	case f.questions <- answer:
-	default: // it is busy
+	if answer.Diagnose != "" && f.Diagnose != nil {
+		tell(f.questions, answer) // unless it is busy
 	}
 }
 

@@ -100,9 +100,8 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if done {
 		err = errors.Join(err, unfollowed)
 	} else {
-		if unfollowed != nil { // the new configuration may fix it
-			w.Agent.Log.Warn("cannot find the API server again", "error", unfollowed)
-		}
+		// The new configuration may fix it.
+		inspect.LogError(w.Agent.Log, "cannot find the API server again", unfollowed)
 		err = leadTo(ctx, w, h, t)
 	}
 	change.NoteWaiting(ctx, w.Agent, t, err)
@@ -112,9 +111,8 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) error {
 	w.Agent.Blocked = func(why error) { // no check runs until the drain has ended
 		change.NoteWaiting(ctx, w.Agent, t, why)
-		if _, err := w.Check(ctx, w.exhausted); err != nil {
-			w.Agent.Log.Warn("cannot report what blocks the drain", "error", err)
-		}
+		_, err := w.Check(ctx, w.exhausted)
+		inspect.LogError(w.Agent.Log, "cannot report what blocks the drain", err)
 	}
 	err := change.Reconcile(ctx, h, "agent", t)
 	if errors.Is(err, transition.ErrSuperseded) {
@@ -319,14 +317,11 @@ func (w *Watcher) tell(ctx context.Context, h *change.Home, s inspect.Status, kn
 	}
 	w.Live.drifted(found, gone)
 	w.Live.checked(s, known)
-	unpublished := ""
-	if err := publishMetrics(ctx, w.Live, h); err != nil {
-		unpublished = err.Error()
+	err := publishMetrics(ctx, w.Live, h)
+	if text := fmt.Sprint(err); text != w.unpublished {
+		w.unpublished = text
+		inspect.LogError(w.Agent.Log, "cannot publish metrics", err)
 	}
-	if unpublished != "" && unpublished != w.unpublished {
-		w.Agent.Log.Warn("cannot publish metrics", "error", unpublished)
-	}
-	w.unpublished = unpublished
 }
 
 func summary(s inspect.Status) string {
@@ -351,13 +346,11 @@ const repairsFile = "repairs.json"
 // Repairs returns the daemon's repair budget.
 func Repairs(a *change.Agent) *daemon.Budget {
 	b, file := &daemon.Budget{Most: 3, Within: time.Hour}, change.VolatileWriter(a)
-	if _, err := file.Records().Load(repairsFile, &b.Done); err != nil {
-		a.Log.Warn("cannot read when things were repaired", "error", err)
-	}
+	_, err := file.Records().Load(repairsFile, &b.Done)
+	inspect.LogError(a.Log, "cannot read when things were repaired", err)
 	b.Save = func(done map[string][]time.Time) {
-		if err := file.Save(context.Background(), repairsFile, done); err != nil {
-			a.Log.Warn("cannot keep when things were repaired", "error", err)
-		}
+		inspect.LogError(a.Log, "cannot keep when things were repaired",
+			file.Save(context.Background(), repairsFile, done))
 	}
 	return b
 }
