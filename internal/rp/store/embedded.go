@@ -103,10 +103,8 @@ func take(ctx context.Context, lock func() error) error {
 		case time.Now().After(deadline):
 			return errInUse
 		}
-		select {
-		case <-ctx.Done():
+		if !Pause(ctx, 20*time.Millisecond) {
 			return errors.Join(errInUse, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
