@@ -183,9 +183,6 @@ func Restore(path, dir string) error {
 	if Holds(dir) {
 		return fmt.Errorf("cannot restore: %s already exists; move it away first", into)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the data directory: %w", err)
-	}
 	address := peer()
 	err := etcdutl.NewV3(silent).Restore(etcdutl.RestoreConfig{
 		SnapshotPath: path, OutputDataDir: into, Name: member, PeerURLs: []string{address.String()},
