@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 func ready() *cobra.Command {
@@ -48,16 +49,16 @@ it can run elsewhere, as in the chart's test.`,
 // untilReady requests a URL every second until it succeeds or ctx ends; then it returns the last
 // error.
 func untilReady(ctx context.Context, client *http.Client, at string) (last error) {
-	ask := func(ctx context.Context) (bool, error) {
+	for {
 		err := askReady(ctx, client, at)
 		// An attempt that ctx has ended is no answer.
 		if last == nil || ctx.Err() == nil || err == nil {
 			last = err
 		}
-		return err == nil, nil
+		if err == nil || !store.Pause(ctx, time.Second) {
+			return last
+		}
 	}
-	_ = wait.PollUntilContextCancel(ctx, time.Second, true, ask)
-	return last
 }
 
 func askReady(ctx context.Context, client *http.Client, at string) error {

@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -69,10 +68,7 @@ func (r *review) noteCertificate(ctx context.Context, name string, to flexnode.C
 		node, row := r.Store.Nodes.Row(v, key), r.Store.Certificates.Row(v, key)
 		current := node.Exists() && node.Value.UID == to.UID
 		next := row.Value.Note(to, renewed, current, time.Now())
-		if reflect.DeepEqual(next, row.Value) {
-			return nil
-		}
-		return r.Store.Certificates.Put(v, key, next)
+		return r.Store.Certificates.Replace(v, key, row.Value, next)
 	})
 }
 

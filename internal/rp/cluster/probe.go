@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -232,10 +231,7 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 		if next.Properties.Reachable == refused {
 			next.Properties.Reachable, next.Probe.Since = !refused, time.Now().UTC()
 		}
-		if reflect.DeepEqual(next, row.Value) {
-			return nil
-		}
-		return w.Store.Clusters.Put(v, w.key, next)
+		return w.Store.Clusters.Replace(v, w.key, row.Value, next)
 	})
 	if err == nil && refused {
 		err = errRefused

@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -32,7 +30,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return noTime, err
 	}
-	nodes, err := page(ctx, w, w.Store.Nodes, removeBatch)
+	nodes, err := w.Store.Nodes.First(ctx, w.key+"/", removeBatch)
 	if err != nil {
 		return noTime, err
 	}
@@ -50,7 +48,6 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 			if !c.Deleting() {
 				return false
 			}
-			c.Deletion = new(*c.Deletion)
 			c.Deletion.Emptied = true
 			return true
 		})
@@ -58,7 +55,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
 		return noTime, err
 	}
-	left, err := page(ctx, w, w.Store.Credentials, clearBatch)
+	left, err := w.Store.Credentials.First(ctx, w.key+"/", clearBatch)
 	if err != nil {
 		return noTime, err
 	}
@@ -93,20 +90,6 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) (flexnode.O
 		})
 	})
 	return row.Value, err
-}
-
-// page returns the keys of the first rows of the cluster in a table.
-func page[T any](
-	ctx context.Context, w *worker, table store.Table[T], limit int,
-) ([]string, error) {
-	keys, _, err := w.Store.Keys(ctx, table.Key(w.key+"/"), "", limit)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list %s: %w", table.Key(w.key+"/"), err)
-	}
-	for i, key := range keys {
-		keys[i] = strings.TrimPrefix(key, table.Key(""))
-	}
-	return keys, nil
 }
 
 func (w *worker) removeNodes(ctx context.Context, keys []string) error {

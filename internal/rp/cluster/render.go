@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -98,8 +97,5 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	if first != nil || revision != nil {
 		v.Fail(w.Store.History.Put(v, key, kept))
 	}
-	if reflect.DeepEqual(next, node.Value) {
-		return nil
-	}
-	return w.Store.Nodes.Put(v, key, next)
+	return w.Store.Nodes.Replace(v, key, node.Value, next)
 }

@@ -58,7 +58,7 @@ type worker struct {
 	taintsSet *flowcontrol.Backoff
 
 	mu      sync.Mutex
-	parked  map[task]bool
+	parked  map[job]bool
 	failing time.Time // start of the time without an answer
 
 	// revoked is the deletion of the registration that has revoked all its credentials; for
@@ -105,7 +105,7 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
 		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
-		done: make(chan struct{}), parked: map[task]bool{},
+		done: make(chan struct{}), parked: map[job]bool{},
 		reviews: map[bool]*rate.Limiter{false: rate.NewLimiter(reviewRate, reviewBurst),
 			true: rate.NewLimiter(noteRate, reviewBurst)},
 		again: make(chan struct{}, 1), taintsSet: flowcontrol.NewBackOff(taintsAgain, taintsLast),
@@ -200,7 +200,7 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 	case ctx.Err() != nil:
 		return
 	case errors.Is(err, errUnreachable): // it is due then even if the cluster does not answer
-		w.park(t)
+		w.park(job{q, t})
 	case errors.Is(err, store.ErrFenced): // the next owner does it
 		next = noTime
 	case errors.Is(err, errNotOwner): // perhaps only the store is slow
@@ -280,10 +280,10 @@ func (w *worker) use() (*session, error) {
 	return s, nil
 }
 
-// park keeps a task until the cluster answers.
-func (w *worker) park(t task) {
+// park keeps a job until the cluster answers.
+func (w *worker) park(j job) {
 	w.mu.Lock()
-	w.parked[t] = true
+	w.parked[j] = true
 	w.mu.Unlock()
 	if _, err := w.use(); err == nil { // it answers again
 		w.unpark()
@@ -293,14 +293,10 @@ func (w *worker) park(t task) {
 func (w *worker) unpark() {
 	w.mu.Lock()
 	parked := w.parked
-	w.parked = map[task]bool{}
+	w.parked = map[job]bool{}
 	w.mu.Unlock()
-	for t := range parked {
-		if t.kind == taskRequest {
-			w.requests.Add(t)
-		} else {
-			w.tasks.Add(t)
-		}
+	for j := range parked {
+		j.line.Add(j.task)
 	}
 }
 

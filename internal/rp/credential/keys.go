@@ -69,20 +69,10 @@ func eachBox(ctx context.Context, st *store.Store, see func(box) error) error {
 	return errors.Join(
 		boxesIn(ctx, st, st.Secrets, secretSeal, sealed, see),
 		boxesIn(ctx, st, st.Bundles, bundleSeal, sealed, see),
-		boxesIn(ctx, st, st.ArcLeft, arcLeftSeal, func(row *store.ArcLeft) *seal.Box {
-			return own(&row.Secret)
-		}, see),
-		boxesIn(ctx, st, st.Credentials, tokenSeal, func(row *store.Credential) *seal.Box {
-			return own(&row.Secret)
-		}, see))
-}
-
-// own gives a row a copy of its box, since rows are shared.
-func own(box **seal.Box) *seal.Box {
-	if *box != nil {
-		*box = new(**box)
-	}
-	return *box
+		boxesIn(ctx, st, st.ArcLeft, arcLeftSeal,
+			func(row *store.ArcLeft) *seal.Box { return row.Secret }, see),
+		boxesIn(ctx, st, st.Credentials, tokenSeal,
+			func(row *store.Credential) *seal.Box { return row.Secret }, see))
 }
 
 // boxesIn is eachBox for the boxes of a table, whose rows have one or none.

@@ -53,10 +53,7 @@ func (w worker) redraw(ctx context.Context, x subject) error {
 		w.Store.Tokens.Delete(v, c.Cluster+"/"+was)
 		return w.Store.Credentials.Put(v, x.key, c)
 	})
-	if err != nil {
-		return err
-	}
-	return errMoved
+	return cmp.Or(err, errMoved)
 }
 
 func (w worker) enable(ctx context.Context, made subject) error {

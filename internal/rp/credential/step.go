@@ -139,10 +139,7 @@ func (w worker) expire(ctx context.Context, key string) error {
 		}
 		return w.move(v, key, c, state)
 	})
-	if err != nil {
-		return err
-	}
-	return errMoved
+	return cmp.Or(err, errMoved)
 }
 
 // problem records the reason that a credential is not Live. Callers see it (endNode), so it is in

@@ -131,10 +131,7 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 			v.Fail(s.move(v, consumed, c, store.Consumed))
 		}
 		now.Former, now.Used = "", now.Used || consumed != ""
-		if now.Former == row.Value.Former && now.Used == row.Value.Used {
-			return nil
-		}
-		return s.Store.Nodes.Put(v, nodeKey, now)
+		return s.Store.Nodes.Replace(v, nodeKey, row.Value, now)
 	})
 	if err != nil || consumed == "" {
 		return err

@@ -91,7 +91,7 @@ func anyHost() config.Host { return config.Host{HostName: "host", Arch: "amd64"}
 // the problems that the agent finds in it, in terms of the resource. Stand-ins replace secrets and
 // unknown facts.
 func (n Node) check(own object, parent Parent) (open object, problems Problems) {
-	facts, made, grants := parent.FactsLayer, placeholderFacts(), Grants{ClientSecret: anySecret}
+	facts, made, grants := parent.FactsLayer, placeholderFacts, Grants{ClientSecret: anySecret}
 	if !n.Desired.KubernetesAuth.UseAzureAuth {
 		grants.Token = anyToken
 	}
@@ -155,13 +155,11 @@ var (
 //go:embed placeholder.pem
 var placeholderCA []byte
 
-// placeholderFacts returns valid facts in place of those of a cluster that was not reached.
-func placeholderFacts() Facts {
-	return Facts{
-		ServerURL:  "https://unknown.invalid",
-		CACertData: base64.StdEncoding.EncodeToString(placeholderCA), DNSServiceIP: "10.0.0.10",
-		TenantID: "00000000-0000-0000-0000-000000000000",
-	}
+// placeholderFacts are valid facts in place of those of a cluster that was not reached.
+var placeholderFacts = Facts{
+	ServerURL:  "https://unknown.invalid",
+	CACertData: base64.StdEncoding.EncodeToString(placeholderCA), DNSServiceIP: "10.0.0.10",
+	TenantID: "00000000-0000-0000-0000-000000000000",
 }
 
 // IsAPIServerName reports whether clients of a cluster reach its API server by a name: the host of

@@ -76,16 +76,13 @@ func (t term) isKnown() bool {
 	case "state", "provisioningState":
 		return t.name == ""
 	case "versions":
-		return isIn(wantedVersions(api.Versions{}), t.name)
+		_, known := wantedVersions(api.Versions{})[t.name]
+		return known
 	case "components":
-		return isIn(runningVersions(api.Components{}), t.name)
+		_, known := runningVersions(api.Components{})[t.name]
+		return known
 	}
 	return t.place == "conditions" && isConditionType(strings.TrimSuffix(t.name, "/reason"))
-}
-
-func isIn(versions map[string]string, component string) bool {
-	_, ok := versions[component]
-	return ok
 }
 
 // Chooses reports whether the filter may choose nodes of a class; it ignores labels.

@@ -154,10 +154,7 @@ func (n Node) copied() bool { return n.Second != nil && n.Second.Key == n.Machin
 // silent reports whether a machine beside which another was seen has been silent for so long. It is
 // false without a second machine: an owner has decided which one is the node's.
 func (n Node) silent(since time.Duration, seen, now time.Time) bool {
-	if n.Second == nil {
-		return false
-	}
-	return now.Sub(latest(seen, n.Second.At)) >= since
+	return n.Second != nil && now.Sub(latest(seen, n.Second.At)) >= since
 }
 
 // before puts an id before others, and keeps at most keptBoots.

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -140,11 +141,7 @@ type Change struct {
 func ChangeOf(from, to map[string]any) Change {
 	var c Change
 	for _, d := range config.Disturbing(from, to) {
-		value := ""
-		if d.To != nil {
-			value = *d.To
-		}
-		c.Settings = append(c.Settings, d.Path+"="+value)
+		c.Settings = append(c.Settings, d.Path+"="+*cmp.Or(d.To, new("")))
 	}
 	if len(c.Settings) == 0 {
 		return c

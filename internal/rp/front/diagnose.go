@@ -34,13 +34,11 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 
 // roomForDiagnosis returns an error if the max number of diagnoses of the cluster is kept.
 func (a *API) roomForDiagnosis(r *request) error {
-	rows := a.Store.Diagnoses
-	own, err := rows.Get(r.Context(), r.nodeKey())
+	own, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
 	if err != nil || own.Exists() {
 		return err
 	}
-	below := rows.Key(r.clusterKey() + "/")
-	kept, _, err := a.Store.Keys(r.Context(), below, "", flexnode.MaxDiagnoses)
+	kept, err := a.Store.Diagnoses.First(r.Context(), r.clusterKey()+"/", flexnode.MaxDiagnoses)
 	if err == nil && len(kept) == flexnode.MaxDiagnoses {
 		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are stored, "+
 			"which is the maximum. They expire after a day.", flexnode.MaxDiagnoses)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"reflect"
 	"strings"
 	"time"
 
@@ -145,11 +144,9 @@ func (a *API) checkBoot(r *request) error {
 		if is = flexnode.CurrentBoot; !row.Exists() || r.caller.MachineKey != n.MachineKey {
 			return nil // the handler compares the row again, and a deleted node has no boots
 		}
-		next, verdict := n.Booted(r.caller.Boot, a.Seen.Last(r.nodeKey()), a.Now())
-		if is = verdict; reflect.DeepEqual(next, n) {
-			return nil
-		}
-		return a.Store.Nodes.Put(v, r.nodeKey(), next)
+		var next flexnode.Node
+		next, is = n.Booted(r.caller.Boot, a.Seen.Last(r.nodeKey()), a.Now())
+		return a.Store.Nodes.Replace(v, r.nodeKey(), n, next)
 	})
 	switch {
 	case err != nil:

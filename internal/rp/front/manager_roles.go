@@ -413,9 +413,4 @@ func values(list []*string) []string {
 	return out
 }
 
-func deref[T any](p *T) (value T) {
-	if p != nil {
-		value = *p
-	}
-	return value
-}
+func deref[T any](p *T) T { return *cmp.Or(p, new(T)) }

@@ -67,10 +67,8 @@ func (a *API) beginChange(r *request, ask api.BeginChange) (any, error) {
 		}
 		b.Asked = version
 		var next flexnode.Node
-		if next, answer = n.Begin(b); reflect.DeepEqual(next, n) {
-			return nil
-		}
-		return a.Store.Nodes.Put(v, key, next)
+		next, answer = n.Begin(b)
+		return a.Store.Nodes.Replace(v, key, n, next)
 	}
 	node, err := a.byAgent(r, "change begun", ahead, decide)
 	if err != nil {

@@ -362,7 +362,6 @@ func (r *Rollout) apply(
 func (r *Rollout) keep(
 	ctx context.Context, before store.Row[flexnode.Rollout], states []flexnode.State,
 ) error {
-	next := flexnode.Rollout{Changes: states}
 	if len(states) == 0 && len(before.Value.Changes) == 0 ||
 		reflect.DeepEqual(before.Value.Changes, states) {
 		return nil
@@ -372,7 +371,7 @@ func (r *Rollout) keep(
 		if !r.Store.Rollouts.IsAt(v, r.Cluster, before.Revision) && before.Exists() {
 			return nil // another allowance was written: the next round has it
 		}
-		return r.Store.Rollouts.Put(v, r.Cluster, next)
+		return r.Store.Rollouts.Put(v, r.Cluster, flexnode.Rollout{Changes: states})
 	})
 	return err
 }

@@ -103,10 +103,8 @@ func take(ctx context.Context, lock func() error) error {
 		case time.Now().After(deadline):
 			return errInUse
 		}
-		select {
-		case <-ctx.Done():
+		if !Pause(ctx, 20*time.Millisecond) {
 			return errors.Join(errInUse, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -184,9 +182,6 @@ func Restore(path, dir string) error {
 	into := etcdIn(dir)
 	if Holds(dir) {
 		return fmt.Errorf("cannot restore: %s already exists; move it away first", into)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the data directory: %w", err)
 	}
 	address := peer()
 	err := etcdutl.NewV3(silent).Restore(etcdutl.RestoreConfig{

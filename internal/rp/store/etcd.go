@@ -317,10 +317,8 @@ func (l *etcdLease) keep(ctx context.Context) {
 	defer close(l.done)
 	pause := l.ttl / 3
 	for {
-		select {
-		case <-ctx.Done():
+		if !Pause(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 		asked := time.Now()
 		deadline, cancel := context.WithDeadline(ctx, l.Until())

@@ -45,7 +45,10 @@ func (x *Index) load(ctx context.Context, back bool) error {
 	defer x.writing.Unlock()
 	for {
 		d := &draft{index: x, whole: true, next: newSnapshot(), change: newTally()}
-		d.noteAll(x.snapshot.Load())
+		now := x.snapshot.Load()
+		noteKeys(d, now.nodes, nodesTable, statusTable)
+		noteKeys(d, now.clusters, clustersTable)
+		noteKeys(d, now.subscriptions, subscriptionsTable)
 		at, err := x.store.pages(ctx, indexed, func(kvs []KV) error {
 			events := make([]Event, len(kvs))
 			for i, kv := range kvs {

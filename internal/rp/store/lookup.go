@@ -108,10 +108,7 @@ func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bo
 		rows = append(rows, r)
 		return err == nil
 	})
-	if err != nil {
-		return nil, false, err
-	}
-	return rows, more, nil
+	return rows, more, err
 }
 
 // EachNode calls see with the key of each node whose key begins with a prefix, and whether it has a
@@ -145,10 +142,7 @@ func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluste
 		rows, failed = append(rows, c.row), c.err
 		return failed == nil && len(rows) <= limit
 	})
-	if failed != nil {
-		return nil, false, failed
-	}
-	return rows[:min(limit, len(rows))], len(rows) > limit, nil
+	return rows[:min(limit, len(rows))], len(rows) > limit, failed
 }
 
 // Stale returns the keys of up to limit nodes of a cluster, Failed or not, that were not rendered

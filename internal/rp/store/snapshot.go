@@ -198,13 +198,7 @@ func replace[T any](tree *btree.BTreeG[item[T]], p parsed, value T) {
 	}
 }
 
-// noteAll marks all rows of a snapshot as changed.
-func (d *draft) noteAll(s *snapshot) {
-	noteKeys(d, s.nodes, nodesTable, statusTable)
-	noteKeys(d, s.clusters, clustersTable)
-	noteKeys(d, s.subscriptions, subscriptionsTable)
-}
-
+// noteKeys marks the rows of a tree as changed, in each of its tables.
 func noteKeys[T any](d *draft, tree *btree.BTreeG[item[T]], tables ...string) {
 	tree.Ascend(func(i item[T]) bool {
 		for _, table := range tables {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -68,10 +69,8 @@ func (t Table[T]) IsAt(v *View, key string, revision int64) bool {
 // None reports whether there are no rows below a prefix, within a view. The change depends on it,
 // and fails if they cannot be read.
 func (t Table[T]) None(v *View, prefix string) bool {
-	keys, _, err := t.store.Keys(v.ctx, t.prefix+prefix, "", 1)
-	if err != nil {
-		v.Fail(fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err))
-	}
+	keys, err := t.First(v.ctx, prefix, 1)
+	v.Fail(err)
 	v.Fence(Condition{Key: t.prefix + prefix, Empty: true})
 	return len(keys) == 0
 }
@@ -87,6 +86,14 @@ func (t Table[T]) Put(v *View, key string, value T) error {
 		return err
 	}
 	return t.write(v, key, before, value, 0)
+}
+
+// Replace is Put of the next value of a row that had another value, unless the two are equal.
+func (t Table[T]) Replace(v *View, key string, was, next T) error {
+	if reflect.DeepEqual(next, was) {
+		return nil
+	}
+	return t.Put(v, key, next)
 }
 
 // Set writes a row within a view, whatever its present value: the change does not depend on it.
@@ -175,6 +182,18 @@ func (t Table[T]) Keys(ctx context.Context, prefix string) (all []string, err er
 		}
 	}
 	return all, nil
+}
+
+// First returns the first keys below a prefix, up to a limit.
+func (t Table[T]) First(ctx context.Context, prefix string, limit int) ([]string, error) {
+	keys, _, err := t.store.Keys(ctx, t.prefix+prefix, "", limit)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
+	}
+	for i, key := range keys {
+		keys[i] = strings.TrimPrefix(key, t.prefix)
+	}
+	return keys, nil
 }
 
 // Limits of the rows of one request. For each request etcd goes through the keys of all remaining

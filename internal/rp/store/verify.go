@@ -111,15 +111,13 @@ func (s *Store) ReadAll(ctx context.Context, bad func(error)) (Contents, error) 
 
 func (c *Contents) count(tables []decoder, kv KV, bad func(error)) {
 	for _, t := range tables {
-		key, ok := strings.CutPrefix(kv.Key, t.prefix)
-		if !ok {
-			continue
+		if key, ok := strings.CutPrefix(kv.Key, t.prefix); ok {
+			c.Rows[t.name]++
+			if err := t.decode(key, kv); err != nil {
+				bad(err)
+			}
+			return
 		}
-		c.Rows[t.name]++
-		if err := t.decode(key, kv); err != nil {
-			bad(err)
-		}
-		return
 	}
 	c.Unknown++
 }

@@ -173,10 +173,8 @@ func (v *View) get(key string) (KV, error) {
 		}
 		return KV{Key: key, Value: w.Value, Revision: uncommitted}, nil
 	}
-	if err := v.Ahead(key); err != nil {
-		return KV{}, err
-	}
-	return v.read[key], nil
+	err := v.Ahead(key)
+	return v.read[key], err
 }
 
 // uncommitted is the revision of a row that is not committed yet, but exists.
