@@ -102,25 +102,20 @@ func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
 // identity has expired. It returns the identity's object id and the time of its newest assignment.
 func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time.Time, err error) {
 	is, err := a.Status(ctx)
-	if err != nil {
-		return "", time.Time{}, err
+	if err == nil && is.Name != "" {
+		is, err = a.check(ctx, is, &r)
 	}
-	if is.Name != "" {
-		if is, err = a.check(ctx, is, &r); err != nil {
-			return "", time.Time{}, err
-		}
+	if err == nil && is.Name == "" {
+		is, err = a.join(ctx, &r)
 	}
-	if is.Name == "" {
-		if is, err = a.join(ctx, &r); err != nil {
-			return "", time.Time{}, err
-		}
+	if err == nil {
+		principal, err = a.principal(ctx, is)
 	}
-	principal, err = a.principal(ctx, is)
 	if err == nil && r.Connected {
 		err = a.tag(ctx, is)
 	}
 	if err != nil || !Assigns(a.Config) {
-		return principal, time.Time{}, err
+		return principal, newest, err
 	}
 	newest, err = a.assign(ctx, &r, principal)
 	return principal, newest, err

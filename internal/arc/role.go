@@ -14,8 +14,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	"github.com/google/uuid"
 
@@ -83,9 +81,9 @@ func (a Assignment) is(b Assignment) bool {
 func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignmentsClient,
 	mine Assignment, principal, role string) (made time.Time, err error) {
 	properties := &armauthorization.RoleAssignmentProperties{
-		PrincipalID:      to.Ptr(principal),
-		PrincipalType:    to.Ptr(armauthorization.PrincipalTypeServicePrincipal),
-		RoleDefinitionID: to.Ptr("/providers/Microsoft.Authorization/roleDefinitions/" + role),
+		PrincipalID:      new(principal),
+		PrincipalType:    new(armauthorization.PrincipalTypeServicePrincipal),
+		RoleDefinitionID: new("/providers/Microsoft.Authorization/roleDefinitions/" + role),
 	}
 	parameters := armauthorization.RoleAssignmentCreateParameters{Properties: properties}
 	err = a.retry(ctx, 10*time.Minute, "waiting for the identity of the Arc machine to appear in "+
@@ -195,16 +193,20 @@ func (a Arc) permissions(ctx context.Context, scope string) (permissions, error)
 	}
 	var list permissions
 	if kind := id.ResourceType; kind.String() == arm.ResourceGroupResourceType.String() {
-		list, err = all(ctx, client.NewListForResourceGroupPager(id.ResourceGroupName, nil),
-			func(p armauthorization.PermissionsClientListForResourceGroupResponse) permissions {
-				return p.Value
-			})
+		pages := client.NewListForResourceGroupPager(id.ResourceGroupName, nil)
+		for err == nil && pages.More() {
+			var page armauthorization.PermissionsClientListForResourceGroupResponse
+			page, err = pages.NextPage(ctx)
+			list = append(list, page.Value...)
+		}
 	} else {
-		list, err = all(ctx, client.NewListForResourcePager(id.ResourceGroupName, kind.Namespace, "",
-			kind.Types[0], id.Name, nil),
-			func(p armauthorization.PermissionsClientListForResourceResponse) permissions {
-				return p.Value
-			})
+		pages := client.NewListForResourcePager(id.ResourceGroupName, kind.Namespace, "",
+			kind.Types[0], id.Name, nil)
+		for err == nil && pages.More() {
+			var page armauthorization.PermissionsClientListForResourceResponse
+			page, err = pages.NextPage(ctx)
+			list = append(list, page.Value...)
+		}
 	}
 	if failed, ok := errors.AsType[*azcore.ResponseError](err); ok &&
 		failed.StatusCode == http.StatusForbidden {
@@ -213,19 +215,6 @@ func (a Arc) permissions(ctx context.Context, scope string) (permissions, error)
 	if err != nil {
 		return nil, identity.Explain(err, identity.Need{Doing: "read what the identity may do at " +
 			scope, Scope: scope})
-	}
-	return list, nil
-}
-
-func all[P any](
-	ctx context.Context, pages *runtime.Pager[P], of func(P) permissions,
-) (list permissions, err error) {
-	for pages.More() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, of(page)...)
 	}
 	return list, nil
 }
