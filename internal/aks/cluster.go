@@ -40,8 +40,7 @@ type Client struct {
 // Cluster reads the cluster. The API server's address and CA come from a kubeconfig, whose other
 // contents are dropped unread and never written.
 func (c Client) Cluster(ctx context.Context) (Cluster, error) {
-	_, group, name := c.Target.ID()
-	clusters, err := c.clusters()
+	clusters, group, name, err := c.clusters()
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -74,8 +73,7 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 
 // AdminKubeconfig returns the kubeconfig of the cluster's administrator.
 func (c Client) AdminKubeconfig(ctx context.Context) (config.Secret, error) {
-	_, group, name := c.Target.ID()
-	clusters, err := c.clusters()
+	clusters, group, name, err := c.clusters()
 	if err != nil {
 		return "", err
 	}
@@ -86,13 +84,16 @@ func (c Client) AdminKubeconfig(ctx context.Context) (config.Secret, error) {
 	return config.Secret(kubeconfig), err
 }
 
-func (c Client) clusters() (*armcontainerservice.ManagedClustersClient, error) {
-	subscription, _, _ := c.Target.ID()
-	client, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential, c.Options)
+// clusters returns the client, and the cluster's resource group and name.
+func (c Client) clusters() (
+	client *armcontainerservice.ManagedClustersClient, group, name string, err error,
+) {
+	subscription, group, name := c.Target.ID()
+	client, err = armcontainerservice.NewManagedClustersClient(subscription, c.Credential, c.Options)
 	if err != nil {
-		return nil, fmt.Errorf("cannot create a client for Resource Manager: %w", err)
+		err = fmt.Errorf("cannot create a client for Resource Manager: %w", err)
 	}
-	return client, nil
+	return client, group, name, err
 }
 
 func (c Client) explain(err error, doing, role string) error {
