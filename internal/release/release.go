@@ -5,7 +5,6 @@
 package release
 
 import (
-	"cmp"
 	_ "embed"
 	"fmt"
 	"regexp"
@@ -128,11 +127,6 @@ func Bare(s string) string {
 
 // Compare orders versions by number, a pre-release before its release.
 func (v Version) Compare(other Version) int {
-	byNumber := cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor),
-		cmp.Compare(v.Patch, other.Patch))
-	if byNumber != 0 || v.Pre == other.Pre {
-		return byNumber
-	}
 	order, _ := version.MustParseSemantic(v.String()).Compare(other.String()) // both are semantic
 	return order
 }
