@@ -18,11 +18,11 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 			d.running[u.Name] = true
 		}
 	}
-	wanted := wantedKeys(now, later)
+	wanted := slices.Concat(now.Keys(), later.Keys())
 	for _, e := range slices.Backward(ledger.Entries) {
 		key := e.Before.Key()
 		d.remembered[key] = e
-		if !wanted[key] {
+		if !slices.Contains(wanted, key) {
 			d.undo(e, purged(wanted, ledger, key))
 		}
 	}
@@ -37,9 +37,10 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 // Stale lists the ledger entries that a killed run has undone but not removed.
 func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 	var stale []Key
-	wanted := wantedKeys(now, later)
+	wanted := slices.Concat(now.Keys(), later.Keys())
 	for _, e := range ledger.Entries {
-		if key := e.Before.Key(); !wanted[key] && isKnown(seen[key]) && e.undone(seen[key]) {
+		key := e.Before.Key()
+		if !slices.Contains(wanted, key) && isKnown(seen[key]) && e.undone(seen[key]) {
 			stale = append(stale, key)
 		}
 	}
@@ -47,10 +48,10 @@ func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 }
 
 // purged reports whether a path is in a directory whose contents are undone with it.
-func purged(wanted map[Key]bool, ledger Ledger, key Key) bool {
+func purged(wanted []Key, ledger Ledger, key Key) bool {
 	return slices.ContainsFunc(ledger.Entries, func(e Entry) bool {
 		dir, ok := e.Ours.Resource.(Dir)
-		if !ok || !dir.Purge || wanted[e.Before.Key()] {
+		if !ok || !dir.Purge || slices.Contains(wanted, e.Before.Key()) {
 			return false
 		}
 		if before := LeadsTo(e.Before.Resource); before != nil && !before.Empty {
@@ -58,14 +59,6 @@ func purged(wanted map[Key]bool, ledger Ledger, key Key) bool {
 		}
 		return strings.HasPrefix(string(key), string(dir.Key())+"/")
 	})
-}
-
-func wantedKeys(now, later Desired) map[Key]bool {
-	wanted := make(map[Key]bool, len(now)+len(later))
-	for _, key := range slices.Concat(now.Keys(), later.Keys()) {
-		wanted[key] = true
-	}
-	return wanted
 }
 
 type differ struct {
