@@ -84,11 +84,7 @@ func (p *part) put(item state.Item) {
 	p.items = append(p.items, item)
 }
 
-func (p *part) add(resources ...state.Resource) {
-	for _, r := range resources {
-		p.put(state.Item{Resource: r})
-	}
-}
+func (p *part) add(resources ...state.Resource) { p.owe(nil, resources...) }
 
 // owe appends resources whose change makes units restart.
 func (p *part) owe(units []string, resources ...state.Resource) {
