@@ -84,12 +84,12 @@ func newClient(c *rest.Config, certificate *transport.GetCertHolder, o Options) 
 	if c.Proxy == nil {
 		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
+	var way http.RoundTripper
 	config, err := c.TransportConfig()
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
+	if err == nil {
+		config.TLS.GetCertHolder = certificate
+		way, err = transport.New(config)
 	}
-	config.TLS.GetCertHolder = certificate
-	way, err := transport.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
 	}

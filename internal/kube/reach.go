@@ -119,8 +119,7 @@ func ahead(ctx context.Context, conn *http.ClientConn, u *url.URL) *time.Duratio
 	if err != nil {
 		return nil
 	}
-	d := date.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Second)
-	return &d
+	return new(date.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Second))
 }
 
 // late reports whether a server or proxy accepted the connection and then stayed silent.
