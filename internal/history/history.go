@@ -171,7 +171,7 @@ func (m Memory) Past() []Past {
 		past = append(past, Past{
 			Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
 			Resource: r.Resource.ID, Version: r.Resource.ConfigVersion, Kubernetes: r.Kubernetes,
-			State: StateRejected, Reason: firstLine(r.Reason),
+			State: StateRejected, Reason: transition.FirstLine(r.Reason),
 		})
 	}
 	slices.SortStableFunc(past, func(a, b Past) int {
@@ -195,7 +195,7 @@ func (m Memory) pending() []Past {
 		return nil
 	}
 	return []Past{{Origin: "url", Resource: m.Received.ID, Version: m.Received.ConfigVersion,
-		State: StateReceived, Reason: firstLine(m.Waits)}}
+		State: StateReceived, Reason: transition.FirstLine(m.Waits)}}
 }
 
 // kept returns the generations on this machine that were proved healthy.
@@ -287,9 +287,4 @@ func Compare(
 		From: before.ID, To: after.ID, Changes: state.Lines(plan),
 		Config: append([]config.Difference{}, before.Config.Differences(after.Config)...), // not null
 	}
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }

@@ -42,8 +42,11 @@ func (o *Outcome) Error() string {
 func (o *Outcome) Unwrap() error { return o.Err }
 
 // FirstLine returns the first line of the cause, for a status line.
-func (o *Outcome) FirstLine() string {
-	line, _, _ := strings.Cut(o.Error(), "\n")
+func (o *Outcome) FirstLine() string { return FirstLine(o.Error()) }
+
+// FirstLine returns the first line of a text.
+func FirstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
 	return line
 }
 

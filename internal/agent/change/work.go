@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -299,8 +298,8 @@ func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 	}
 	w.to, w.config, w.bindings = &to, w.Saved.ConfigOf(&to), w.Saved.Bindings
 	w.bindings.PodCIDRs = inspect.Subnets(w.Node, w.config)
-	cause, _, _ := strings.Cut(t.Cause, "\n")
-	w.Warn("the new configuration does not work (%s); rolling back", cause)
+	w.Warn("the new configuration does not work (%s); rolling back",
+		transition.FirstLine(t.Cause))
 	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {
 		w.met[need] = true
 	}
