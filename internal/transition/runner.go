@@ -65,25 +65,18 @@ func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done b
 
 func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 	switch {
-	case t.Kind == Change && !t.Touched:
-		return r.refuse(ctx, t, cause)
+	case !t.Touched && (t.Kind == Change || t.Kind == Repair):
+		var rejecting error
+		if t.Kind == Change && Of(cause).Kind == Refused {
+			rejecting = r.Reject(ctx, t, cause)
+		}
+		return errors.Join(cause, rejecting, r.end(ctx, t)) // it keeps the record until all is undone
 	case t.Kind == Change && t.Phase != Commit:
 		return r.rollBack(ctx, t, cause)
-	case t.Kind == Repair && !t.Touched:
-		return errors.Join(cause, r.end(ctx, t))
 	case t.Kind == Rollback:
 		return fmt.Errorf("%s\nand cannot go back to the previous configuration: %w", t.Cause, cause)
 	}
 	return cause // the next run continues it
-}
-
-// refuse ends a change that has not touched the machine. It keeps the record until all is undone.
-func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
-	var rejecting error
-	if Of(cause).Kind == Refused {
-		rejecting = r.Reject(ctx, t, cause)
-	}
-	return errors.Join(cause, rejecting, r.end(ctx, t))
 }
 
 // end takes the cordon back, and then removes the record.
