@@ -28,10 +28,6 @@ var (
 	configFormat3 string
 )
 
-func runc(p *part) {
-	p.add(p.bin(sbinDir, "runc", "runc"))
-}
-
 // containerd installs the container runtime, its configuration and its unit. Operators' settings
 // belong into /etc/containerd/conf.d, registries into /etc/containerd/certs.d.
 func containerd(p *part) {

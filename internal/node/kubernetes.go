@@ -54,6 +54,3 @@ func start(p *part) {
 
 // logindDir is kubelet's directory for its shutdown inhibit limit (pkg/kubelet/nodeshutdown).
 const logindDir = "/etc/systemd/logind.conf.d"
-
-// startTools starts the service that waits for a Ready Node.
-func startTools(p *part) { p.run(NPDUnit) }

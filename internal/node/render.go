@@ -124,7 +124,7 @@ func Render(c config.Config, f Facts) state.Desired {
 		{state.Arc, "", arcAgent},
 		{state.Directories, "", directories},
 		{state.System, "", system},
-		{state.Runc, "", runc},
+		{state.Runc, "", func(p *part) { p.add(p.bin(sbinDir, "runc", "runc")) }},
 		{state.Containerd, "", containerd},
 		{state.Kubernetes, "", kubernetes},
 		{state.CNI, "", cni},
@@ -136,7 +136,7 @@ func Render(c config.Config, f Facts) state.Desired {
 
 		{state.Credentials, Ready, withoutToken},
 		{state.Kubernetes, Ready, tools},
-		{state.Start, Ready, startTools},
+		{state.Start, Ready, func(p *part) { p.run(NPDUnit) }},
 	} {
 		p.step, p.needs, p.only = s.step, s.needs, ""
 		s.render(p)
