@@ -106,13 +106,8 @@ func newClient(c *rest.Config, certificate *transport.GetCertHolder, o Options) 
 	return &Client{core: core, watch: watch, way: way}, errors.Join(err, failed)
 }
 
-// codecs decode the API server's answers.
+// codecs decode the types of the API server's answers. A whole group has many times as many.
 var codecs = sync.OnceValue(func() runtime.NegotiatedSerializer {
-	return serializer.NewCodecFactory(answers()).WithoutConversion()
-})
-
-// answers registers the types of the API server's answers. A whole group has many times as many.
-func answers() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	add := func(gv schema.GroupVersion, types ...runtime.Object) {
 		scheme.AddKnownTypes(gv, types...)
@@ -124,8 +119,8 @@ func answers() *runtime.Scheme {
 	add(authorizationv1.SchemeGroupVersion, &authorizationv1.SelfSubjectAccessReview{})
 	add(certificatesv1.SchemeGroupVersion, &certificatesv1.CertificateSigningRequestList{})
 	add(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{})
-	return scheme
-}
+	return serializer.NewCodecFactory(scheme).WithoutConversion()
+})
 
 // Close closes idle connections.
 func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.way) }

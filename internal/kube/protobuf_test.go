@@ -12,7 +12,10 @@ import (
 
 // An answer in protobuf is read; one that was cut short or is none is an error.
 func TestAnswersInProtobuf(t *testing.T) {
-	scheme := answers()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
 	whole, err := runtime.Encode(protobuf.NewSerializer(scheme, scheme), &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: "edge-1", ResourceVersion: "41"},
