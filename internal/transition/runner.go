@@ -70,21 +70,17 @@ func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 		if t.Kind == Change && Of(cause).Kind == Refused {
 			rejecting = r.Reject(ctx, t, cause)
 		}
-		return errors.Join(cause, rejecting, r.end(ctx, t)) // it keeps the record until all is undone
+		ending := r.Release(ctx, t)
+		if ending == nil { // else the record remains until all is undone
+			ending = r.Clear(ctx)
+		}
+		return errors.Join(cause, rejecting, ending)
 	case t.Kind == Change && t.Phase != Commit:
 		return r.rollBack(ctx, t, cause)
 	case t.Kind == Rollback:
 		return fmt.Errorf("%s\nand cannot go back to the previous configuration: %w", t.Cause, cause)
 	}
 	return cause // the next run continues it
-}
-
-// end takes the cordon back, and then removes the record.
-func (r Runner) end(ctx context.Context, t Transition) error {
-	if err := r.Release(ctx, t); err != nil {
-		return err
-	}
-	return r.Clear(ctx)
 }
 
 // rollBack rejects the failed generation and goes back, which is recorded first. It does not reject
