@@ -162,7 +162,7 @@ func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string,
 	if err != nil {
 		return nil, "", identity.Explain(err, identity.Need{Doing: "get a token for Resource Manager"})
 	}
-	may := map[string]permissions{}
+	may := map[string][]*armauthorization.Permission{}
 	for _, need := range a.needs(w) {
 		if _, asked := may[need.Scope]; !asked {
 			if may[need.Scope], err = a.permissions(ctx, need.Scope); err != nil {
@@ -179,10 +179,10 @@ func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string,
 	return gaps, identity.ClaimsOf(token.Token).ObjectID, nil
 }
 
-type permissions = []*armauthorization.Permission
-
 // permissions returns an identity's permissions at a scope; none if it may not even list them.
-func (a Arc) permissions(ctx context.Context, scope string) (permissions, error) {
+func (a Arc) permissions(
+	ctx context.Context, scope string,
+) (list []*armauthorization.Permission, err error) {
 	id, err := arm.ParseResourceID(scope)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
@@ -191,7 +191,6 @@ func (a Arc) permissions(ctx context.Context, scope string) (permissions, error)
 	if err != nil {
 		return nil, err
 	}
-	var list permissions
 	if kind := id.ResourceType; kind.String() == arm.ResourceGroupResourceType.String() {
 		pages := client.NewListForResourceGroupPager(id.ResourceGroupName, nil)
 		for err == nil && pages.More() {
@@ -212,11 +211,8 @@ func (a Arc) permissions(ctx context.Context, scope string) (permissions, error)
 		failed.StatusCode == http.StatusForbidden {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, identity.Explain(err, identity.Need{Doing: "read what the identity may do at " +
-			scope, Scope: scope})
-	}
-	return list, nil
+	return list, identity.Explain(err, identity.Need{Doing: "read what the identity may do at " +
+		scope, Scope: scope})
 }
 
 // covered reports whether a pattern matches an action: case is ignored, and * matches anything.
