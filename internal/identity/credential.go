@@ -72,10 +72,9 @@ func transport(proxy Proxy) *http.Client {
 func local() policy.ClientOptions {
 	direct, dialer := transport(nil), net.Dialer{Timeout: 2 * time.Second} // on this machine
 	direct.Transport.(*http.Transport).DialContext = dialer.DialContext
-	o := policy.ClientOptions{Transport: direct, PerRetryPolicies: []policy.Policy{azureAnswers{}}}
-	o.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: 500 * time.Millisecond,
-		TryTimeout: 10 * time.Second, StatusCodes: []int{404, 410, 429, 500, 502, 503, 504}}
-	return o
+	return policy.ClientOptions{Transport: direct, PerRetryPolicies: []policy.Policy{azureAnswers{}},
+		Retry: policy.RetryOptions{MaxRetries: 2, RetryDelay: 500 * time.Millisecond,
+			TryTimeout: 10 * time.Second, StatusCodes: []int{404, 410, 429, 500, 502, 503, 504}}}
 }
 
 // azureAnswers refuses answers that are not from Azure: a captive portal's or proxy's page.

@@ -132,12 +132,9 @@ func (c Cache) warn(err error) {
 }
 
 func (c Cache) kept() (Token, bool) {
-	data, err := os.ReadFile(c.file())
-	if err != nil {
-		return Token{}, false
-	}
 	var t Token
-	if json.Unmarshal(data, &t) != nil || t.Key != c.Key {
+	data, err := os.ReadFile(c.file())
+	if err != nil || json.Unmarshal(data, &t) != nil || t.Key != c.Key {
 		return Token{}, false
 	}
 	return t, c.good(t)
