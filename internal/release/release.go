@@ -5,6 +5,7 @@
 package release
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"regexp"
@@ -112,9 +113,7 @@ func ParseServer(s string) (Version, bool) {
 	for i := range n {
 		n[i], _ = strconv.Atoi(m[i+1]) // a missing part is 0
 	}
-	v := Version{n[0], n[1], n[2], m[len(n)+1]}
-	_, ok := Parse(v.String())
-	return v, ok
+	return Parse(Version{n[0], n[1], n[2], m[len(n)+1]}.String())
 }
 
 // Bare strips the leading "v" of a version; anything else is returned unchanged.
@@ -127,6 +126,11 @@ func Bare(s string) string {
 
 // Compare orders versions by number, a pre-release before its release.
 func (v Version) Compare(other Version) int {
+	byNumber := cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor),
+		cmp.Compare(v.Patch, other.Patch))
+	if byNumber != 0 || v.Pre == other.Pre {
+		return byNumber
+	}
 	order, _ := version.MustParseSemantic(v.String()).Compare(other.String()) // both are semantic
 	return order
 }
