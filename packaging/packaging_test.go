@@ -63,7 +63,7 @@ func TestAgentUnitHardening(t *testing.T) {
 		"NoNewPrivileges":         "yes",
 		"LockPersonality":         "yes",
 		"RestrictRealtime":        "yes",
-		"RestrictNamespaces":      "yes",
+		"RestrictNamespaces":      "net",
 		"SystemCallArchitectures": "native",
 		"UMask":                   "0077",
 	} {

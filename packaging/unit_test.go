@@ -46,7 +46,7 @@ func TestUnitsAreUnderstood(t *testing.T) {
 // programs as root, so its level is high.
 func TestUnitsAreClosed(t *testing.T) {
 	for _, u := range []struct{ name, unit, program, most string }{
-		{"aks-flex-node-agent.service", unit(AgentUnit), "/usr/local/bin/aks-flex-node", "65"},
+		{"aks-flex-node-agent.service", unit(AgentUnit), "/usr/local/bin/aks-flex-node", "66"},
 		{"flexnode-rp.service", unit("flexnode-rp.service"), "/usr/local/bin/flexnode-rp", "20"},
 	} {
 		said, err := analyze(t, u.name, u.unit, u.program,

@@ -68,7 +68,7 @@ ours() {
 # begin notes what is not there yet. An installation that fails leaves none of it: not half a file,
 # nor a repository of which apt complains from then on.
 begin() {
-	absent='' absent_dirs='' work='' was_source='' was_key='' finished=$dry_run
+	absent='' absent_dirs='' work='' was_source='' was_key='' new_key='' finished=$dry_run
 	for file in $(ours); do
 		[ -e "$file" ] || absent="$absent $file"
 	done
@@ -84,6 +84,7 @@ end() {
 	[ -z "$finished" ] || return 0
 	[ -z "$was_source" ] || printf %s "$was_source" | base64 -d | place 644 "$source" || true
 	[ -z "$was_key" ] || printf %s "$was_key" | base64 -d | place 644 "$keyring" || true
+	[ -z "$new_key" ] || rm -f "$new_key"
 	for file in $(ours); do
 		rm -f "$file.new"
 	done
@@ -158,10 +159,15 @@ by_apt() {
 	done
 	# What works is put back if the index of this one cannot be read.
 	[ ! -e "$source" ] || was_source=$(base64 -w0 <"$source")
-	[ ! -e "$keyring" ] || was_key=$(base64 -w0 <"$keyring")
+	if [ -e "$keyring" ]; then
+		was_key=$(base64 -w0 <"$keyring")
+	else
+		new_key=$keyring
+	fi
 	if [ -n "$key_file" ]; then
 		place 644 "$keyring" <"$key_file"
-	else
+	elif ! dpkg-query -W -f '${db:Status-Status}' aks-flex-node-archive-keyring 2>/dev/null |
+		grep -qx installed; then # that package may have a newer key
 		printf %s "$KEY" | base64 -d | place 644 "$keyring"
 	fi
 	place 644 "$source" <<-END
@@ -173,7 +179,7 @@ by_apt() {
 	END
 	read_index -o "Dir::Etc::sourcelist=$source" -o Dir::Etc::sourceparts=- \
 		-o APT::Get::List-Cleanup=0 -o APT::Update::Error-Mode=any
-	was_source='' was_key=''
+	was_source='' was_key='' new_key=''
 	# What another repository of this machine lacks may not be needed; if it is, the next step says so.
 	read_index || say 'warning: the indexes of other repositories cannot be read'
 	older=''
@@ -334,6 +340,8 @@ options() {
 		esac
 		shift
 	done
+	# The keyring package, which is installed too, has the release's key in the other place.
+	[ -z "$key_file" ] || keyring=/etc/apt/keyrings/aks-flex-node.gpg
 }
 
 main() {

@@ -216,6 +216,7 @@ func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
 	if err := os.WriteFile(key, []byte("another key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	p.put("etc/apt/keyrings/others.gpg", "") // apt has made the directory
 	const source = "etc/apt/sources.list.d/aks-flex-node.sources"
 	const keyring = "usr/share/keyrings/aks-flex-node-archive-keyring.gpg"
 	read := func() [2]string {
@@ -256,8 +257,17 @@ func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
 	if out, err := p.run(script, args...); err == nil {
 		t.Errorf("it succeeds:\n%s", out)
 	}
-	if now := read(); now == before || now[1] != "another key" {
-		t.Errorf("repository and key are %q", now)
+	// The given key is beside that of the keyring package, which would replace it.
+	const given = "etc/apt/keyrings/aks-flex-node.gpg"
+	text, err := os.ReadFile(filepath.Join(p.root, given))
+	if now := read(); err != nil || string(text) != "another key" || now[1] != before[1] ||
+		!strings.Contains(now[0], given) {
+		t.Errorf("repository and key are %q, the given key is %q, %v", now, text, err)
+	}
+	// A key of the keyring package may be newer than that of the script.
+	p.put(keyring, "a newer key")
+	if _, err := p.run(script); err == nil || read()[1] != "a newer key" {
+		t.Errorf("the key is %q, %v", read()[1], err)
 	}
 }
 

@@ -44,7 +44,7 @@ remove() {
 	for name in "$@"; do
 		for file in "$name" "$name.new"; do
 			if [ -e "$file" ] || [ -L "$file" ]; then
-				change rm -rf "$file"
+				change rm -rf "$file" || echo "uninstall.sh: $file remains: a disk may be mounted there"
 			fi
 		done
 	done
@@ -94,7 +94,7 @@ remove_packages() {
 	done
 	# shellcheck disable=SC2086 # two words
 	[ -z "$list" ] || change apt-get "$how" -q -y -o DPkg::Lock::Timeout=300 $list
-	[ -n "$keep" ] || remove "$source" "$keyring"
+	[ -n "$keep" ] || remove "$source" "$keyring" /etc/apt/keyrings/aks-flex-node.gpg
 }
 
 remove_program() {

@@ -44,8 +44,10 @@ func TestMetadataGuard(t *testing.T) {
 		if err == nil || !strings.Contains(fmt.Sprint(out, err), "connection refused") {
 			t.Errorf("pod %s asks the metadata service: %s, %v", pod, out, err)
 		}
-		if got := status(t, m).condition("MetadataGuarded"); got != "True/AsExpected" {
-			t.Errorf("with pod %s the condition is %s", pod, got)
+		for _, prefix := range [][]string{nil, sandbox(t)} { // the second is the service's
+			if got := status(t, m, prefix...).condition("MetadataGuarded"); got != "True/AsExpected" {
+				t.Errorf("with pod %s and %q the condition is %s", pod, prefix, got)
+			}
 		}
 	}
 	refused(ours)

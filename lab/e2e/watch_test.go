@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,9 +51,10 @@ func (r report) rejection(t *testing.T, text string) string {
 }
 
 // status returns the output of the command status. Its exit code reports health, so it is ignored.
-func status(t *testing.T, m lab.Machine) (r report) {
+func status(t *testing.T, m lab.Machine, prefix ...string) (r report) {
 	t.Helper()
-	out, _ := bench.Output(t.Context(), m, "aks-flex-node", "status", "--output", "json")
+	argv := append(slices.Clone(prefix), "aks-flex-node", "status", "--output", "json")
+	out, _ := bench.Output(t.Context(), m, argv...)
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("status is not JSON: %v\n%s", err, out)
 	}

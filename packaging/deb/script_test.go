@@ -170,6 +170,25 @@ func TestProviderScripts(t *testing.T) {
 	}
 }
 
+// A directory that cannot be removed, since a disk is mounted there, keeps no secrets elsewhere.
+func TestPurgeOfAMount(t *testing.T) {
+	bin := t.TempDir()
+	rm := "#!/bin/sh\n[ \"$1\" != -rf ] || exit 1\nexec /bin/rm \"$@\"\n"
+	if err := write(filepath.Join(bin, "rm"), 0o755, []byte(rm)); err != nil {
+		t.Fatal(err)
+	}
+	for script, secret := range map[string]string{
+		"flexnode-rp.postrm":   "etc/flexnode-rp/keys.json",
+		"aks-flex-node.postrm": "etc/aks-flex-node/config.json",
+	} {
+		path := []string{"PATH=" + bin + ":/usr/bin:/bin"}
+		remain, _, err := attempt(t, script, "purge", path, secret)
+		if err != nil || remain[secret] {
+			t.Errorf("%s: %v, %v", script, err, remain)
+		}
+	}
+}
+
 func TestShellcheck(t *testing.T) {
 	if _, err := exec.LookPath("shellcheck"); err != nil {
 		t.Skip("shellcheck is not on this machine")

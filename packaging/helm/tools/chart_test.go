@@ -144,6 +144,7 @@ func TestShapes(t *testing.T) {
 	embedded := render(t, minimal(""))
 	set := find(embedded, "StatefulSet", "flexnode-rp")
 	if at(set, "spec", "replicas") != float64(1) ||
+		at(set, "spec", "podManagementPolicy") != "Parallel" ||
 		find(embedded, "Deployment", "flexnode-rp") != nil {
 		t.Errorf("embedded: %v", set)
 	}
