@@ -49,9 +49,11 @@ func (l *loop) reconciled(o transition.Outcome) {
 	case l.wantReconcile, l.isDeleted: // a new configuration follows, or the end
 		l.Log.Info("the former configuration is not in force", "error", o.Err)
 	case o.Kind == transition.Refused:
-		l.Log.Error("the configuration does not work; it is not tried again until it changes",
-			"error", o.Err)
+		l.Log.Error("the configuration does not work", "error", o.Err, "tried again after", o.Every)
 		l.trouble = "configuration rejected: " + o.FirstLine()
+		if o.Every > 0 { // else not until it changes
+			l.retry = time.After(o.Every)
+		}
 	default:
 		if o.Kind != transition.Busy {
 			l.trouble = "trying again: " + o.FirstLine()

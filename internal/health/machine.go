@@ -119,15 +119,31 @@ func present(text string, addresses []string) bool {
 	if err != nil {
 		return false
 	}
-	return wanted.IsUnspecified() || slices.ContainsFunc(addresses, func(a string) bool {
+	same := func(a netip.Addr) bool { return a == wanted.Unmap() }
+	return wanted.IsUnspecified() || indexOf(addresses, same) >= 0
+}
+
+// indexOf returns the index of the first address that fits, -1 for none.
+func indexOf(addresses []string, fits func(netip.Addr) bool) int {
+	return slices.IndexFunc(addresses, func(a string) bool {
 		is, err := netip.ParseAddr(a)
-		return err == nil && is.WithZone("").Unmap() == wanted.Unmap()
+		return err == nil && fits(is.WithZone("").Unmap())
 	})
 }
 
-// podSubnetsFit checks that the address families of pods and of their configuration match.
+// podSubnetsFit checks that the address families of pods and of their configuration match, and that
+// no address of the machine is in a pod subnet: the bridge would take over the machine's network.
 func podSubnetsFit(e Evidence) Condition {
 	own := e.Machine.PodCIDRs
+	for _, cidr := range own {
+		subnet, _ := netip.ParsePrefix(cidr)
+		bridge := subnet.Masked().Addr().Next()
+		inside := func(a netip.Addr) bool { return a != bridge && subnet.Contains(a) }
+		if i := indexOf(e.Machine.Addresses, inside); i >= 0 {
+			return fails(OwnerConfiguration, "OverlapsMachine", fmt.Sprintf("the pod subnet %s contains "+
+				"%s, an address of this machine; set another cni.podCIDR", cidr, e.Machine.Addresses[i]))
+		}
+	}
 	isSix := func(cidr string) bool { return strings.Contains(cidr, ":") }
 	if six := slices.IndexFunc(own, isSix); six >= 0 && e.Machine.NoIPv6 {
 		return fails(OwnerMachine, "IPv6Off", fmt.Sprintf("cannot assign pods addresses of %s: IPv6 "+

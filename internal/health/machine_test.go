@@ -191,6 +191,14 @@ func TestPodSubnetsFit(t *testing.T) {
 		{"IPv6 where both are wanted", pods(false, six), False, missing, OwnerCluster,
 			"no subnet of IPv4"},
 		{"IPv4 that the configuration gives", ofOwner, True, "", "", ""},
+		{"with the machine's address", pods(false, "10.0.0.0/24", six), False, "OverlapsMachine",
+			OwnerConfiguration, "10.0.0.4"},
+		{"with its IPv6 address", pods(false, four, "fd00::/64"), False, "OverlapsMachine",
+			OwnerConfiguration, "fd00::4"},
+		{"whose bridge has an address", machine(func(m *Machine) {
+			m.PodCIDRs = []string{four, six}
+			m.Addresses = append(m.Addresses, "10.244.1.1", "fd00:1::1")
+		}), True, "", "", ""},
 	})
 }
 

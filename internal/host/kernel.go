@@ -197,7 +197,11 @@ func (h *Host) setSwap(to state.Swap) error {
 	if len(to.Areas) == 0 {
 		for _, area := range list {
 			errs = append(errs, h.change("turn off swap on "+area.Name, func() error {
-				return h.Kernel.SwapOff(area.Name)
+				off := func(context.Context, []string) ([]byte, error) {
+					return nil, h.Kernel.SwapOff(area.Name)
+				}
+				_, err := bounded(context.Background(), time.Hour, h.beat, off, nil)
+				return err
 			}))
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +22,19 @@ func TestSysctlPath(t *testing.T) {
 			t.Errorf("%s is at %s, want %s", name, got, want)
 		}
 	}
+}
+
+// To turn off swap may take long: it is progress all the time.
+func TestSwapOffBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, beats := testHost(t), 0
+		h.Beat = func() { beats++ }
+		h.Kernel.(*kernel).reads = 10 * time.Minute
+		write(t, h, "/proc/swaps", "Filename Type Size Used Priority\n/a.img file 1 0 7\n")
+		if err := h.Set(t.Context(), state.Change{To: state.Swap{}}, nil); err != nil || beats < 10 {
+			t.Errorf("%v, %d beats", err, beats)
+		}
+	})
 }
 
 func TestSysctl(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -166,6 +167,7 @@ type kernel struct {
 	filters []Filter
 	// rules is the number of rules of a table of ours.
 	rules int
+	reads time.Duration // the time that an area of swap takes to be turned off
 }
 
 func (k *kernel) Filters() ([]Filter, error) { return k.filters, k.broken }
@@ -192,6 +194,7 @@ func (k *kernel) UnloadModule(name string) error {
 }
 
 func (k *kernel) SwapOff(name string) error {
+	time.Sleep(k.reads)
 	k.done = append(k.done, "swapoff "+name)
 	return k.broken
 }

@@ -132,29 +132,22 @@ func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 // left is the annotation of a Node that was cordoned because its machine left.
 const left = "aks-flex-node/left"
 
-// CordonLeft cordons the Node of a machine that leaves, unless others have cordoned it.
-func (c *Client) CordonLeft(ctx context.Context, name string) error {
+// CordonLeft cordons the Node of a machine that leaves, unless others have cordoned it, or takes
+// that back, once the Node has a machine again.
+func (c *Client) CordonLeft(ctx context.Context, name string, on bool) error {
 	n, err := c.Node(ctx, name)
-	if err != nil || n.Spec.Unschedulable {
+	_, is := n.Annotations[left]
+	if err != nil || on && n.Spec.Unschedulable || !on && !is {
 		return err
 	}
-	return c.patch(ctx, name, leftPatch("true", true), "cordon")
-}
-
-// UncordonLeft takes back CordonLeft: the Node has a machine again.
-func (c *Client) UncordonLeft(ctx context.Context, name string) error {
-	n, err := c.Node(ctx, name)
-	if _, is := n.Annotations[left]; err != nil || !is {
-		return err
+	verb, annotation, unschedulable := "uncordon", any(nil), any(nil)
+	if on {
+		verb, annotation, unschedulable = "cordon", "true", true
 	}
-	return c.patch(ctx, name, leftPatch(nil, nil), "uncordon")
-}
-
-func leftPatch(annotation, unschedulable any) map[string]any {
-	return map[string]any{
+	return c.patch(ctx, name, map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{left: annotation}},
 		"spec":     map[string]any{"unschedulable": unschedulable},
-	}
+	}, verb)
 }
 
 // touched is the annotation with the time at which a node last tested writes to the cluster.

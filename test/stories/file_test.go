@@ -266,6 +266,21 @@ func TestRefusedByPreflight(t *testing.T) {
 	})
 }
 
+// A configuration that does not fit the cluster yet is tried again, and applied once it fits.
+func TestRefusedUntilItFits(t *testing.T) {
+	story(t, func(t *testing.T, s *serviceStory) {
+		s.join()
+		s.edit(func(c map[string]any) { s.kubernetes("1.36.1", "1.36.1")(c); pods(42)(c) })
+		s.sleep(time.Hour)
+		s.healthy("110")
+		if c := s.condition("ConfigurationAccepted"); !strings.Contains(c.Message, "1.36.1") {
+			t.Errorf("the condition is %+v", c)
+		}
+		s.cluster.set(func() { s.cluster.version = "v1.36.1" })
+		s.until(2*time.Hour, "applied", func() bool { return maxPods(s.root) == "42" })
+	})
+}
+
 // While the outcome of a change is unknown, it is under way; the node is still checked, and the
 // change is committed when the API server answers.
 func TestUndecided(t *testing.T) {

@@ -196,7 +196,7 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	l.Note("draining Node %s", name)
 	bounded, cancel := context.WithTimeout(ctx, t.Leave.DrainTimeout)
 	defer cancel()
-	err := client.CordonLeft(bounded, name)
+	err := client.CordonLeft(bounded, name, true)
 	if err == nil {
 		err = client.Drain(bounded, name, kube.DrainOptions{
 			DeleteEmptyDir: !t.Leave.KeepEmptyDir, Force: !t.Leave.KeepUnmanaged, Partial: true,

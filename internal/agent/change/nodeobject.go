@@ -187,7 +187,7 @@ func (w *work) release(ctx context.Context, t transition.Transition) error {
 			return err
 		}
 		defer client.Close()
-		return client.UncordonLeft(ctx, w.config.Agent.NodeName)
+		return client.CordonLeft(ctx, w.config.Agent.NodeName, false)
 	}
 	if !t.Cordoned {
 		return nil

@@ -35,9 +35,8 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	}
 	if live := h.Saved.Live; live != nil && h.Saved.Joined() &&
 		live.Config.Paths.Kubernetes.KubeletDir != c.Paths.Kubernetes.KubeletDir {
-		return fmt.Errorf("cannot move kubelet's directory of a node from %s to %s: run "+
-			"`aks-flex-node unbootstrap` first", live.Config.Paths.Kubernetes.KubeletDir,
-			c.Paths.Kubernetes.KubeletDir)
+		return fmt.Errorf("cannot move kubelet's directory of a node to %s: run `aks-flex-node "+
+			"unbootstrap` first", c.Paths.Kubernetes.KubeletDir)
 	}
 	if err := unknownFirewalls(t); err != nil {
 		return err

@@ -170,43 +170,31 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	}
 	given := config.JoiningOf(d.Bundle)
 	had, err := h.Records().Joining()
-	if err != nil {
-		return err
+	// Another enrolment secret registers another key: the current one may be in other hands too.
+	// Remove the key before storing the secret: after a crash the URL works again. While the secret
+	// cannot be stored, the provider knows the machine by the key.
+	var key []byte
+	if err == nil && given.EnrolmentSecret != "" && given.EnrolmentSecret != had.EnrolmentSecret {
+		if key, err = h.Records().Read(saved.MachineKeyFile); err == nil {
+			err = h.Store.Remove(ctx, saved.MachineKeyFile)
+		}
 	}
-	keep := func() error { return h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config) }
 	received := hasReceived(ctx, h, d)
 	switch {
-	case received && reflect.DeepEqual(given, had):
-		return nil
+	case err != nil, received && reflect.DeepEqual(given, had):
+		return err
 	case received:
-		keep = func() error { return keepJoining(ctx, h, d, given) }
+		err = keepJoining(ctx, h, d, given)
+	default:
+		err = h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config)
 	}
-	if given.EnrolmentSecret != "" && given.EnrolmentSecret != had.EnrolmentSecret {
-		err = withoutKey(ctx, h, keep)
-	} else {
-		err = keep()
+	if err != nil && key != nil {
+		err = errors.Join(err, h.Store.Write(ctx, saved.MachineKeyFile, string(key)))
 	}
 	if err != nil || received {
 		return err
 	}
 	return h.Store.SetURL(ctx, d.URLSHA256)
-}
-
-// withoutKey keeps another enrolment secret, which registers another key: the current one may be in
-// other hands too. It removes the key first: after a crash the URL works again. If the secret
-// cannot be kept, the machine keeps the key, with which its provider still knows it.
-func withoutKey(ctx context.Context, h *Home, keep func() error) error {
-	key, err := h.Records().Read(saved.MachineKeyFile)
-	if err == nil {
-		err = h.Store.Remove(ctx, saved.MachineKeyFile)
-	}
-	if err != nil {
-		return err
-	}
-	if err = keep(); err != nil && key != nil {
-		err = errors.Join(err, h.Store.Write(ctx, saved.MachineKeyFile, string(key)))
-	}
-	return err
 }
 
 // Withdraw removes a delivered but unapplied configuration from a machine that is a node by a file:

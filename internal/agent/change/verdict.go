@@ -32,8 +32,10 @@ func Verdict(err error) transition.Outcome {
 	switch {
 	case locked:
 		o.Kind = transition.Busy
-	case o.Kind == transition.RolledBack, o.Kind == transition.Failed && (invalid || unfit(err)):
+	case o.Kind == transition.RolledBack, o.Kind == transition.Failed && invalid:
 		o.Kind = transition.Refused
+	case o.Kind == transition.Failed && unfit(err): // the machine or the cluster may change
+		o.Kind, o.Every = transition.Refused, 10*time.Minute
 	}
 	return o
 }

@@ -129,13 +129,10 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}, within
 }
 
-// processAge is the age from which a process that trusts no CA of the provider is replaced.
-const processAge = time.Hour
-
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
 	f.askDiagnosis(answer)
 	_, distrusts := errors.AsType[x509.UnknownAuthorityError](err)
-	if distrusts && time.Since(f.live.Work().Started) > processAge {
+	if distrusts && time.Since(f.live.Work().Started) > time.Hour {
 		f.Renew() // a process reads the system's CAs once, and they may have changed
 	}
 	f.mu.Lock()

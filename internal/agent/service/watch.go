@@ -213,7 +213,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	found, err := w.check(ctx, exhausted)
 	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		s := *w.last
-		s.Conditions = health.Unchecked(s.Conditions, err, time.Now())
+		s.Conditions, s.State = health.Unchecked(s.Conditions, err, time.Now()), inspect.Unsound
 		w.Follows.told(s)
 		w.Live.update(func() { w.Live.status = &s })
 		err = errors.Join(err, keepStatus(context.WithoutCancel(ctx), w.Agent, &s))

@@ -138,7 +138,7 @@ func (a *API) Gauges(ch chan<- prometheus.Metric) {
 	gauge("waiting_polls", "Polls that wait for their nodes to change.", float64(waiting), nil)
 	gauge("agents", "Agents that this replica expects to poll again, with those that wait.",
 		float64(a.Pace.Agents(a.Now())+waiting), nil)
-	count := map[[2]string]int{}
+	count := map[[2]string]int{{api.Succeeded, "True"}: 0} // alerts compare it, also when it is 0
 	for key, n := range a.Index.Counts() {
 		count[[2]string{cmp.Or(key[0], api.Succeeded), cmp.Or(key[1], "Unknown")}] += n
 	}
