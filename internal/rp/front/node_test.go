@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -474,4 +476,28 @@ func TestPauseHasAnETag(t *testing.T) {
 	equal(t, "the same offer", flexnode.SameOffer(before, etag), true)
 	w.must(200, "PUT", nodeURL("a"), withToken, "If-Match: "+etag)
 	equal(t, "the ETag after the pause", w.storedNode("a").ETag(), before)
+}
+
+// gauges collects what an API counts.
+type gauges struct{ *API }
+
+func (gauges) Describe(chan<- *prometheus.Desc) {}
+
+func (g gauges) Collect(to chan<- prometheus.Metric) { g.Gauges(to) }
+
+// Alerts compare the number of Ready nodes, also while there is none.
+func TestReadyNodesAreCounted(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(gauges{newEdge(t).api})
+	for _, family := range must(registry.Gather()) {
+		if family.GetName() != "flexnode_rp_nodes" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if strings.Contains(m.String(), `"True"`) && m.GetGauge().GetValue() == 0 {
+				return
+			}
+		}
+	}
+	t.Error("no number of nodes that are Ready")
 }
