@@ -485,7 +485,7 @@ func (gauges) Describe(chan<- *prometheus.Desc) {}
 
 func (g gauges) Collect(to chan<- prometheus.Metric) { g.Gauges(to) }
 
-// Alerts compare the number of Ready nodes, also while there is none.
+// Alerts compare the number of Ready nodes, also while no node is Ready.
 func TestReadyNodesAreCounted(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(gauges{newEdge(t).api})
