@@ -132,9 +132,8 @@ func runAgent(ctx context.Context, o *options) error {
 		return nil
 	}
 	if running.Err() != nil && ctx.Err() == nil {
-		end()
-		a.Log.Info("starting again, with the system's CAs as they are now")
-		return o.replaceProcess(os.Args, os.Environ())
+		return errors.New("this process trusts no CA of the provider; the next one reads the system's " +
+			"CAs again")
 	}
 	return ended.Err
 }
@@ -214,7 +213,9 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 		if isNew(o.config) {
 			return nil
 		}
-		if leaving() {
+		var t transition.Transition
+		_, err := onlyReads().Records().Load(saved.TransitionFile, &t)
+		if err == nil && t.Kind == transition.Leave {
 			o.config = saved.BundleFile // the leave has removed it
 			return nil
 		}
@@ -274,12 +275,6 @@ func (o *options) idle(ctx context.Context) func(what string) bool {
 		}
 		return wait.Sleep(ctx, waitPause)
 	}
-}
-
-func leaving() bool {
-	var t transition.Transition
-	_, err := onlyReads().Records().Load(saved.TransitionFile, &t)
-	return err == nil && t.Kind == transition.Leave
 }
 
 // beginAgain runs after the machine was given back for its owner. A service becomes a new process,

@@ -30,11 +30,6 @@ var (
 
 func isSecretFile(s string) bool { return isAbs(s) || isCredential(s) }
 
-// isPackageURL reports whether s is an https or http URL; http suffices for a signed repository.
-func isPackageURL(s string) bool {
-	return isHTTPS(s) || isHTTPS("https"+strings.TrimPrefix(s, "http"))
-}
-
 func isRole(s string) bool {
 	_, known := Roles()[s]
 	return known || isGUID(s)

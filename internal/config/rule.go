@@ -65,8 +65,11 @@ var rules = map[string]rule{
 	"tag": {`the name of a tag: 1 to 512 characters, printable and none of < > % & \ ? / =`,
 		upTo(512, matches(`[^<>%&\\?/=\p{C}]+`))},
 	"tag-value": {"up to 256 printable characters", upTo(256, matches(`[^\p{C}]*`))},
-	"http-url":  {"an http or https URL without user, query and fragment", isPackageURL},
-	"suite":     {"letters, digits and . _ / -", matches(`[A-Za-z0-9._/-]+`)},
+	// http suffices for a signed repository.
+	"http-url": {"an http or https URL without user, query and fragment", func(s string) bool {
+		return isHTTPS(s) || isHTTPS("https"+strings.TrimPrefix(s, "http"))
+	}},
+	"suite": {"letters, digits and . _ / -", matches(`[A-Za-z0-9._/-]+`)},
 	// versions
 	"kubernetes": {fmt.Sprintf("a version x.y.z, 1.%d.0 or later", release.OldestMinor()),
 		isKubernetesVersion},

@@ -102,6 +102,7 @@ type loop struct {
 	swarm       time.Duration    // the pause after the last hint
 	swarmed     time.Time        // the time of the last hint
 	patience    <-chan time.Time // ends a proof for a new configuration; nil if none waits
+	unfit       <-chan time.Time // ends the pause after a refusal; nil if there was none
 	isDeleted   bool             // the machine is to be given back
 	// The pauses after a failed reconciliation, between reconciliations that checks request, and after
 	// a failed repair.
@@ -146,6 +147,8 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 		case <-l.retry:
 			l.retry = nil
 			l.wantLeave, l.wantReconcile = l.isDeleted, !l.isDeleted
+		case <-l.unfit:
+			l.wantReconcile = true
 		case <-l.patience:
 			l.running.cancel()
 		case <-l.next:

@@ -52,7 +52,7 @@ func (l *loop) reconciled(o transition.Outcome) {
 		l.Log.Error("the configuration does not work", "error", o.Err, "tried again after", o.Every)
 		l.trouble = "configuration rejected: " + o.FirstLine()
 		if o.Every > 0 { // else not until it changes
-			l.retry = time.After(o.Every)
+			l.unfit = time.After(o.Every)
 		}
 	default:
 		if o.Kind != transition.Busy {

@@ -114,12 +114,6 @@ const (
 	secondMachine = "SecondMachine"
 )
 
-// unknown reports whether the provider does not know this machine: its key may not be registered.
-func (r *reply) unknown() bool {
-	code := r.problem().Code
-	return code == notRegistered || code == secondMachine
-}
-
 // IsSecond reports whether the provider refuses this machine because another one is the node.
 func IsSecond(err error) bool {
 	refused, ok := errors.AsType[*RefusedError](err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -217,7 +218,8 @@ func (r *Resource) send(
 	if err == nil && r.Signer != nil && r.Signer.challenged(resp) {
 		resp, err = once()
 	}
-	if err != nil || r.Signer == nil || action == "/"+registerAction || !resp.unknown() {
+	if err != nil || r.Signer == nil || action == "/"+registerAction ||
+		!slices.Contains([]string{notRegistered, secondMachine}, resp.problem().Code) {
 		return resp, err
 	}
 	if err := r.register(ctx); err != nil {

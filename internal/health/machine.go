@@ -137,9 +137,7 @@ func podSubnetsFit(e Evidence) Condition {
 	own := e.Machine.PodCIDRs
 	for _, cidr := range own {
 		subnet, _ := netip.ParsePrefix(cidr)
-		bridge := subnet.Masked().Addr().Next()
-		inside := func(a netip.Addr) bool { return a != bridge && subnet.Contains(a) }
-		if i := indexOf(e.Machine.Addresses, inside); i >= 0 {
+		if i := indexOf(e.Machine.Addresses, subnet.Contains); i >= 0 {
 			return fails(OwnerConfiguration, "OverlapsMachine", fmt.Sprintf("the pod subnet %s contains "+
 				"%s, an address of this machine; set another cni.podCIDR", cidr, e.Machine.Addresses[i]))
 		}

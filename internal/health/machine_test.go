@@ -195,10 +195,6 @@ func TestPodSubnetsFit(t *testing.T) {
 			OwnerConfiguration, "10.0.0.4"},
 		{"with its IPv6 address", pods(false, four, "fd00::/64"), False, "OverlapsMachine",
 			OwnerConfiguration, "fd00::4"},
-		{"whose bridge has an address", machine(func(m *Machine) {
-			m.PodCIDRs = []string{four, six}
-			m.Addresses = append(m.Addresses, "10.244.1.1", "fd00:1::1")
-		}), True, "", "", ""},
 	})
 }
 

@@ -116,8 +116,13 @@ func (h *Host) network(q Query, f *Facts) error {
 	if err != nil {
 		return fmt.Errorf("cannot list the addresses of the machine: %w", err)
 	}
+	var ofPods []net.Addr
+	if bridge, err := net.InterfaceByName("cni0"); err == nil { // a node that has run pods
+		ofPods, _ = bridge.Addrs()
+	}
 	for _, n := range nets {
-		if ip, ok := n.(*net.IPNet); ok {
+		same := func(p net.Addr) bool { return p.String() == n.String() }
+		if ip, ok := n.(*net.IPNet); ok && !slices.ContainsFunc(ofPods, same) {
 			f.Addresses = append(f.Addresses, ip.IP.String())
 		}
 	}

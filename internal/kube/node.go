@@ -132,12 +132,12 @@ func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 // left is the annotation of a Node that was cordoned because its machine left.
 const left = "aks-flex-node/left"
 
-// CordonLeft cordons the Node of a machine that leaves, unless others have cordoned it, or takes
-// that back, once the Node has a machine again.
-func (c *Client) CordonLeft(ctx context.Context, name string, on bool) error {
+// CordonLeft cordons the Node of a machine that leaves, unless others than we have cordoned it, or
+// takes that back, once the Node has a machine again.
+func (c *Client) CordonLeft(ctx context.Context, name string, on, ours bool) error {
 	n, err := c.Node(ctx, name)
 	_, is := n.Annotations[left]
-	if err != nil || on && n.Spec.Unschedulable || !on && !is {
+	if err != nil || on && n.Spec.Unschedulable && !ours || !on && !is {
 		return err
 	}
 	verb, annotation, unschedulable := "uncordon", any(nil), any(nil)

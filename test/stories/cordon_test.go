@@ -155,3 +155,28 @@ func TestJoinAfterALeaveUncordons(t *testing.T) {
 		}
 	}
 }
+
+// The same for a Node that a change has cordoned which was given up.
+func TestJoinAfterAChangeUncordons(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	joined := w.config
+	w.upgrade()
+	w.interruptChanged()
+	w.cluster.set(func() { w.cluster.keep = true })
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
+		_, err := change.Unbootstrap(ctx, a, nil, change.Leave{
+			Options: transition.Options{DrainTimeout: time.Minute}})
+		return err
+	})
+	if err == nil || !w.cordoned() {
+		t.Fatalf("%v; cordoned %t", err, w.cordoned())
+	}
+	w.config = joined
+	if _, err := w.bootstrap(); err != nil || w.cordoned() {
+		t.Errorf("%v; cordoned %t", err, w.cordoned())
+	}
+}

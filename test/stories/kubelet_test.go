@@ -202,7 +202,7 @@ func TestKubeletDirStays(t *testing.T) {
 	w.config = w.configuration(func(c map[string]any) {
 		c["paths"] = map[string]any{"kubernetes": map[string]any{"kubeletDir": "/var/lib/other"}}
 	})
-	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "unbootstrap") {
+	if _, err := w.bootstrap(); !refused(err) || !strings.Contains(err.Error(), "unbootstrap") {
 		t.Errorf("got %v", err)
 	}
 	w.same(before)

@@ -80,7 +80,9 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 				if err := preflight(ctx, h, t); err != nil {
 					if d.Follows != "" && s.Applied != "" && Verdict(err).Kind == transition.Refused {
 						d.Kind, d.To = transition.Repair, s.Applied
-						err = errors.Join(err, run(ctx, h, following(h, d), ""))
+						if failed := run(ctx, h, following(h, d), ""); failed != nil {
+							return failed
+						}
 					}
 					return err
 				}

@@ -83,6 +83,7 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	if ok, _ := l.Records().Load(saved.TransitionFile, &was); ok && was.Kind == transition.Leave {
 		t.Began = was.Began
 	}
+	t.Cordoned = was.Cordoned
 	if g := begun(l.Home); g != nil {
 		t.From = g.ID
 	}
@@ -196,7 +197,7 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	l.Note("draining Node %s", name)
 	bounded, cancel := context.WithTimeout(ctx, t.Leave.DrainTimeout)
 	defer cancel()
-	err := client.CordonLeft(bounded, name, true)
+	err := client.CordonLeft(bounded, name, true, t.Cordoned)
 	if err == nil {
 		err = client.Drain(bounded, name, kube.DrainOptions{
 			DeleteEmptyDir: !t.Leave.KeepEmptyDir, Force: !t.Leave.KeepUnmanaged, Partial: true,

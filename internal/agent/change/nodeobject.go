@@ -187,7 +187,7 @@ func (w *work) release(ctx context.Context, t transition.Transition) error {
 			return err
 		}
 		defer client.Close()
-		return client.CordonLeft(ctx, w.config.Agent.NodeName, false)
+		return client.CordonLeft(ctx, w.config.Agent.NodeName, false, true)
 	}
 	if !t.Cordoned {
 		return nil

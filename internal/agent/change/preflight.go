@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // preflight checks, before any change, whether this machine can become the node; the error has all
@@ -35,8 +36,9 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	}
 	if live := h.Saved.Live; live != nil && h.Saved.Joined() &&
 		live.Config.Paths.Kubernetes.KubeletDir != c.Paths.Kubernetes.KubeletDir {
-		return fmt.Errorf("cannot move kubelet's directory of a node to %s: run `aks-flex-node "+
-			"unbootstrap` first", c.Paths.Kubernetes.KubeletDir)
+		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot move kubelet's "+
+			"directory of a node to %s: run `aks-flex-node unbootstrap` first",
+			c.Paths.Kubernetes.KubeletDir)}
 	}
 	if err := unknownFirewalls(t); err != nil {
 		return err

@@ -30,7 +30,7 @@ type Following struct {
 	Resource *follow.Resource
 	// Diagnose runs a diagnosis that the provider requests; may be nil.
 	Diagnose func(ctx context.Context, kind string) agentapi.Diagnosed
-	Renew    func() // replaces this process by a new one
+	Renew    func() // ends this process; systemd starts another
 
 	agent    *change.Agent
 	live     *Live
