@@ -93,7 +93,7 @@ func TestNoCordonNoDrain(t *testing.T) {
 func TestGarbageThatStays(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
-		t.Skip("only root can mount")
+		t.Skip("only root can mount; make test, run as root, has it")
 	}
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -129,6 +129,20 @@ func TestGarbageThatStays(t *testing.T) {
 	}
 }
 
+// leavesItsNode gives the machine back with a drain; its Node cannot be deleted, and is cordoned.
+func (w *world) leavesItsNode() {
+	w.t.Helper()
+	w.cluster.set(func() { w.cluster.keep = true })
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
+		_, err := change.Unbootstrap(ctx, a, nil, change.Leave{
+			Options: transition.Options{DrainTimeout: time.Minute}})
+		return err
+	})
+	if err == nil || !w.cordoned() {
+		w.t.Fatalf("%v; cordoned %t", err, w.cordoned())
+	}
+}
+
 // A Node that could not be deleted when its machine left is cordoned until that machine joins
 // again, unless others have cordoned it.
 func TestJoinAfterALeaveUncordons(t *testing.T) {
@@ -138,18 +152,8 @@ func TestJoinAfterALeaveUncordons(t *testing.T) {
 		if _, err := w.bootstrap(); err != nil {
 			t.Fatal(err)
 		}
-		w.cluster.set(func() {
-			w.cluster.keep = true
-			w.cluster.nodes["edge-1"].Spec.Unschedulable = others
-		})
-		err := w.run(func(ctx context.Context, a *change.Agent) error {
-			_, err := change.Unbootstrap(ctx, a, nil, change.Leave{
-				Options: transition.Options{DrainTimeout: time.Minute}})
-			return err
-		})
-		if err == nil || !w.cordoned() {
-			t.Fatalf("%v; cordoned %t", err, w.cordoned())
-		}
+		w.cluster.set(func() { w.cluster.nodes["edge-1"].Spec.Unschedulable = others })
+		w.leavesItsNode()
 		if _, err := w.bootstrap(); err != nil || w.cordoned() != others {
 			t.Errorf("%v; cordoned %t, want %t", err, w.cordoned(), others)
 		}
@@ -166,15 +170,7 @@ func TestJoinAfterAChangeUncordons(t *testing.T) {
 	joined := w.config
 	w.upgrade()
 	w.interruptChanged()
-	w.cluster.set(func() { w.cluster.keep = true })
-	err := w.run(func(ctx context.Context, a *change.Agent) error {
-		_, err := change.Unbootstrap(ctx, a, nil, change.Leave{
-			Options: transition.Options{DrainTimeout: time.Minute}})
-		return err
-	})
-	if err == nil || !w.cordoned() {
-		t.Fatalf("%v; cordoned %t", err, w.cordoned())
-	}
+	w.leavesItsNode()
 	w.config = joined
 	if _, err := w.bootstrap(); err != nil || w.cordoned() {
 		t.Errorf("%v; cordoned %t", err, w.cordoned())
