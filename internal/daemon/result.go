@@ -49,9 +49,9 @@ func (l *loop) reconciled(o transition.Outcome) {
 	case l.wantReconcile, l.isDeleted: // a new configuration follows, or the end
 		l.Log.Info("the former configuration is not in force", "error", o.Err)
 	case o.Kind == transition.Refused:
-		l.Log.Error("the configuration does not work", "error", o.Err, "tried again after", o.Every)
+		l.Log.Error("the configuration does not work; it is tried again when it changes", "error", o.Err)
 		l.trouble = "configuration rejected: " + o.FirstLine()
-		if o.Every > 0 { // else not until it changes
+		if o.Every > 0 { // it may also come to fit
 			l.unfit = time.After(o.Every)
 		}
 	default:
