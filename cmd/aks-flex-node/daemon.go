@@ -182,17 +182,14 @@ func (o *options) changed() func() bool {
 
 // stamp identifies a file with its content, owner and mode; zero if it is missing. Another file has
 // another inode number, and any change of this one another time of change (stat(2)).
-type stamp struct {
-	device, inode uint64
-	changed       unix.Timespec
-}
+type stamp [4]int64 // device, inode number, seconds and nanoseconds of the last change
 
-func fileStamp(path string) stamp {
+func fileStamp(path string) (of stamp) {
 	var s unix.Stat_t
-	if err := unix.Stat(path, &s); err != nil {
-		return stamp{}
+	if unix.Stat(path, &s) == nil {
+		of = stamp{int64(s.Dev), int64(s.Ino), s.Ctim.Sec, s.Ctim.Nsec}
 	}
-	return stamp{s.Dev, s.Ino, s.Ctim}
+	return of
 }
 
 const waitPause = 5 * time.Second // the interval at which the service checks for a configuration

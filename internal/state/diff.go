@@ -3,6 +3,8 @@ package state
 import (
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Diff compares the wanted resources with the observed ones. It undoes ledger entries that are no
@@ -18,11 +20,11 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 			d.running[u.Name] = true
 		}
 	}
-	wanted := slices.Concat(now.Keys(), later.Keys())
+	wanted := sets.New(slices.Concat(now.Keys(), later.Keys())...)
 	for _, e := range slices.Backward(ledger.Entries) {
 		key := e.Before.Key()
 		d.remembered[key] = e
-		if !slices.Contains(wanted, key) {
+		if !wanted.Has(key) {
 			d.undo(e, purged(wanted, ledger, key))
 		}
 	}
@@ -37,10 +39,10 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 // Stale lists the ledger entries that a killed run has undone but not removed.
 func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 	var stale []Key
-	wanted := slices.Concat(now.Keys(), later.Keys())
+	wanted := sets.New(slices.Concat(now.Keys(), later.Keys())...)
 	for _, e := range ledger.Entries {
 		key := e.Before.Key()
-		if !slices.Contains(wanted, key) && isKnown(seen[key]) && e.undone(seen[key]) {
+		if !wanted.Has(key) && isKnown(seen[key]) && e.undone(seen[key]) {
 			stale = append(stale, key)
 		}
 	}
@@ -48,10 +50,10 @@ func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 }
 
 // purged reports whether a path is in a directory whose contents are undone with it.
-func purged(wanted []Key, ledger Ledger, key Key) bool {
+func purged(wanted sets.Set[Key], ledger Ledger, key Key) bool {
 	return slices.ContainsFunc(ledger.Entries, func(e Entry) bool {
 		dir, ok := e.Ours.Resource.(Dir)
-		if !ok || !dir.Purge || slices.Contains(wanted, e.Before.Key()) {
+		if !ok || !dir.Purge || wanted.Has(e.Before.Key()) {
 			return false
 		}
 		if before := LeadsTo(e.Before.Resource); before != nil && !before.Empty {
