@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // waits reports whether the status has a waiting change with a reason and a text.
@@ -182,6 +184,31 @@ func TestDownloadFailed(t *testing.T) {
 		s.edit(s.minor()...)
 		s.until(7*time.Minute, "the change is applied", func() bool {
 			return s.kubeletVersion() == "v1.35.1" && s.nothingWaits()
+		})
+	})
+}
+
+// overloaded is a mirror that answers no request.
+type overloaded struct{}
+
+func (overloaded) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Request: r}, nil
+}
+
+// The service checks the node while it downloads.
+func TestChecksDuringADownload(t *testing.T) {
+	story(t, func(t *testing.T, s *serviceStory) {
+		s.join()
+		s.mirror = overloaded{}
+		began := time.Now()
+		s.edit(append(s.minor(), func(c map[string]any) {
+			c["artifacts"].(map[string]any)["mirror"] = "https://mirror.example"
+			delete(c["artifacts"].(map[string]any), "directory")
+		})...)
+		s.until(time.Minute, "a check during the download", func() bool {
+			is := s.is()
+			return is.Ready == "True" && is.Transition != nil &&
+				is.Transition.Phase == transition.Prefetch && is.CheckedAt.After(began)
 		})
 	})
 }

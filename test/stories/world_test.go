@@ -67,6 +67,8 @@ type world struct {
 	offer change.Delivery
 	// provider is the resource provider that the machine reaches; nil for none.
 	provider *provider
+	// mirror answers requests for artifacts; nil is the network.
+	mirror http.RoundTripper
 	// settling is the time for which kubelet must have run as one process; 0 for none.
 	settling time.Duration
 	// sick makes kubelet's health endpoint fail.
@@ -262,8 +264,10 @@ func (w *world) agent() *change.Agent {
 		Machine:  machine,
 		Given:    func() *config.Config { return &w.config },
 		Provider: w.client, Identity: w.identity,
-		Client: func(func(*http.Request) (*url.URL,
-			error)) *http.Client {
+		Client: func(func(*http.Request) (*url.URL, error)) *http.Client {
+			if w.mirror != nil {
+				return &http.Client{Transport: w.mirror}
+			}
 			return artifact.NewClient(nil)
 		},
 	}

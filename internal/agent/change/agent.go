@@ -44,8 +44,9 @@ type Agent struct {
 	Machine Machine
 	// Proving is called when the health gate begins, done when it ends; may be nil.
 	Proving func() (done func())
-	// Blocked is called now and then with the reason why a drain is blocked; may be nil.
-	Blocked func(why error)
+	// Waits is called now and then during a drain, with the reason why it is blocked, and during
+	// downloads, with nil; may be nil.
+	Waits func(why error)
 	// Ended is called with the result of a transition and its duration; may be nil.
 	Ended func(kind transition.Kind, result string, took time.Duration)
 	// Client returns the HTTP client for artifacts, over the configured proxy.

@@ -165,8 +165,8 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 		told := time.Now()
 		o.Blocked = func(e *kube.DrainError) {
 			w.view.Doing(e.Error())
-			if w.Agent.Blocked != nil && time.Since(told) >= askPause {
-				w.Agent.Blocked(e)
+			if w.Agent.Waits != nil && time.Since(told) >= askPause {
+				w.Agent.Waits(e)
 				told = time.Now()
 			}
 		}

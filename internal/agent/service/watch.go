@@ -109,10 +109,12 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 }
 
 func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) error {
-	w.Agent.Blocked = func(why error) { // no check runs until the drain has ended
-		change.NoteWaiting(ctx, w.Agent, t, why)
+	w.Agent.Waits = func(why error) { // the daemon checks nothing until the change has ended
+		if why != nil {
+			change.NoteWaiting(ctx, w.Agent, t, why)
+		}
 		_, err := w.Check(ctx, w.exhausted)
-		inspect.LogError(w.Agent.Log, "cannot report what blocks the drain", err)
+		inspect.LogError(w.Agent.Log, "cannot check the node while its change waits", err)
 	}
 	err := change.Reconcile(ctx, h, "agent", t)
 	if errors.Is(err, transition.ErrSuperseded) {
