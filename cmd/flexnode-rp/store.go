@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/service"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -78,7 +79,7 @@ cluster, where bootstrap tokens expire. Compact and defragment afterwards.`,
 	}
 	release := cmd.Flags().Bool("release", false, "keep the machines running, unmanaged; required")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key := strings.ToLower(args[0])
+		key := arm.Fold(args[0])
 		if !*release || strings.Count(key, "/") != 2 {
 			return errors.New("SUBSCRIPTION/GROUP/NAME and --release are required: the machines keep " +
 				"running, unmanaged")

@@ -32,8 +32,8 @@ func TestMakeRoom(t *testing.T) {
 	}
 	expect("leader", "status")
 	st := store.New(e)
-	rows := []string{st.Clusters.Key("s/g/c"), st.Nodes.Key("s/g/c/n"), st.History.Key("s/g/c/n"),
-		st.Nodes.Key("s/g/c2/n")}
+	rows := []string{st.Clusters.Key("s/Äg/c"), st.Nodes.Key("s/Äg/c/n"), st.History.Key("s/Äg/c/n"),
+		st.Nodes.Key("s/Äg/c2/n")}
 	for _, key := range rows {
 		must(e.Commit(ctx, nil, []store.Write{{Key: key, Value: []byte("{}")}}))
 	}
@@ -50,12 +50,12 @@ func TestMakeRoom(t *testing.T) {
 		t.Errorf("the status of a full store: %s, %v", text, err)
 	}
 	// Deletions go on: those of a cluster and its nodes without the API.
-	for _, args := range [][]string{{"s/g/absent", "--release"}, {"s/g/c"}, {"c", "--release"}} {
+	for _, args := range [][]string{{"s/Äg/absent", "--release"}, {"s/Äg/c"}, {"c", "--release"}} {
 		if text, err := run(append([]string{"delete-cluster"}, args...)...); err == nil {
 			t.Errorf("delete-cluster %v: %s", args, text)
 		}
 	}
-	expect("s/g/c deleted: 3 rows", "delete-cluster", "S/g/C", "--release")
+	expect("s/Äg/c deleted: 3 rows", "delete-cluster", "S/ÄG/C", "--release")
 	left := map[string]int{}
 	for _, key := range rows {
 		got, _, err := e.Read(ctx, key)
