@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
@@ -87,6 +88,29 @@ func TestAHostileCluster(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A watch ends when it is stopped, also with an event that is not read.
+func TestAStoppedWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := watch.NewFakeWithChanSize(1, false)
+		k := kind{reduce: func(o runtime.Object) runtime.Object { return o }, ListWatch: &cache.ListWatch{
+			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				return events, nil
+			},
+		}}
+		for _, unread := range []bool{false, true} {
+			w := must(k.WatchWithContext(t.Context(), metav1.ListOptions{}))
+			if unread {
+				events.Add(kubeNode("edge-1", corev1.ConditionTrue))
+			}
+			synctest.Wait()
+			w.Stop()
+			synctest.Wait()
+			equal(t, "the watch of the cluster is stopped", events.IsStopped(), true)
+			events.Reset()
+		}
+	})
 }
 
 // An API server that answers slowly or never does not delay any other cluster.

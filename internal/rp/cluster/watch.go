@@ -121,13 +121,33 @@ func (k kind) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch
 	if err != nil {
 		return nil, err
 	}
-	return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
-		if e.Type == watch.Error {
-			return e, true
+	reduced := make(chan watch.Event)
+	w := watch.NewProxyWatcher(reduced)
+	go func() { // watch.Filter blocks forever, and holds the session, if its reader stops
+		defer close(reduced)
+		defer events.Stop()
+		for {
+			select {
+			case e, ok := <-events.ResultChan():
+				if !ok {
+					return
+				}
+				if e.Type != watch.Error {
+					if e.Object, ok = k.keep(e.Object); !ok {
+						continue
+					}
+				}
+				select {
+				case reduced <- e:
+				case <-w.StopChan():
+					return
+				}
+			case <-w.StopChan():
+				return
+			}
 		}
-		kept, ok := k.keep(e.Object)
-		return watch.Event{Type: e.Type, Object: kept}, ok
-	}), nil
+	}()
+	return w, nil
 }
 
 // keep reduces an object if Kubernetes could store its name and version. Bookmarks have a version

@@ -288,8 +288,8 @@ func (r *Rollout) write(
 	ctx context.Context, keys []string, seen map[string]flexnode.Candidate,
 	decided map[string]flexnode.Candidate,
 ) (kept bool, err error) {
-	moved := 0
-	var mu sync.Mutex // of moved, kept and r.written
+	written := map[string]int64{} // the revisions before
+	var mu sync.Mutex             // of written and kept
 	_, err = r.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes admitted", Together: together,
 		Ahead: func(key string) []string {
@@ -302,6 +302,7 @@ func (r *Rollout) write(
 			c, n := seen[key], row.Value
 			mu.Lock()
 			defer mu.Unlock()
+			delete(written, key) // by a call before a conflict
 			if !same || !row.Exists() {
 				kept = kept || !same // another allowance was written: the next round has it
 				return nil
@@ -320,16 +321,16 @@ func (r *Rollout) write(
 				kept = kept || n.UID == c.UID && ends
 				return nil
 			}
-			r.written[key] = row.Revision
-			moved++
+			written[key] = row.Revision
 			return r.Store.Nodes.Put(v, key, n)
 		},
 	})
+	maps.Copy(r.written, written)
 	if err != nil { // it is unknown what was written
 		r.need, r.written = 0, nil
 	}
-	if moved > 0 {
-		r.Log.Info("nodes admitted, judged or sent back", slog.Int("nodes", moved))
+	if len(written) > 0 {
+		r.Log.Info("nodes admitted, judged or sent back", slog.Int("nodes", len(written)))
 	}
 	return kept, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,7 +81,8 @@ func TestChangesAreShared(t *testing.T) {
 // rounds.
 func TestLateWritesAdmitNoNode(t *testing.T) {
 	const cluster, node = "s/g/c", "s/g/c/n"
-	s := store.New(storetest.NewMemory())
+	memory := storetest.NewMemory()
+	s := store.New(memory)
 	write := func(decide func(v *store.View) error) {
 		must(s.Update(t.Context(), "test", nil, decide))
 	}
@@ -95,16 +97,29 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 	c := flexnode.Candidate{Key: node, UID: "u", Desired: 2, Assigned: 1, Applied: 1}
 	seen := map[string]flexnode.Candidate{node: c}
 	moves := map[string]flexnode.Candidate{node: {Key: node, Assigned: 2}}
-	for late, want := range map[bool]int64{true: 1, false: 2} {
-		if r.round = must(r.begin(t.Context())); late {
-			must(r.begin(t.Context())) // the next round
+	for when, want := range map[string]int64{"never": 2, "before": 1, "at the commit": 1} {
+		late := when != "never"
+		r.round = must(r.begin(t.Context()))
+		next := sync.OnceFunc(func() { must(r.begin(t.Context())) }) // the next round
+		if when == "before" {
+			next()
 		}
+		memory.Before(func(c storetest.Call) error {
+			if when == "at the commit" && c.Op == "commit" {
+				memory.Before(nil)
+				next()
+			}
+			return nil
+		})
 		r.written = map[string]int64{}
 		kept, err := r.write(t.Context(), []string{node}, seen, moves)
 		row, getting := s.Nodes.Get(t.Context(), node)
 		if err != nil || getting != nil || kept != late || row.Value.Assigned != want {
-			t.Errorf("late %t: kept %t, assigned %d (%v, %v)", late, kept, row.Value.Assigned, err,
-				getting)
+			t.Errorf("another round %s: kept %t, assigned %d (%v, %v)", when, kept, row.Value.Assigned,
+				err, getting)
+		}
+		if _, waits := r.written[node]; waits == late {
+			t.Errorf("another round %s: the next round waits for a write: %t", when, waits)
 		}
 		write(func(v *store.View) error {
 			return s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 2, Assigned: 1})
