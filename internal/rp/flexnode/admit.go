@@ -250,14 +250,16 @@ func (c Change) needsSlot(joins bool) bool { return !joins && c.ID != "" }
 
 // offer assigns the desired revision. A pending attempt continues with it. A change that the node
 // began and leaves before it was Ready has failed: the next canary must not break, too, while an
-// owner sets the fix for one node after another.
+// owner sets the fix for one node after another. A node that runs the change has not left it if
+// nothing else restarts or drains it.
 func (a *admission) offer(c *Candidate) {
 	c.Assigned = c.Desired
 	if c.Attempt.pending() {
 		at := *c.Attempt
 		begun := !at.Until.IsZero() || c.Applied == at.Revision
+		stays := c.Applied == at.Revision && c.Change.ID == ""
 		at.Revision = c.Desired
-		if at.Ready.IsZero() && at.Change != c.Change.ID {
+		if at.Ready.IsZero() && at.Change != c.Change.ID && !stays {
 			if s := a.states[at.Change]; s != nil && begun {
 				s.fail(c.UID)
 			}

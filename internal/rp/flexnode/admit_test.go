@@ -151,6 +151,11 @@ func TestAdmit(t *testing.T) {
 				n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
 				n[0].Desired, n[0].Ready, n[0].Change = 3, "Unknown", upgrade("1.35.1")
 			}, want: "0", hold: HeldCanary},
+		"the canary is given another label before it is Ready": {nodes: 4,
+			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
+				n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
+				n[0].Desired, n[0].Ready, n[0].Change = 3, "Unknown", Change{}
+			}, want: "0", slots: "0"},
 		"the canary is given its former version while it is at it": {nodes: 4,
 			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
 				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")

@@ -112,9 +112,9 @@ func TestOperations(t *testing.T) {
 
 // An unregistered or suspended subscription can be read and left, but not changed.
 func TestSubscriptionStates(t *testing.T) {
-	w := newEdge(t)
-	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	w, m := enrolled(t)
 	w.tell(`{"state":"Suspended"}`)
+	m.post(t, 204, "/leave", "{}")
 	w.must(200, "GET", nodeURL("n"), "")
 	w.refused(409, "InvalidSubscriptionState", "PUT", nodeURL("n"), `{"properties":{}}`)
 	w.tell(`{"state":"Unregistered","properties":{"tenantId":"` + tenant + `"}}`)

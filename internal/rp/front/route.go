@@ -115,7 +115,7 @@ func (a *API) nodeRoutes() []route {
 		{action: "registerKey", pattern: inNode, own: true, registers: true, change: true,
 			bucket: fair.Reports, handle: asked(flexnode.DecodeLenient, a.registerKey),
 			what: "Register the key of a machine as that of a flex node, as the machine itself"},
-		{action: "leave", pattern: inNode, own: true, change: true, bucket: fair.Reports,
+		{action: "leave", pattern: inNode, own: true, bucket: fair.Reports,
 			handle: asked(flexnode.DecodeLenient, a.leave),
 			what:   "Delete the Node of a flex node that leaves its cluster, as the flex node itself"},
 		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
