@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 )
 
 // A service that met a file with problems goes on when the file is fixed (E26).
@@ -44,4 +46,13 @@ func TestServiceWaitsForAValidFile(t *testing.T) {
 			t.Errorf("it says %d times what it waits for:\n%s", n, told)
 		}
 	})
+}
+
+// A service starts although the machine's leave has removed its configuration, and finishes that.
+func TestLeftWithoutConfiguration(t *testing.T) {
+	o := &options{config: saved.BundleFile, out: io.Discard, err: io.Discard}
+	in, err := o.firstInput(t.Context(), nil)
+	if err != nil || in.Config.Agent.LogDir == "" {
+		t.Errorf("the input is %+v, error %v", in, err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -243,6 +244,9 @@ func (o *options) firstInput(ctx context.Context, before *config.Config) (change
 		if err != nil && before != nil {
 			in.Config = *before
 			return in, nil
+		}
+		if o.config == saved.BundleFile && errors.Is(err, fs.ErrNotExist) { // a leave has removed it
+			return change.Input{Config: config.Defaults()}, nil
 		}
 		_, invalid := errors.AsType[config.Problems](err)
 		if !invalid || os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {

@@ -343,11 +343,9 @@ func pairs(tags map[string]string) string {
 	return strings.Join(list, ",")
 }
 
-// tag adds the tags that azcmagent cannot set to the machine's resource, beside its existing ones.
+// tag adds the tags to the machine's resource, beside its existing ones.
 func (a Arc) tag(ctx context.Context, is Status) error {
-	wanted := maps.Clone(a.Config.Arc.Tags)
-	maps.DeleteFunc(wanted, plain)
-	if len(wanted) == 0 {
+	if len(a.Config.Arc.Tags) == 0 {
 		return nil
 	}
 	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
@@ -363,7 +361,7 @@ func (a Arc) tag(ctx context.Context, is Status) error {
 	if all == nil {
 		all = map[string]*string{}
 	}
-	for key, value := range wanted {
+	for key, value := range a.Config.Arc.Tags {
 		if all[key] == nil || *all[key] != value {
 			all[key], changed = &value, true
 		}

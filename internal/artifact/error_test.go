@@ -34,7 +34,7 @@ func TestFailedDownloadIsAnError(t *testing.T) {
 			d.Idle(t.Context())
 			cancel()
 			waited := d.WaitFor(t.Context(), f.Store, f.Store+"/"+absent.ID+"/kubelet")
-			for from, err := range map[string]error{"WaitAll": d.WaitAll(t.Context()),
+			for from, err := range map[string]error{"WaitAll": d.WaitAll(t.Context(), nil, nil),
 				"WaitFor": waited, "wrapped": fmt.Errorf("cannot apply: %w", waited)} {
 				e, ok := errors.AsType[*Error](err)
 				if err == nil || ok != (tt.cause != "") {

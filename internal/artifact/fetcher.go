@@ -111,28 +111,33 @@ func (d *Download) WaitFor(ctx context.Context, store, target string) error {
 	}
 	for _, e := range d.entries {
 		if strings.HasPrefix(target, store+"/"+e.artifact.ID+"/") {
-			return e.wait(ctx)
+			return e.wait(ctx, nil, nil)
 		}
 	}
 	return nil
 }
 
-// WaitAll waits until every artifact is in the store, or returns the first error.
-func (d *Download) WaitAll(ctx context.Context) error {
+// WaitAll waits until every artifact is in the store, or returns the first error. It calls do at
+// each tick.
+func (d *Download) WaitAll(ctx context.Context, tick <-chan time.Time, do func()) error {
 	for _, e := range d.entries {
-		if err := e.wait(ctx); err != nil {
+		if err := e.wait(ctx, tick, do); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *entry) wait(ctx context.Context) error {
-	select {
-	case <-e.done:
-		return e.err
-	case <-ctx.Done():
-		return fmt.Errorf("cannot wait for %s: %w", e.artifact, ctx.Err())
+func (e *entry) wait(ctx context.Context, tick <-chan time.Time, do func()) error {
+	for {
+		select {
+		case <-e.done:
+			return e.err
+		case <-tick:
+			do()
+		case <-ctx.Done():
+			return fmt.Errorf("cannot wait for %s: %w", e.artifact, ctx.Err())
+		}
 	}
 }
 

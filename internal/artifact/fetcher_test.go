@@ -168,7 +168,7 @@ func TestWait(t *testing.T) {
 		if err := wait(t.Context(), []byte("gone")); !errors.As(err, &e) || e.Cause != NotFound {
 			t.Errorf("containerd: %v", err)
 		}
-		if err := d.WaitAll(t.Context()); !errors.As(err, &e) || e.Name != Containerd {
+		if err := d.WaitAll(t.Context(), nil, nil); !errors.As(err, &e) || e.Name != Containerd {
 			t.Errorf("all: %v", err)
 		}
 		if err := wait(t.Context(), []byte("unknown")); err != nil {

@@ -266,7 +266,7 @@ func run(ctx context.Context, f *Fetcher) error {
 	d := f.Start(ctx)
 	d.Idle(context.Background())
 	defer d.End()
-	return d.WaitAll(context.Background())
+	return d.WaitAll(context.Background(), nil, nil)
 }
 
 // again is a second run, as after a restart of the process.

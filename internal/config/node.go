@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
@@ -173,23 +174,24 @@ func checkCA(c Config, r *report) {
 	}
 }
 
-func parseCA(data string) error {
-	if strings.HasPrefix(strings.TrimSpace(data), "-----BEGIN") {
+func parseCA(text string) error {
+	if strings.HasPrefix(strings.TrimSpace(text), "-----BEGIN") {
 		return errors.New("this is PEM itself: encode it (base64 -w0)")
 	}
-	rest, err := base64.StdEncoding.DecodeString(data)
+	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
 		return errors.New("it is not base64")
 	}
-	for n := 0; ; n++ {
+	for n, rest := 0, data; ; n++ {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
 			if n == 0 {
 				return errors.New("it holds no PEM certificate")
+			} else if bytes.Count(data, []byte("-----BEGIN")) == n {
+				return nil
 			}
-			return nil
 		}
-		if block.Type != "CERTIFICATE" {
+		if block == nil || block.Type != "CERTIFICATE" { // pem.Decode skips a PGP key
 			return errors.New("it contains data other than certificates: remove it")
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)

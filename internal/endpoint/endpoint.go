@@ -79,7 +79,11 @@ func (p Asked) azure(add func(raw, purpose string, needed bool)) {
 		}
 	}
 	if follows {
-		add(cmp.Or(c.Agent.Monitoring.Endpoint, az.ResourceManagerEndpoint), Provider, true)
+		at := c.Agent.Monitoring.Endpoint
+		if at == config.ResourceManager {
+			at = ""
+		}
+		add(cmp.Or(at, az.ResourceManagerEndpoint), Provider, true)
 	}
 	if !az.ArcEnabled() {
 		return

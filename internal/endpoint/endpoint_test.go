@@ -44,6 +44,11 @@ func TestNeeded(t *testing.T) {
 			c.Azure.ServicePrincipal, c.ContinuousMonitoring = &config.ServicePrincipal{}, true
 		}, false, nil, []string{"https://login.microsoftonline.com Entra ID" + now,
 			arm + ", the resource provider" + now, github, dl, mcr}},
+		"a node that follows Resource Manager": {func(c *config.Config) {
+			c.Azure.BootstrapToken, c.ContinuousMonitoring = &config.BootstrapToken{}, true
+			c.Agent.Monitoring.Endpoint = config.ResourceManager
+		}, false, nil, []string{"https://management.azure.com the resource provider" + now, github, dl,
+			mcr}},
 		"a node that shows a token of the VM": {func(c *config.Config) {
 			c.Azure.ManagedIdentity = &config.ManagedIdentity{}
 			c.Azure.KubeletCredential = config.CredentialToken

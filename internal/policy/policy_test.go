@@ -124,6 +124,9 @@ func TestCheck(t *testing.T) {
 			func(c *config.Config) {
 				c.Azure.Registries = []string{"a.azurecr.io", "a.azurecr.io:5000", "*.azurecr.io", "b.example"}
 			}, nil, []string{"azure.registries[2]", "azure.registries[3]"}},
+		{"another repository of the Arc agent", "", func(c *config.Config) {
+			c.Azure.Arc = &config.Arc{Package: &config.ArcPackage{KeyFile: "/etc/ca.crt"}}
+		}, nil, []string{"azure.arc.package.keyFile"}},
 		{"an endpoint that is applied", `{"hosts": {"endpoints": ["api.example"]}}`, manager,
 			manager, nil},
 		{"another API server elsewhere", `{"hosts": {"endpoints": ["api.example"]}}`, server, nil,

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
@@ -261,7 +262,18 @@ func TestRefusedByPreflight(t *testing.T) {
 		if started() != 0 {
 			t.Error("kubelet was restarted")
 		}
+		pause := func(d time.Duration) {
+			if _, err := change.SetPause(t.Context(), s.process(), d, "maintenance"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pause(time.Hour)
 		s.edit(pods(42))
+		s.until(2*time.Minute, "the next one waits", s.waits(health.MachinePaused, "maintenance"))
+		if c := s.condition("ConfigurationAccepted"); c.Status != health.True {
+			t.Errorf("the refused configuration was replaced; the condition is %+v", c)
+		}
+		pause(0)
 		s.healthy("42")
 	})
 }

@@ -78,7 +78,7 @@ func TestFailedCheckIsTold(t *testing.T) {
 		s.until(2*time.Minute, "a check", func() bool {
 			return s.condition(health.NodeObserved).Status == health.True
 		})
-		checked := s.is().CheckedAt
+		checked, sound := s.is().CheckedAt, s.raw()
 		s.write(saved.StateDir+"/arc.json", "{")
 		s.until(3*time.Minute, "it is reported", func() bool {
 			return s.condition(health.NodeObserved).Reason == "CheckFailed"
@@ -88,6 +88,10 @@ func TestFailedCheckIsTold(t *testing.T) {
 			is.State == inspect.Sound || is.Healthy() || is.CheckedAt.After(checked.Add(2*time.Minute)) {
 			t.Errorf("the condition is %+v; checked at %s", c, is.CheckedAt)
 		}
+		s.end()
+		s.write(inspect.StatusFile, sound)
+		s.start()
+		s.until(3*time.Minute, "the next process reports it", func() bool { return !s.is().Healthy() })
 		if err := os.Remove(s.root + saved.StateDir + "/arc.json"); err != nil {
 			t.Fatal(err)
 		}

@@ -122,27 +122,16 @@ func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 	if t.Kind == transition.Join {
 		return nil
 	}
-	if err := w.fetched(ctx); err != nil {
+	err := w.fetch.WaitAll(ctx, time.Tick(askPause), func() {
+		if w.Agent.Waits != nil {
+			w.Agent.Waits(nil)
+		}
+	})
+	if err != nil {
 		return fmt.Errorf("cannot download the artifacts of the configuration; nothing was changed: %w",
 			err)
 	}
 	return healed(ctx, w)
-}
-
-// fetched waits for all artifacts. On a slow line that takes hours, in which the node is checked.
-func (w *work) fetched(ctx context.Context) error {
-	for {
-		within, cancel := context.WithTimeout(ctx, askPause)
-		err := w.fetch.WaitAll(within)
-		late := within.Err() != nil && ctx.Err() == nil
-		cancel()
-		if !late || err == nil {
-			return err
-		}
-		if w.Agent.Waits != nil {
-			w.Agent.Waits(nil)
-		}
-	}
 }
 
 func startFetching(ctx context.Context, w *work, arts []artifact.Artifact) {

@@ -50,7 +50,7 @@ type Watcher struct {
 func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	o := change.Verdict(w.reconcile(ctx))
 	switch {
-	case o.Kind == transition.Done:
+	case o.Kind == transition.Done, o.Kind == transition.Waits, o.Kind == transition.Failed:
 		w.refused = nil
 	case o.Kind == transition.Refused && (w.refused == nil || w.refused.Reason != o.Err.Error()):
 		_, policy := errors.AsType[*change.PolicyError](o.Err)
@@ -213,12 +213,17 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	defer w.Agent.Machine.Close()
 	w.exhausted = exhausted
 	found, err := w.check(ctx, exhausted)
+	if err != nil && w.last == nil {
+		last := &inspect.Status{} // by the previous process
+		known, _ := change.VolatileWriter(w.Agent).Records().Load(path.Base(inspect.StatusFile), last)
+		w.last = map[bool]*inspect.Status{true: last}[known]
+	}
 	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		s := *w.last
 		s.Conditions, s.State = health.Unchecked(s.Conditions, err, time.Now()), inspect.Unsound
+		err = errors.Join(err, keepStatus(context.WithoutCancel(ctx), w.Agent, &s))
 		w.Follows.told(s)
 		w.Live.update(func() { w.Live.status = &s })
-		err = errors.Join(err, keepStatus(context.WithoutCancel(ctx), w.Agent, &s))
 	}
 	return found, err
 }
