@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -241,12 +242,10 @@ func (o *options) firstInput(ctx context.Context, before *config.Config) (change
 		file := fileStamp(o.config)
 		read, err := o.read(before)
 		in := o.inputOf(read)
-		if err != nil && before != nil {
-			in.Config = *before
+		gone := o.config == saved.BundleFile && errors.Is(err, fs.ErrNotExist) // a leave has removed it
+		if err != nil && (before != nil || gone) {
+			in.Config = *cmp.Or(before, new(config.Defaults()))
 			return in, nil
-		}
-		if o.config == saved.BundleFile && errors.Is(err, fs.ErrNotExist) { // a leave has removed it
-			return change.Input{Config: config.Defaults()}, nil
 		}
 		_, invalid := errors.AsType[config.Problems](err)
 		if !invalid || os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {

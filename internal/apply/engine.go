@@ -114,7 +114,10 @@ func (e *Engine) Revert(ctx context.Context) error {
 		const form = "cannot undo %s: it cannot be observed: %s"
 		problems = append(problems, fmt.Errorf(form, u.Of.Name(), u.Why))
 	}
-	if slices.ContainsFunc(unknown, e.mayRun) {
+	if slices.ContainsFunc(unknown, func(u state.Unknown) bool { // it may be in use
+		entry, ok := e.Journal.Ledger().Entry(u.Of)
+		return ok && stops(entry.Before.Resource)
+	}) {
 		return errors.Join(append(problems, errUnchanged)...)
 	}
 	if plan, err = e.remember(ctx, plan); err != nil {
@@ -143,12 +146,6 @@ func stops(r state.Resource) bool {
 	_, isUnit := r.(state.Unit)
 	_, isPackage := r.(state.Package)
 	return isUnit || isPackage
-}
-
-// mayRun reports whether an unknown resource is a service or package that may be in use.
-func (e *Engine) mayRun(u state.Unknown) bool {
-	entry, ok := e.Journal.Ledger().Entry(u.Of)
-	return ok && stops(entry.Before.Resource)
 }
 
 // Resume makes systemd read its unit files if a killed run owes that, as they are stale otherwise.

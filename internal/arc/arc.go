@@ -357,10 +357,8 @@ func (a Arc) tag(ctx context.Context, is Status) error {
 	if err != nil {
 		return identity.Explain(err, need)
 	}
-	all, changed := got.Tags, false
-	if all == nil {
-		all = map[string]*string{}
-	}
+	all, changed := map[string]*string{}, false
+	maps.Copy(all, got.Tags)
 	for key, value := range a.Config.Arc.Tags {
 		if all[key] == nil || *all[key] != value {
 			all[key], changed = &value, true

@@ -117,9 +117,9 @@ func (d *Download) WaitFor(ctx context.Context, store, target string) error {
 	return nil
 }
 
-// WaitAll waits until every artifact is in the store, or returns the first error. It calls do at
-// each tick.
-func (d *Download) WaitAll(ctx context.Context, tick <-chan time.Time, do func()) error {
+// WaitAll waits until every artifact is in the store, or returns the first error. At each
+// tick it calls do with nil, unless do is nil.
+func (d *Download) WaitAll(ctx context.Context, tick <-chan time.Time, do func(error)) error {
 	for _, e := range d.entries {
 		if err := e.wait(ctx, tick, do); err != nil {
 			return err
@@ -128,13 +128,15 @@ func (d *Download) WaitAll(ctx context.Context, tick <-chan time.Time, do func()
 	return nil
 }
 
-func (e *entry) wait(ctx context.Context, tick <-chan time.Time, do func()) error {
+func (e *entry) wait(ctx context.Context, tick <-chan time.Time, do func(error)) error {
 	for {
 		select {
 		case <-e.done:
 			return e.err
 		case <-tick:
-			do()
+			if do != nil {
+				do(nil)
+			}
 		case <-ctx.Done():
 			return fmt.Errorf("cannot wait for %s: %w", e.artifact, ctx.Err())
 		}

@@ -183,7 +183,8 @@ func badTokenCases(t *testing.T) []badCase {
 			`"LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCkFBPT0KLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo="}}}`,
 			"node.kubelet.caCertData", "data other than certificates"},
 		{`{"node": {"kubelet": {"caCertData": "LS0tLS1CRUdJTiBQR1AgUFVCTElDIEtFWSBCTE9DSy0t` +
-			`LS0tCgpBQUFBCj1BQUFBCi0tLS0tRU5EIFBHUCBQVUJMSUMgS0VZIEJMT0NLLS0tLS0K` + certificate(t, true) + `"}}}`,
+			`LS0tCgpBQUFBCj1BQUFBCi0tLS0tRU5EIF` +
+			`BHUCBQVUJMSUMgS0VZIEJMT0NLLS0tLS0K` + certificate(t, true) + `"}}}`,
 			"node.kubelet.caCertData", "data other than certificates"},
 		{`{"node": {"kubelet": {"caCertData": "` + certificate(t, false) + `"}}}`,
 			"node.kubelet.caCertData", "is not a CA certificate"},

@@ -79,11 +79,8 @@ func (p Asked) azure(add func(raw, purpose string, needed bool)) {
 		}
 	}
 	if follows {
-		at := c.Agent.Monitoring.Endpoint
-		if at == config.ResourceManager {
-			at = ""
-		}
-		add(cmp.Or(at, az.ResourceManagerEndpoint), Provider, true)
+		own := strings.TrimPrefix(c.Agent.Monitoring.Endpoint, config.ResourceManager)
+		add(cmp.Or(own, az.ResourceManagerEndpoint), Provider, true)
 	}
 	if !az.ArcEnabled() {
 		return

@@ -76,10 +76,10 @@ func (h *Host) Firewalls() ([]state.Firewall, error) {
 		found = append(found, state.Firewall{Name: "firewalld " + h.defaultZone()})
 	}
 	for _, f := range filters {
-		tool, byIPTables := iptablesOf(f)
+		byIPTables := f.Family != "inet" && f.Table == "filter" && f.Name == strings.ToUpper(f.Hook)
 		name := "nft " + f.Family + " " + f.Table + " " + f.Name
 		if byIPTables {
-			name = tool + " " + f.Name
+			name = f.Family + "tables-nft " + f.Name
 		}
 		if f.Drops && f.Table != firewalldTable && !(byIPTables && ufw) {
 			found = append(found, state.Firewall{Name: name, Hook: f.Hook})
@@ -154,12 +154,6 @@ func (r rule) packets() (nft string, iptables []string) {
 type iptablesChain struct {
 	nftChain
 	tool string
-}
-
-// iptablesOf reports whether a chain of nf_tables belongs to iptables, and returns its tool.
-func iptablesOf(f Filter) (tool string, ok bool) {
-	return f.Family + "tables-nft", f.Family != "inet" && f.Table == "filter" &&
-		f.Name == strings.ToUpper(f.Hook)
 }
 
 // commands names the whole rule, so that no other is removed.

@@ -1,6 +1,10 @@
 package state
 
-import "slices"
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
 
 // DaemonReload in Owes and Owed stands for systemd's reload of its unit files.
 const DaemonReload = "daemon-reload"
@@ -24,7 +28,8 @@ func newEntry(step Step, before, ours Resource, owes []string) Entry {
 // undone reports whether a thing is in its state before us, with nothing left to remove.
 func (e Entry) undone(seen Resource) bool {
 	if before, ok := e.Before.Resource.(Residue); ok {
-		return !before.leftSince(seen)
+		is, _ := seen.(Residue)
+		return sets.New(before.Found...).HasAll(is.Found...)
 	}
 	if !Equal(seen, e.Before.Resource) {
 		return false

@@ -37,12 +37,6 @@ func (r Residue) equal(other Resource) bool {
 	return ok && slices.Equal(r.Found, o.Found)
 }
 
-// leftSince reports whether now holds something that r, the state before us, does not.
-func (r Residue) leftSince(now Resource) bool {
-	is, _ := now.(Residue)
-	return slices.ContainsFunc(is.Found, func(s string) bool { return !slices.Contains(r.Found, s) })
-}
-
 var residues = map[ResidueKind]string{
 	Interfaces: "network interface %s", Chains: "iptables chains %s*", Tables: "nftables tables %s",
 	Cgroups: "control group %s", Processes: "processes of %s", Mounts: "mounts %s*",

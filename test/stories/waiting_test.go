@@ -192,7 +192,9 @@ func TestDownloadFailed(t *testing.T) {
 type overloaded struct{}
 
 func (overloaded) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Request: r}, nil
+	return &http.Response{
+		StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Request: r,
+	}, nil
 }
 
 // The service checks the node while it downloads.

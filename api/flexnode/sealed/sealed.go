@@ -44,12 +44,6 @@ func Seal(public []byte, about About, text []byte) (encapsulated, ciphertext []b
 	return sealed[:keySize], sealed[keySize:], nil
 }
 
-// Check returns ErrPublicKey for a key that cannot be used for sealing.
-func Check(public []byte) error {
-	_, _, err := Seal(public, About{}, nil)
-	return err
-}
-
 // Key is a node's private key for one answer. It is kept in memory only.
 type Key struct{ private hpke.PrivateKey }
 

@@ -88,11 +88,11 @@ func TestRefusedPublicKeys(t *testing.T) {
 		bad = append(bad, point)
 	}
 	for _, public := range bad {
-		if err := Check(public); !errors.Is(err, ErrPublicKey) {
+		if _, _, err := Seal(public, About{}, nil); !errors.Is(err, ErrPublicKey) {
 			t.Errorf("%x: %v", public, err)
 		}
 	}
-	if err := Check(newKey(t).Public()); err != nil {
+	if _, _, err := Seal(newKey(t).Public(), About{}, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -145,7 +145,7 @@ func FuzzOpen(f *testing.F) {
 		if err == nil && !genuine {
 			t.Errorf("opened %x, %x: %q", e, s, got)
 		}
-		if err := Check(e); err == nil && len(e) != keySize {
+		if _, _, err := Seal(e, About{}, nil); err == nil && len(e) != keySize {
 			t.Errorf("a key of %d bytes", len(e))
 		}
 	})

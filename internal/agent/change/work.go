@@ -122,12 +122,7 @@ func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 	if t.Kind == transition.Join {
 		return nil
 	}
-	err := w.fetch.WaitAll(ctx, time.Tick(askPause), func() {
-		if w.Agent.Waits != nil {
-			w.Agent.Waits(nil)
-		}
-	})
-	if err != nil {
+	if err := w.fetch.WaitAll(ctx, time.Tick(askPause), w.Agent.Waits); err != nil {
 		return fmt.Errorf("cannot download the artifacts of the configuration; nothing was changed: %w",
 			err)
 	}

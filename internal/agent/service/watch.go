@@ -39,11 +39,9 @@ type Watcher struct {
 	node    bool              // this machine was a node, or about to become one
 	refused *health.Rejection // the reason why the configuration is not in force, nil if it is
 	logged  string
-	last    *inspect.Status // the status of the last successful check; nil before it
-	// drifting holds the findings of the last check, unpublished the error of publishing metrics.
-	drifting    sets.Set[string]
-	unpublished string
-	exhausted   []string // the things no longer repaired, as of the last check
+	// drifting holds the findings of the last check, exhausted the things no longer repaired then.
+	drifting  sets.Set[string]
+	exhausted []string
 }
 
 // Reconcile implements daemon.Node. Without a configuration it finishes an unfinished transition.
@@ -213,13 +211,10 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	defer w.Agent.Machine.Close()
 	w.exhausted = exhausted
 	found, err := w.check(ctx, exhausted)
-	if err != nil && w.last == nil {
-		last := &inspect.Status{} // by the previous process
-		known, _ := change.VolatileWriter(w.Agent).Records().Load(path.Base(inspect.StatusFile), last)
-		w.last = map[bool]*inspect.Status{true: last}[known]
+	if err == nil || errors.Is(ctx.Err(), context.Canceled) {
+		return found, err
 	}
-	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		s := *w.last
+	if s, known := lastStatus(w.Agent); known {
 		s.Conditions, s.State = health.Unchecked(s.Conditions, err, time.Now()), inspect.Unsound
 		err = errors.Join(err, keepStatus(context.WithoutCancel(ctx), w.Agent, &s))
 		w.Follows.told(s)
@@ -248,7 +243,6 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	if err != nil {
 		return daemon.Finding{}, err
 	}
-	w.last = &s
 	report(w, s)
 	w.Follows.told(s)
 	w.tell(ctx, h, s, known)
@@ -271,13 +265,16 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 
 // keepStatus writes the status file. Conditions keep the time of their last change.
 func keepStatus(ctx context.Context, a *change.Agent, s *inspect.Status) error {
-	var before inspect.Status
-	name, file := path.Base(inspect.StatusFile), change.VolatileWriter(a)
-	if _, err := file.Records().Load(name, &before); err != nil {
-		a.Log.Debug("cannot read the previous status", "error", err)
-	}
+	before, _ := lastStatus(a)
 	s.Conditions = health.Merge(before.Conditions, s.Conditions)
-	return file.Save(ctx, name, s)
+	return change.VolatileWriter(a).Save(ctx, path.Base(inspect.StatusFile), s)
+}
+
+// lastStatus returns the status of the last check, also of a previous process.
+func lastStatus(a *change.Agent) (s inspect.Status, known bool) {
+	known, err := change.VolatileWriter(a).Records().Load(path.Base(inspect.StatusFile), &s)
+	inspect.LogError(a.Log, "cannot read the previous status", err)
+	return s, known
 }
 
 // untrusted reports whether the known API server cannot be found or trusted.
@@ -324,11 +321,7 @@ func (w *Watcher) tell(ctx context.Context, h *change.Home, s inspect.Status, kn
 	}
 	w.Live.drifted(found, gone)
 	w.Live.checked(s, known)
-	err := publishMetrics(ctx, w.Live, h)
-	if text := fmt.Sprint(err); text != w.unpublished {
-		w.unpublished = text
-		inspect.LogError(w.Agent.Log, "cannot publish metrics", err)
-	}
+	inspect.LogError(w.Agent.Log, "cannot publish metrics", publishMetrics(ctx, w.Live, h))
 }
 
 func summary(s inspect.Status) string {

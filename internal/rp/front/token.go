@@ -132,7 +132,7 @@ func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 			"the previous ones: it would be one of them. Ask without revokePrevious, and then, with "+
 			"the present identity, with it.")
 	}
-	if err := sealed.Check(ask.PublicKey); err != nil {
+	if _, _, err := sealed.Seal(ask.PublicKey, sealed.About{}, nil); err != nil {
 		return nil, invalid("The value of publicKey cannot be used: %s, in base64.", err)
 	}
 	if taken, err := a.runsElsewhere(r, n); err != nil {
