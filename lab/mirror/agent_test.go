@@ -83,7 +83,7 @@ func TestAgentFetches(t *testing.T) {
 			if err := m.Set(Knobs{Faults: faults}); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Start(t.Context()).WaitAll(t.Context()); err != nil {
+			if err := f.Start(t.Context()).WaitAll(t.Context(), nil, nil); err != nil {
 				t.Fatal(err)
 			}
 			for _, a := range arts {
@@ -110,7 +110,7 @@ func TestAgentRefusesWrongBytes(t *testing.T) {
 	}
 	d := f.Start(t.Context())
 	d.Idle(t.Context())
-	err := d.WaitAll(t.Context())
+	err := d.WaitAll(t.Context(), nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("error is %v", err)
 	}
