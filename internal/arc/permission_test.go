@@ -1,6 +1,7 @@
 package arc
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -109,7 +110,8 @@ func TestTags(t *testing.T) {
 			total = w.fuse.n
 		}
 		a, ctx = w.arc(0)
-		a.Config.Arc.Tags = tags
+		a.Config.Arc.Tags = maps.Clone(tags)
+		a.Config.Arc.Tags["environment"] = "lab" // its owner has changed it since
 		if _, _, err := a.Enrol(ctx, w.record); err != nil {
 			t.Fatalf("killed at %d, again: %v", n, err)
 		}
@@ -121,7 +123,7 @@ func TestTags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for key, value := range tags {
+		for key, value := range a.Config.Arc.Tags {
 			if got.Tags[key] == nil || *got.Tags[key] != value {
 				t.Errorf("killed at %d: the tag %s is not %q: %v", n, key, value, got.Tags)
 			}
