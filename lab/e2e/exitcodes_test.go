@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -74,6 +75,23 @@ func runScript(t *testing.T, m lab.Machine, name string) {
 		if out, is := inside(t, m, "sh", "-c", command); strconv.Itoa(is) != code {
 			t.Errorf("%s:%d: exit code %d: %s\n%s", name, i+1, is, line, out)
 		}
+	}
+}
+
+// A command survives the end of the terminal or connection that shows its progress.
+func TestClosedOutput(t *testing.T) {
+	t.Parallel()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	read.Close()
+	cmd := exec.CommandContext(t.Context(), agent, "--help")
+	cmd.Stdout, cmd.Stderr = write, write
+	err = cmd.Run() // it reports that it could not write
+	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("it ended with %v", err)
 	}
 }
 
