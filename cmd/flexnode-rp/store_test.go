@@ -32,8 +32,8 @@ func TestMakeRoom(t *testing.T) {
 	}
 	expect("leader", "status")
 	st := store.New(e)
-	rows := []string{st.Clusters.Key("s/Äg/c"), st.Nodes.Key("s/Äg/c/n"), st.History.Key("s/Äg/c/n"),
-		st.Nodes.Key("s/Äg/c2/n")}
+	rows := []string{st.Clusters.Key("s/Äg/c"), st.Nodes.Key("s/Äg/c/n"),
+		st.History.Key("s/Äg/c/n"), st.Nodes.Key("s/Äg/c2/n")}
 	for _, key := range rows {
 		must(e.Commit(ctx, nil, []store.Write{{Key: key, Value: []byte("{}")}}))
 	}

@@ -117,8 +117,8 @@ func (d *Download) WaitFor(ctx context.Context, store, target string) error {
 	return nil
 }
 
-// WaitAll waits until every artifact is in the store, or returns the first error. At each
-// tick it calls do with nil, unless do is nil.
+// WaitAll waits until every artifact is in the store, or returns the first error. At each tick it
+// calls do with nil, unless do is nil.
 func (d *Download) WaitAll(ctx context.Context, tick <-chan time.Time, do func(error)) error {
 	for _, e := range d.entries {
 		if err := e.wait(ctx, tick, do); err != nil {

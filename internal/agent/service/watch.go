@@ -114,6 +114,7 @@ func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) e
 		_, err := w.Check(ctx, w.exhausted)
 		inspect.LogError(w.Agent.Log, "cannot check the node while its change waits", err)
 	}
+	defer func() { w.Agent.Waits = nil }() // ctx ends with this job
 	err := change.Reconcile(ctx, h, "agent", t)
 	if errors.Is(err, transition.ErrSuperseded) {
 		w.node = true // it was becoming one when another verb took over
