@@ -274,7 +274,8 @@ type Kubelet struct {
 	// 1.30 and control groups of version 2.
 	Swap string `json:"swap,omitempty" must:"swap"`
 	// ShutdownGracePeriod is the time that a shutdown or reboot of the machine waits for pods to
-	// terminate, as a Go duration; with 0s it does not wait.
+	// terminate, as a Go duration; with 0s it does not wait. logind grants no more than 30s where
+	// unattended-upgrades is installed, and kubelet then does not wait either.
 	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty" must:"stop"`
 	// CriticalGracePeriod is the last part of shutdownGracePeriod, in which critical pods terminate;
 	// default a third of it, at most 15s.

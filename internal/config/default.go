@@ -28,7 +28,7 @@ func defaults() Config {
 		},
 		Node: Node{MaxPods: 110, Kubelet: Kubelet{
 			Verbosity: 2, ImageGCHighThreshold: 85, ImageGCLowThreshold: 80,
-			SeccompDefault: new(true), PodPidsLimit: new(4096), ShutdownGracePeriod: "45s",
+			SeccompDefault: new(true), PodPidsLimit: new(4096), ShutdownGracePeriod: "30s",
 		}},
 		Paths: Paths{
 			Kubernetes: KubernetesPaths{

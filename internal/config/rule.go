@@ -104,7 +104,7 @@ var rules = map[string]rule{
 	"log-files": between(2, 100),
 	"pids":      {"-1 or a whole number from 64 to 4194304", isPidsLimit},
 	"swap":      oneOf(SwapOff, SwapLimited),
-	"stop":      {"0s or a duration from 1s to 1h, such as 45s", isShutdown},
+	"stop":      {"0s or a duration from 1s to 1h, such as 30s", isShutdown},
 	// paths; own-dir: no one else may have files in it
 	"dir":     {aDirectory, isDir},
 	"own-dir": {aDirectory, isDir},

@@ -34,8 +34,8 @@ func TestSafety(t *testing.T) {
 		doc    document
 		want   safety
 	}{
-		{"a join", nil, tokenDocument(t), safety{&on, &pids, "45s", "15s"}},
-		{"a node of now", &joined, tokenDocument(t), safety{&on, &pids, "45s", "15s"}},
+		{"a join", nil, tokenDocument(t), safety{&on, &pids, "30s", "10s"}},
+		{"a node of now", &joined, tokenDocument(t), safety{&on, &pids, "30s", "10s"}},
 		{"a node of now that asks", &joined, tuned, safety{&on, &few, "20s", "6s"}},
 		{"no waiting", &joined, tokenDocument(t).with(t,
 			`{"node": {"kubelet": {"shutdownGracePeriod": "0s"}}}`), safety{&on, &pids, "0s", "0s"}},

@@ -206,14 +206,17 @@ func (h *Host) hugePages(f *Facts) error {
 	return nil
 }
 
-func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
-	if f.SwapUnits, err = h.Systemd.Units(ctx, "*.swap"); err != nil {
+func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
+	swaps, err := h.Systemd.Units(ctx, "*.swap")
+	if err != nil {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}
-	files, err := h.Systemd.Fragments(ctx, q.Units)
+	files, err := h.Systemd.Fragments(ctx, slices.Concat(q.Units, swaps))
 	if err != nil {
 		return fmt.Errorf("cannot observe %s: %w", strings.Join(q.Units, ", "), err)
 	}
+	// systemd also lists each other link of an active area's device, without a file.
+	f.SwapUnits = slices.DeleteFunc(swaps, func(name string) bool { return files[name] == "" })
 	for _, name := range q.Units {
 		if file := files[name]; file != "" {
 			f.Units = append(f.Units, InstalledUnit{Name: name, Path: file})

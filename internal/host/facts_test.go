@@ -83,7 +83,8 @@ func TestFacts(t *testing.T) {
 	mkdir(t, h, "/run/systemd/system")
 	systemd := h.Systemd.(*units)
 	systemd.known["docker.service"] = UnitStatus{Path: "/lib/docker.service"}
-	systemd.known["a.swap"] = UnitStatus{}
+	systemd.known["a.swap"] = UnitStatus{Path: "/run/systemd/generator/a.swap"}
+	systemd.known["link.swap"] = UnitStatus{Active: "active"}
 	f, err := h.Facts(t.Context(), query())
 	if err != nil {
 		t.Fatal(err)

@@ -187,7 +187,8 @@ func (h *Host) swaps() ([]state.SwapArea, error) {
 
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
 
-// setSwap turns on the given areas; without any it turns all swap off.
+// setSwap turns on the given areas, except those that no longer exist or are no longer formatted as
+// swap (swapon(2): EINVAL); without any it turns all swap off.
 func (h *Host) setSwap(to state.Swap) error {
 	list, err := h.swaps()
 	if err != nil {
@@ -209,7 +210,7 @@ func (h *Host) setSwap(to state.Swap) error {
 		same := func(is state.SwapArea) bool { return is.Name == area.Name }
 		if !slices.ContainsFunc(list, same) {
 			errs = append(errs, h.change("turn on swap on "+area.Name, func() error {
-				return h.Kernel.SwapOn(area.Name, area.Priority)
+				return except(h.Kernel.SwapOn(area.Name, area.Priority), unix.ENOENT, unix.EINVAL)
 			}))
 		}
 	}

@@ -113,6 +113,10 @@ func TestSwap(t *testing.T) {
 	if !slices.Equal(k.done, want) {
 		t.Errorf("the kernel did %v", k.done)
 	}
+	k.broken = unix.ENOENT // the owner has removed the area since
+	if err := h.Set(t.Context(), state.Change{To: on}, nil); err != nil {
+		t.Error(err)
+	}
 	k.broken = unix.EPERM
 	for _, to := range []state.Swap{on, off} {
 		if err := h.Set(t.Context(), state.Change{To: to}, nil); !errors.Is(err, unix.EPERM) {

@@ -32,6 +32,7 @@ func kubelet(p *part) {
 	p.unit(KubeletUnit, 0o600, fill(kubeletService,
 		"{{Flags}}", strings.Join(p.kubeletFlags(), " \\\n  "),
 		"{{Credential}}", credential,
+		"{{KubeletDir}}", p.config.Paths.Kubernetes.KubeletDir,
 		"{{Registration}}", p.registrationPath()))
 	p.proxyDropIn(KubeletUnit)
 }

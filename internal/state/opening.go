@@ -26,8 +26,11 @@ func (k Key) Opening() (firewall, rule string) {
 // IsOpening reports whether the key is that of a rule in the owner's firewall.
 func (k Key) IsOpening() bool { return strings.HasPrefix(string(k), "opening:") }
 
-// IsFirewall reports whether the key is that of our rules: an opening, or a table.
-func (k Key) IsFirewall() bool { return k.IsOpening() || strings.HasPrefix(string(k), "table:") }
+// IsVital reports whether a node is unsafe without the thing, as without our firewall rules, or is
+// not able to start, as with swap: it is repaired whatever the drift policy.
+func (k Key) IsVital() bool {
+	return k.IsOpening() || strings.HasPrefix(string(k), "table:") || k == Swap{}.Key()
+}
 
 func (r Opening) Key() Key { return Key("opening:" + r.Firewall + ": " + r.Rule) }
 

@@ -15,7 +15,6 @@ import (
 // The life of a node with `az aks flex-node`: the real az with the extension, installed as in
 // docs/how-to/use-az.md, a real machine and its real Node. An error is one sentence.
 func azExtension(t *testing.T) {
-	t.Parallel()
 	m := bareMachine(t, "edge-az", "azure-cli")
 	operates(t, m)
 	extend(t, m)

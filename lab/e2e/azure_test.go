@@ -31,21 +31,24 @@ func azure(t *testing.T, method, path string, body any) string {
 }
 
 // TestAzure runs the tests that share the lab's Azure and its resource provider. Those of Operator
-// count what is in Azure, kill the provider, take its cluster away and list all roles: they run
-// first, one at a time, and only tests that tolerate this and assign no role run at the same time.
+// kill the provider and take its cluster away: they run first, one at a time, and only tests that
+// tolerate this run at the same time. Those of az share a registration of a second cluster.
 func TestAzure(t *testing.T) {
 	t.Parallel()
 	t.Run("Operator", func(t *testing.T) {
-		t.Run("ArcOnboarded", arcOnboarded)
-		t.Run("LeastPrivilege", leastPrivilege)
-		t.Run("CLI", azureCLI)
 		t.Run("Provider", provider)
 		t.Run("ProviderClusters", providerClusters)
 	})
 	t.Run("Follows", follows)
 	t.Run("Packages", packages)
 	t.Run("Budget", oneBudget)
-	t.Run("Extension", azExtension)
+	t.Run("Az", func(t *testing.T) {
+		t.Parallel()
+		t.Run("Extension", azExtension)
+		t.Run("CLI", azureCLI)
+	})
+	t.Run("ArcOnboarded", arcOnboarded)
+	t.Run("LeastPrivilege", leastPrivilege)
 	t.Run("ExitCodesOfAJoin", exitCodesOfAJoin)
 	t.Run("Identities", identities)
 	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
@@ -252,6 +255,7 @@ func quiet(t *testing.T, m lab.Machine, out string) {
 // With kubeletCredential certificate the identity may only request a certificate, and kubelet has a
 // node's usual rights.
 func leastPrivilege(t *testing.T) {
+	t.Parallel()
 	m := bareMachine(t, "least-1")
 	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
 		section := c["azure"].(map[string]any)

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
@@ -16,6 +18,7 @@ import (
 // with its own identity, and updates do not bring the secret back. After the deletion of its
 // resource nothing remains in Azure.
 func arcOnboarded(t *testing.T) {
+	t.Parallel()
 	const name = "onboard-1"
 	m := bareMachine(t, name)
 	if err := bench.AddArc(t.Context(), m); err != nil {
@@ -30,8 +33,6 @@ func arcOnboarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := snapshot(t.Context(), t, m)
-	assignments := azure(t, http.MethodGet, "/assignments", nil)
-	machines := azure(t, http.MethodGet, "/machines", nil)
 	node := func(label string) desired {
 		return desired{"properties": desired{
 			"continuousMonitoring": true, "monitoring": desired{"endpoint": lab.ProviderURL},
@@ -60,6 +61,11 @@ func arcOnboarded(t *testing.T) {
 		t.Error(err)
 	}
 	erased(t, m, who.Operator.Secret)
+	principal := arcPrincipal(t, name)
+	own := func(a azuresim.Assignment) bool { return a.PrincipalID == principal }
+	if !slices.ContainsFunc(assignments(t), own) {
+		t.Errorf("the machine's principal %q has no role", principal)
+	}
 
 	rp(t, 200, http.MethodPut, rpNode(name), node("2"))
 	eventually(t, "the label in Kubernetes", func() bool {
@@ -80,14 +86,14 @@ func arcOnboarded(t *testing.T) {
 	same(t, before, snapshot(t.Context(), t, m))
 	status, summary, err := bench.ARM(t.Context(), http.MethodPost, lab.ProviderURL,
 		lab.ClusterID+"/summarizeFlexNodes", lab.ProviderAPI, nil)
-	if err != nil || status != 200 || strings.Contains(summary, "arcMachinesLeft") {
+	if err != nil || status != 200 || strings.Contains(summary, name) {
 		t.Errorf("the provider lists what is left: %d %s, %v", status, summary, err)
 	}
-	if now := azure(t, http.MethodGet, "/assignments", nil); now != assignments {
-		t.Errorf("role assignments before and after:\n%s\n%s", assignments, now)
+	if now := assignments(t); slices.ContainsFunc(now, own) {
+		t.Errorf("the machine's role assignments are left: %+v", now)
 	}
-	if now := azure(t, http.MethodGet, "/machines", nil); now != machines {
-		t.Errorf("Arc machines before and after: %s, %s", machines, now)
+	if left := arcPrincipal(t, name); left != "" {
+		t.Errorf("the Arc machine is left, with the principal %s", left)
 	}
 }
 

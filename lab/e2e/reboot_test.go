@@ -12,18 +12,18 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// lingers is a pod with a preStop hook of 20 seconds, which writes to a directory on its node.
+// lingers is a pod with a preStop hook of 12 seconds, which writes to a directory on its node.
 const lingers = `apiVersion: v1
 kind: Pod
 metadata: {name: %[1]s}
 spec:
   nodeName: %[2]s
-  terminationGracePeriodSeconds: 25
+  terminationGracePeriodSeconds: 18
   containers:
   - name: hello
     image: "%[3]s"
     securityContext: {runAsUser: 0}
-    lifecycle: {preStop: {exec: {command: [/hello, linger, 20s, /srv/times]}}}
+    lifecycle: {preStop: {exec: {command: [/hello, linger, 12s, /srv/times]}}}
     volumeMounts: [{name: srv, mountPath: /srv}]
   volumes: [{name: srv, hostPath: {path: /srv/lingers, type: DirectoryOrCreate}}]
 `
@@ -41,7 +41,7 @@ func TestReboot(t *testing.T) {
 	dropIn := filepath.Join(m.Root, "etc/systemd/logind.conf.d/99-kubelet.conf")
 	eventually(t, "kubelet's drop-in and its delay", func() bool {
 		_, err := os.Stat(dropIn)
-		return err == nil && logindDelay(t, m) == "t 45000000"
+		return err == nil && logindDelay(t, m) == "t 30000000"
 	})
 	manifest := fmt.Sprintf(lingers, "lingers", m.Name, images.Hello)
 	if _, err := bench.StartPod(ctx, "lingers", manifest); err != nil {
@@ -70,7 +70,7 @@ func TestReboot(t *testing.T) {
 	if out, _ := inside(t, m, "sysctl", "-n", forwarding, "kernel.panic_on_oops"); out != "1\n1\n" {
 		t.Errorf("after a boot they are %q", out)
 	}
-	if logindDelay(t, m) != "t 45000000" {
+	if logindDelay(t, m) != "t 30000000" {
 		t.Errorf("after the reboot logind waits for %s", logindDelay(t, m))
 	}
 	must(t, m, "unbootstrap", "--yes")

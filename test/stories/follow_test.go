@@ -363,11 +363,12 @@ func TestFollowsReportsFindings(t *testing.T) {
 		s.until(3*time.Minute, "the reboot that is needed is reported",
 			reported("RebootNotPending"))
 		s.healthy("110")
-		_ = s.kernel.SwapOn("/swap.img", -2)
-		s.until(3*time.Minute, "swap is reported", reported("SwapOff"))
-		if first := s.provider.said().Conditions[0]; first.Type != "SwapOff" {
+		s.sick.Store(true)
+		s.until(3*time.Minute, "the sick kubelet is reported", reported("KubeletHealthy"))
+		if first := s.provider.said().Conditions[0]; first.Type != "KubeletHealthy" {
 			t.Errorf("%s is reported before what makes the node unhealthy", first.Type)
 		}
+		s.sick.Store(false)
 		silent := func() bool {
 			return slices.ContainsFunc(s.is().Conditions, func(c health.Condition) bool {
 				return c.Type == "ProviderAnswers" && c.Status == health.False

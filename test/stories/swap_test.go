@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,40 @@ func TestSwapThatComesLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.same(before)
+}
+
+// A partition has a unit for each of its links, one of which has a file: that is masked.
+func TestSwapPartition(t *testing.T) {
+	w := newWorld(t)
+	const link = "dev-sda5.swap"
+	w.systemd.Appear(link)
+	before := w.tree()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.systemd.Vanish(link) // with the swap
+	w.steady("joined")
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.systemd.Appear(link)
+	w.same(before)
+}
+
+// The daemon turns off swap that a service of the machine turns on at each boot, also if it only
+// reports other drift.
+func TestSwapOfAService(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.kernel.SwapOn("/dev/zram0", 100); err != nil {
+		t.Fatal(err)
+	}
+	found, err := w.checkAndRepair()
+	if err != nil || !slices.Equal(found.Repair, []string{swapKey}) || w.swapped() {
+		t.Errorf("found %+v, swap is on: %v; %v", found, w.swapped(), err)
+	}
 }
 
 // A change to LimitedSwap turns the machine's swap on again, which is no drift then; a change from

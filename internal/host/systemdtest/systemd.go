@@ -93,6 +93,7 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 		is["LoadState"] = "masked"
 	case generated:
 		is["UnitFileState"] = "generated"
+		is["FragmentPath"] = path.Join("/run/systemd/generator", name)
 	case loaded:
 		is["FragmentPath"] = path.Join(unitDir, name)
 		u.enablement = cmp.Or(u.enablement, s.enablement(name))
@@ -259,11 +260,11 @@ func (s *Systemd) ResetFailed(_ context.Context, name string) error {
 	return nil
 }
 
-// Units returns the loaded units that match, except those without a file.
+// Units returns the loaded units that match, also those that run without a file.
 func (s *Systemd) Units(_ context.Context, pattern string) ([]string, error) {
 	return s.list(func(name string, u *unit) bool {
 		ok, err := path.Match(pattern, name)
-		return ok && err == nil && u.is != missing
+		return ok && err == nil && (u.is != missing || u.active)
 	}), nil
 }
 
@@ -306,6 +307,18 @@ func (s *Systemd) Generate(name string) {
 	defer s.lock()()
 	s.generated[name] = true
 	s.load(name).active = true
+}
+
+// Appear makes a running unit without a file, as systemd does for each link of udev to an area of
+// swap; Vanish unloads it, as when that swap is turned off.
+func (s *Systemd) Appear(name string) {
+	defer s.lock()()
+	s.load(name).active = true
+}
+
+func (s *Systemd) Vanish(name string) {
+	defer s.lock()()
+	delete(s.units, name)
 }
 
 // Close implements host.Systemd.
