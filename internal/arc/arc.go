@@ -39,7 +39,10 @@ type Machine interface {
 type Record struct {
 	MachineID string `json:"machineId"` // the ARM id of the Arc machine
 	// Connected is set if we have connected the machine; one that others connected is left alone.
-	Connected bool   `json:"connected"`
+	Connected bool `json:"connected"`
+	// Principal is the object id of its identity, "" if not known yet. A machine of that name with
+	// another one has replaced this one.
+	Principal string `json:"principal,omitempty"`
 	Proxy     string `json:"proxy,omitempty"` // the proxy that we gave the Arc agent
 	// Assignments are the role assignments that we have made.
 	Assignments []Assignment `json:"assignments,omitempty"`
@@ -112,7 +115,8 @@ func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time
 		principal, err = a.principal(ctx, is)
 	}
 	if err == nil && r.Connected {
-		err = a.tag(ctx, is)
+		r.Principal = principal
+		err = errors.Join(a.Save(r), a.tag(ctx, is))
 	}
 	if err != nil || !Assigns(a.Config) {
 		return principal, newest, err
@@ -310,7 +314,9 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 	}
 	a.Say("removing the machine from Azure Arc")
 	// Deleting needs a role that connecting does not, so the machine is deleted only if it exists.
-	if _, err := machines.Get(ctx, id.ResourceGroupName, id.Name, nil); !isMissing(err) {
+	principal, found, err := a.find(ctx, Status{Subscription: id.SubscriptionID,
+		Group: id.ResourceGroupName, Name: id.Name})
+	if err != nil || found && (r.Principal == "" || r.Principal == principal) {
 		if _, err := machines.Delete(ctx, id.ResourceGroupName, id.Name, nil); err != nil {
 			return identity.Explain(err, identity.Need{Doing: "delete the Arc machine " + id.Name,
 				Role: administrator, Scope: r.MachineID})

@@ -202,3 +202,29 @@ func TestLeaveAfterOthers(t *testing.T) {
 		t.Errorf("connected %t as %s, record %+v", connected, is.ResourceName, w.record)
 	}
 }
+
+// A machine that has replaced this one under its name is not deleted.
+func TestLeaveAfterReplacement(t *testing.T) {
+	w := newWorld(t)
+	if err := w.enrol(); err != nil {
+		t.Fatal(err)
+	}
+	a, ctx := w.arc(0)
+	ours := w.record.Principal
+	w.sim.RemoveMachines()
+	mine := w.agent
+	w.agent.Dir = t.TempDir()
+	if err := a.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.agent = mine
+	if err := a.Leave(ctx, w.record); err != nil || ours == "" {
+		t.Errorf("our principal was %q: %v", ours, err)
+	}
+	if left := w.sim.Machines(); len(left) != 1 {
+		t.Errorf("the machines are %v", left)
+	}
+	if _, connected := w.agent.Show(); connected || w.record.Connected {
+		t.Errorf("still connected, record %+v", w.record)
+	}
+}

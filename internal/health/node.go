@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
@@ -186,11 +187,10 @@ func nodeOwned(e Evidence) Condition {
 	case e.Machine == nil:
 		return notAsked()
 	}
-	info := e.Node.Value.Status.NodeInfo
-	if !anothers(info, *e.Machine, kube.Ready(e.Node.Value).Status == corev1.ConditionTrue) {
+	if !Anothers(e.Node.Value, e.Machine.Facts) {
 		return holds()
 	}
-	name := e.Wanted.Agent.NodeName
+	info, name := e.Node.Value.Status.NodeInfo, e.Wanted.Agent.NodeName
 	told := func(id string) string { return cmp.Or(id, "unknown") }
 	return fails(OwnerConfiguration, "AnotherMachine", fmt.Sprintf("Node %s belongs to another "+
 		"machine (its machineID is %s and its systemUUID %s, those of this machine are %s and %s): "+
@@ -200,17 +200,17 @@ func nodeOwned(e Evidence) Condition {
 			"node %s`", name)
 }
 
-// anothers reports whether a Node describes another machine: both identifiers differ, or one does
+// Anothers reports whether a Node describes another machine: both identifiers differ, or one does
 // and that machine is still alive. A reinstalled system has another machineID, a moved disk another
 // systemUUID. Identifiers that one side lacks are ignored.
-func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
-	same, differ := false, false
+func Anothers(n kube.Node, m host.Facts) bool {
+	same, differ, info := false, false, n.Status.NodeInfo
 	for _, id := range [][2]string{{info.MachineID, m.MachineID}, {info.SystemUUID, m.SystemUUID}} {
 		known := id[0] != "" && id[1] != ""
 		same = same || known && strings.EqualFold(id[0], id[1])
 		differ = differ || known && !strings.EqualFold(id[0], id[1])
 	}
-	return differ && (heard || !same)
+	return differ && (!same || kube.Ready(n).Status == corev1.ConditionTrue)
 }
 
 const podStart = 30 * time.Second // limits the time until kubelet starts a pod
@@ -257,7 +257,7 @@ func podSubnetsAgree(e Evidence) Condition {
 	if e.Wanted.CNI.PodCIDR != "" || len(e.Machine.PodCIDRs) == 0 {
 		return holds()
 	}
-	is := kube.PodCIDRs(e.Node.Value)
+	is := e.Node.Value.Spec.PodCIDRs
 	uses := strings.Join(e.Machine.PodCIDRs, ", ")
 	switch {
 	case len(is) == 0:

@@ -7,13 +7,13 @@ import (
 )
 
 func TestPodSubnetsAgree(t *testing.T) {
-	another := func(n *kube.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.244.9.0/24", nil }
+	another := func(n *kube.Node) { n.Spec.PodCIDRs = []string{"10.244.9.0/24"} }
 	check(t, PodSubnetsAgree, []expect{
 		blank("NotChecked"),
 		{"no answer", with(func(e *Evidence) { e.Node = failed[kube.Node]() }), Unknown, "NotAnswered",
 			"", ""},
 		{"another subnet", withNode(another), False, "SubnetsDiffer", OwnerMachine, "10.244.9.0/24"},
-		{"none yet", withNode(func(n *kube.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil }),
+		{"none yet", withNode(func(n *kube.Node) { n.Spec.PodCIDRs = nil }),
 			Unknown, "NotAllocated", "", "10.244.1.0/24"},
 		{"the owner's own", with(func(e *Evidence) {
 			e.Wanted.CNI.PodCIDR = "10.0.0.0/24"

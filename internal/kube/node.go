@@ -265,11 +265,3 @@ func ReadySince(started time.Time) func(Node) bool {
 			!ready.LastHeartbeatTime.Time.Before(started.Truncate(time.Second))
 	}
 }
-
-// PodCIDRs returns the pod subnets of a Node; nil if it has none.
-func PodCIDRs(n Node) []string {
-	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
-		return []string{n.Spec.PodCIDR}
-	}
-	return n.Spec.PodCIDRs
-}

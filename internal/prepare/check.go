@@ -144,7 +144,7 @@ func (f facts) subnets(flex bool) (all []netip.Prefix) {
 		if isFlex(n) != flex {
 			continue
 		}
-		for _, text := range cidrs(n) {
+		for _, text := range n.Spec.PodCIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
 				all = append(all, p)
 			}
@@ -154,13 +154,6 @@ func (f facts) subnets(flex bool) (all []netip.Prefix) {
 }
 
 func isFlex(n corev1.Node) bool { return n.Labels[flexLabel] == "false" }
-
-func cidrs(n corev1.Node) []string {
-	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
-		return []string{n.Spec.PodCIDR}
-	}
-	return n.Spec.PodCIDRs
-}
 
 func podSubnets(f facts) Check {
 	const name = "PodSubnets"

@@ -98,7 +98,7 @@ func TestServices(t *testing.T) {
 func TestChecks(t *testing.T) {
 	node := func(name, managed, cidr string) string {
 		text, _ := json.Marshal(object{"kind": "Node", "metadata": object{"name": name,
-			"labels": object{flexLabel: managed}}, "spec": object{"podCIDR": cidr}})
+			"labels": object{flexLabel: managed}}, "spec": object{"podCIDRs": []string{cidr}}})
 		return string(text)
 	}
 	dns := `{"kind": "Service", "metadata": {"name": "kube-dns"}, "spec": {"clusterIP": "10.0.0.10"}}`

@@ -101,7 +101,7 @@ func (c *cluster) add(root, name string, info corev1.NodeSystemInfo) {
 	}
 	n := c.nodes[name]
 	if !c.noCIDR && n.Spec.PodCIDR == "" {
-		n.Spec.PodCIDR = "10.244.7.0/24"
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.244.7.0/24", []string{"10.244.7.0/24"}
 		if len(c.podCIDRs) > 0 {
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = c.podCIDRs[0], c.podCIDRs
 		}

@@ -75,3 +75,20 @@ func TestNodeOfAnotherMachineWithArc(t *testing.T) {
 		w.refuses()
 	}
 }
+
+// A machine that has been replaced under its name leaves its successor's Node and pods alone.
+func TestLeaveAfterReplacement(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.set(func() { w.cluster.nodes["edge-1"].Status.NodeInfo.MachineID = anothersID })
+	if err := w.unbootstrap(); err != nil {
+		t.Error(err)
+	}
+	w.cluster.set(func() {
+		if n := w.cluster.nodes["edge-1"]; n == nil || n.Spec.Unschedulable {
+			t.Errorf("the other machine's Node is deleted or cordoned: %+v", n)
+		}
+	})
+}

@@ -83,7 +83,7 @@ func learnCredential(ctx context.Context, w *work) error {
 func learnNetwork(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
 	err := waitNode(ctx, w, func(n kube.Node) bool {
-		w.bindings.PodCIDRs = kube.PodCIDRs(n)
+		w.bindings.PodCIDRs = n.Spec.PodCIDRs
 		w.bindings.ForeignCNI = foreignCNI(w)
 		return len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
@@ -197,7 +198,10 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	l.Note("draining Node %s", name)
 	bounded, cancel := context.WithTimeout(ctx, t.Leave.DrainTimeout)
 	defer cancel()
-	err := client.CordonLeft(bounded, name, true, t.Cordoned)
+	err := l.own(bounded, client)
+	if err == nil {
+		err = client.CordonLeft(bounded, name, true, t.Cordoned)
+	}
 	if err == nil {
 		err = client.Drain(bounded, name, kube.DrainOptions{
 			DeleteEmptyDir: !t.Leave.KeepEmptyDir, Force: !t.Leave.KeepUnmanaged, Partial: true,
@@ -254,7 +258,25 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	defer client.Close()
 	bounded, cancel := context.WithTimeout(ctx, deletionTime)
 	defer cancel()
+	if err := l.own(bounded, client); err != nil {
+		l.Warn("cannot delete the Node: %v", err)
+		return nil
+	}
 	return client.DeleteNode(bounded, l.config.Agent.NodeName)
+}
+
+// own returns an error if the Node is of another machine, which has replaced this one.
+func (l *leaving) own(ctx context.Context, client *kube.Client) error {
+	name := l.config.Agent.NodeName
+	n, err := client.Node(ctx, name)
+	if err != nil {
+		return nil // the next request fails, too
+	}
+	seen, err := l.Agent.Machine.Facts(ctx, inspect.Query(l.Node, *l.config))
+	if err == nil && health.Anothers(n, seen) {
+		err = fmt.Errorf("Node %s now belongs to another machine", name)
+	}
+	return err
 }
 
 func (l *leaving) withProvider(

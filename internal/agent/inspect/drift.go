@@ -142,7 +142,7 @@ func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 	if !seen.OK() || g == nil || g.Config.CNI.PodCIDR != "" || len(h.Saved.Bindings.PodCIDRs) == 0 {
 		return nil
 	}
-	is := kube.PodCIDRs(seen.Value)
+	is := seen.Value.Spec.PodCIDRs
 	b, _ := Standing(h, g, h.Saved.Bindings.Bindings)
 	if len(b.ForeignCNI) > 0 || slices.Equal(is, h.Saved.Bindings.PodCIDRs) {
 		return nil
