@@ -147,9 +147,8 @@ func (w *worker) deleteNode(ctx context.Context, s *session, key string) (time.T
 const (
 	// revokedName is the ConfigMap in kube-system, and the ValidatingAdmissionPolicy with its binding,
 	// that refuse writes of revoked certificates (rbac-provider.yaml).
-	revokedName = "flexnode-revoked"
-	// revokedAgain is the pause before a retry in a cluster that cannot refuse them.
-	revokedAgain = time.Minute
+	revokedName  = "flexnode-revoked"
+	revokedAgain = time.Minute // the pause before a retry in a cluster that cannot refuse them
 )
 
 func (w *worker) followCertificates(ctx context.Context) {

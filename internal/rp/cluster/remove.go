@@ -11,12 +11,9 @@ import (
 )
 
 const (
-	// removeBatch is the number of nodes to delete before the rest is counted.
-	removeBatch = 30
-	// clearBatch limits the rows of other tables that one transaction deletes.
-	clearBatch = 100
-	// removePause is the pause before the remaining credentials are counted.
-	removePause = time.Second
+	removeBatch = 30          // the nodes to delete before the rest is counted
+	clearBatch  = 100         // the most rows of other tables that one transaction deletes
+	removePause = time.Second // before the remaining credentials are counted
 )
 
 // remove deletes the registration as far as possible now: its nodes, its credentials, its other
@@ -36,21 +33,21 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	}
 	if len(nodes) > 0 { // as many are deleted as may be now
 		policy, _ := flexnode.ReadPolicy(row.Value.Properties.RolloutPolicy) // it was checked
-		more, again := row.Value.Deletion.MayDelete(policy, max(operation.Total, len(nodes)),
-			operation.Done, time.Now())
-		if more == 0 {
+		next, n, again := row.Value.Deletion.Take(policy, len(nodes),
+			max(operation.Total, len(nodes)), time.Now())
+		if n == 0 {
 			return again, nil
 		}
-		return time.Now(), w.removeNodes(ctx, nodes[:min(more, len(nodes))])
-	}
-	if !row.Value.Deletion.Emptied {
-		return time.Now(), w.editCluster(ctx, "cluster emptied", func(c *flexnode.Cluster) bool {
-			if !c.Deleting() {
-				return false
+		if next != *row.Value.Deletion { // counted first: a killed process wipes fewer, not more
+			if err := w.setDeletion(ctx, "nodes to wipe", next); err != nil {
+				return noTime, err
 			}
-			c.Deletion.Emptied = true
-			return true
-		})
+		}
+		return time.Now(), w.removeNodes(ctx, nodes[:n])
+	}
+	if next := *row.Value.Deletion; !next.Emptied {
+		next.Emptied = true
+		return time.Now(), w.setDeletion(ctx, "cluster emptied", next)
 	}
 	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
 		return noTime, err
@@ -90,6 +87,17 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) (flexnode.O
 		})
 	})
 	return row.Value, err
+}
+
+// setDeletion writes how far a deletion is, unless it was aborted meanwhile.
+func (w *worker) setDeletion(ctx context.Context, what string, to flexnode.Deletion) error {
+	return w.editCluster(ctx, what, func(c *flexnode.Cluster) bool {
+		if !c.Deleting() || c.Deletion.Operation != to.Operation {
+			return false
+		}
+		c.Deletion = &to
+		return true
+	})
 }
 
 func (w *worker) removeNodes(ctx context.Context, keys []string) error {

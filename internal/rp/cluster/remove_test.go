@@ -104,6 +104,23 @@ func TestARegistrationIsDeleted(t *testing.T) {
 	}
 }
 
+// A provider that was down for an hour does not make up for the machines that it did not wipe.
+func TestAWipeKeepsItsPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 70
+		w, c := factoryWorld(t)
+		w.fill(c, nodes)
+		w.markDeletion(factory, true)
+		w.change(func(v *store.View) error {
+			row := w.store.Clusters.Row(v, factory)
+			row.Value.Deletion.Since = time.Now().Add(-time.Hour)
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(30 * time.Second)
+		equal(t, "nodes left after half a minute", w.rows(w.store.Nodes.Key(factory)), nodes-7)
+	})
+}
+
 // An aborted deletion leaves the remaining nodes unchanged.
 func TestADeletionIsAborted(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -187,7 +204,7 @@ func TestADeletionIsKilledAnywhere(t *testing.T) {
 			c.File(csr("late", "abcdef", "edge-1"))
 			w.restart()
 			w.own(factory)
-			pass(30 * time.Second)
+			pass(90 * time.Second) // also for the next turn of a wipe
 			equal(t, "a request was approved meanwhile",
 				c.Answer("late") == string(certificates.CertificateApproved), false)
 		}

@@ -48,22 +48,29 @@ type Deletion struct {
 	Emptied bool      `json:"emptied,omitempty"`
 	Since   time.Time `json:"since"`
 	By      string    `json:"by"`
+	// Wiped is the number of nodes deleted since Turn, the begin of a turn of wipePause.
+	Wiped int       `json:"wiped,omitempty"`
+	Turn  time.Time `json:"turn,omitzero"`
 }
 
-// wipePause is the time between two batches of MaxUnavailable machines that are wiped.
+// wipePause is the time in which at most MaxUnavailable machines are wiped.
 const wipePause = time.Minute
 
-// MayDelete returns the number of nodes, of total, that may be deleted now beyond those done, and
-// the time at which more may be. With Wipe, MaxUnavailable of the rollout policy go each minute.
-func (d Deletion) MayDelete(
-	policy Policy, total, done int, now time.Time,
-) (more int, again time.Time) {
+// Take returns the number of nodes, of those left and of total, that may be deleted now, with the
+// deletion that counts them; with none, the time at which more may be. With Wipe, MaxUnavailable of
+// the rollout policy go each minute. A clock that was set back begins another turn.
+func (d Deletion) Take(
+	policy Policy, left, total int, now time.Time,
+) (next Deletion, n int, again time.Time) {
 	if !d.Wipe {
-		return total, now
+		return d, left, now
 	}
-	turns := 1 + int(max(0, now.Sub(d.Since))/wipePause)
-	more = policy.MaxUnavailable.Of(total)*turns - done
-	return max(0, more), d.Since.Add(time.Duration(turns) * wipePause)
+	if past := now.Sub(d.Turn); past < 0 || past >= wipePause {
+		d.Turn, d.Wiped = now, 0
+	}
+	n = min(left, max(0, policy.MaxUnavailable.Of(total)-d.Wiped))
+	d.Wiped += n
+	return d, n, d.Turn.Add(wipePause)
 }
 
 // Facts holds the facts about their cluster that nodes receive.

@@ -68,7 +68,7 @@ func TestVersionsAreTakenBack(t *testing.T) {
 // A vulnerable version is refused, unless the owner allows it; a node's present one may stay.
 func TestVulnerableVersions(t *testing.T) {
 	allowed := func(n Node) bool {
-		return strings.Contains(string(OwnLayer(n)), `"artifacts":{"allowVulnerable":true}`)
+		return strings.Contains(string(encode(ownLayer(n, ""))), `"artifacts":{"allowVulnerable":true}`)
 	}
 	w := newWorld(t)
 	want := api.Versions{Runc: "1.3.2"}
@@ -81,7 +81,7 @@ func TestVulnerableVersions(t *testing.T) {
 	want.AllowVulnerable = true
 	w.put(api.Desired{Versions: want})
 	if v := w.node.Chosen.Versions; v.Runc != "1.3.2" || v.AllowVulnerable || !allowed(*w.node) {
-		t.Errorf("%+v, %s", v, OwnLayer(*w.node))
+		t.Errorf("%+v, %s", v, encode(ownLayer(*w.node, "")))
 	}
 	want.AllowVulnerable = false
 	w.put(api.Desired{Versions: want, NodeConfig: api.NodeConfig{MaxPods: 20}})

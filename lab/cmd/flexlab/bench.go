@@ -62,7 +62,7 @@ Azure identity and kubeletCredential token; without NODE, on a new machine.`,
 		measured.Flags().StringVar(&c.against, "against", "",
 			"another aks-flex-node `program` to compare with")
 	}
-	parent.AddCommand(c.benchRP(), c.benchNeighbours(), c.benchStore(),
+	parent.AddCommand(c.benchRP(), c.benchNeighbours(),
 		c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))
 	return parent
 }
