@@ -114,7 +114,7 @@ func (o *options) replaceProcess(args, environment []string) error {
 	return fmt.Errorf("cannot run %s: %w", program, err)
 }
 
-func (d delivery) read(warn io.Writer) (string, error) {
+func (d delivery) read(ctx context.Context, warn io.Writer) (string, error) {
 	in := os.Stdin
 	switch {
 	case d.file == "-" || d.url == "-":
@@ -129,17 +129,28 @@ func (d delivery) read(warn io.Writer) (string, error) {
 		}
 		defer in.Close()
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxURL))
-	if err != nil {
-		return "", fmt.Errorf("cannot read the configuration URL: %w", err)
+	var text []byte
+	read := make(chan error, 1)
+	go func() { // an interrupt ends the process, which may read until then
+		var err error
+		text, err = io.ReadAll(io.LimitReader(in, maxURL))
+		read <- err
+	}()
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case err := <-read:
+		if err != nil {
+			return "", fmt.Errorf("cannot read the configuration URL: %w", err)
+		}
+		return strings.TrimSpace(string(text)), nil
 	}
-	return strings.TrimSpace(string(text)), nil
 }
 
 // receive fetches the configuration of a URL and makes it that of this machine. It reports whether
 // there is a service that can take over.
 func (o *options) receive(ctx context.Context, from delivery) (service bool, err error) {
-	text, err := from.read(o.err)
+	text, err := from.read(ctx, o.err)
 	if err != nil {
 		return false, err
 	}

@@ -328,14 +328,15 @@ func reservationsFit(e Evidence) Condition {
 
 // amountOf parses a quantity, or a percentage of the whole; "" is 0.
 func amountOf(text string, whole int64) (float64, error) {
-	if percent, ok := strings.CutSuffix(text, "%"); ok {
+	if percent, ok := strings.CutSuffix(text, "%"); ok && text != "100%" {
 		p, err := strconv.ParseFloat(percent, 64)
 		if err != nil {
 			return 0, fmt.Errorf("cannot read the percentage %q: %w", text, err)
 		}
 		return p / 100 * float64(whole), nil
 	}
-	q, err := resource.ParseQuantity(cmp.Or(text, "0"))
+	// kubelet ignores a threshold of 100%.
+	q, err := resource.ParseQuantity(cmp.Or(strings.TrimSuffix(text, "100%"), "0"))
 	if err != nil {
 		return 0, fmt.Errorf("cannot read the quantity %q: %w", text, err)
 	}

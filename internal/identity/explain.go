@@ -74,10 +74,11 @@ func Explain(err error, need Need) error {
 }
 
 // Refused reports whether the issuer has refused the credential itself, so that retries do not
-// help. An issuer that is unreachable, throttles or fails has not refused it.
+// help. An issuer that is unreachable, throttles or fails has not refused it, nor has one that
+// finds this machine's clock wrong (AADSTS700024).
 func Refused(err error) bool {
 	failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err)
-	if !ok || failed.RawResponse == nil {
+	if !ok || failed.RawResponse == nil || strings.Contains(err.Error(), "AADSTS700024") {
 		return false
 	}
 	refusals := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden}

@@ -1,11 +1,15 @@
 package identity
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
@@ -134,4 +138,22 @@ func readCluster(t *testing.T, c config.Azure) error {
 	}
 	_, err = client.Get(t.Context(), group, name, nil)
 	return err
+}
+
+// An issuer that finds this machine's clock wrong has not refused the credential.
+func TestRefused(t *testing.T) {
+	for said, want := range map[string]bool{
+		"AADSTS700027: The certificate is not registered":                    true,
+		"AADSTS700024: Client assertion is not within its valid time range":  false,
+		"AADSTS7000222: The provided client secret keys for app are expired": true,
+	} {
+		body := `{"error":"invalid_client","error_description":"` + said + `"}`
+		response := &http.Response{StatusCode: http.StatusUnauthorized,
+			Request: httptest.NewRequest(http.MethodPost, "/token", nil),
+			Body:    io.NopCloser(strings.NewReader(body))}
+		err := &azidentity.AuthenticationFailedError{RawResponse: response}
+		if got := Refused(err); got != want {
+			t.Errorf("%s: refused: %v, want %v", said, got, want)
+		}
+	}
 }

@@ -125,11 +125,12 @@ func (r *Redactor) values(v any, secret bool) any {
 	switch v := v.(type) {
 	case map[string]any:
 		clean := make(map[string]any, len(v))
+		_, pair := v["name"].(string) // a variable of a container's environment
 		for name, member := range v {
 			// kubelet's authorization is a table of settings.
 			_, table := member.(map[string]any)
 			named := secretName.MatchString(name) && !(table && name == "authorization")
-			clean[r.Redact(name)] = r.values(member, secret || named)
+			clean[r.Redact(name)] = r.values(member, secret || named || pair && name == "value")
 		}
 		return clean
 	case []any, []map[string]any: // the latter is TOML's

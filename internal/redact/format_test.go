@@ -51,6 +51,9 @@ func formats(t *testing.T) map[string]func(secret string) string {
 		"lines.json": func(s string) string {
 			return `{"keep":"kept"}` + "\n" + encoded(table("secret", s), json.Marshal)
 		},
+		"pod.yaml": func(s string) string {
+			return "keep: kept\nenv:\n- name: DATABASE\n  value: " + quote(s)
+		},
 		"AWS.env": func(s string) string {
 			return "keep=kept\nAWS_SECRET_ACCESS_KEY=" + s + "\n"
 		},
