@@ -61,6 +61,7 @@ func confined(t *testing.T) {
 			_, _ = bench.Kubectl(context.Background(), "", "delete", "node", name)
 		})
 	}
+	shutsOut(t, "edge-confined", "aks-pool1-0")
 	const bootstrap = "bootstrap.kubernetes.io/token"
 	const group = "system:bootstrappers:flexnode"
 	const ours = group + "," + group + ":0123456789abcdef"
@@ -106,6 +107,32 @@ func confined(t *testing.T) {
 		case try.refusal != "" && (err == nil || !strings.Contains(err.Error(), try.refusal)):
 			t.Errorf("%s: %v, want a refusal with %q", try.name, err, try.refusal)
 		}
+	}
+}
+
+// shutsOut has the provider shut out a flex node, and tries the same with a node of AKS.
+func shutsOut(t *testing.T, flex, aks string) {
+	t.Helper()
+	list := func(ctx context.Context, entry string) {
+		data := fmt.Sprintf(`{"data": {%[1]q: %[3]s, %[2]q: %[3]s}}`, flex, aks, entry)
+		if _, err := bench.Kubectl(ctx, "", "patch", "configmap", "--namespace=kube-system",
+			"flexnode-revoked", "--type=merge", "--patch", data, "--as=flexnode-rp"); err != nil {
+			t.Error(err)
+		}
+	}
+	list(t.Context(), `"X509SHA256=0"`)
+	t.Cleanup(func() { list(context.Background(), "null") })
+	writes := func(name string) error {
+		_, err := bench.Kubectl(t.Context(), "", "annotate", "node", name, "a=b", "--dry-run=server",
+			"--as=system:node:"+name, "--as-group=system:nodes", "--as-group=system:authenticated")
+		return err
+	}
+	eventually(t, "the refusal of a flex node's writes", func() bool {
+		err := writes(flex)
+		return err != nil && strings.Contains(err.Error(), "was revoked")
+	})
+	if err := writes(aks); err != nil {
+		t.Errorf("the provider shuts out a node of AKS: %v", err)
 	}
 }
 
