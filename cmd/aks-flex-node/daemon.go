@@ -114,13 +114,14 @@ func runAgent(ctx context.Context, o *options) error {
 			Live: live,
 		},
 		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: service.Repairs(a), Log: a.Log,
-		Received: follows.Received(), Deleted: follows.Gone(), Told: live.Job,
+		Told: live.Job,
 		Notify: func(message string) {
 			if _, err := sd.SdNotify(false, message); err != nil {
 				a.Log.Debug("cannot notify systemd", "error", err)
 			}
 		},
 	}
+	d.Received, d.Deleted = follows.Signals()
 	a.Beat, a.Proving = d.Beat, d.Proving
 	end := watch(running, a, follows, live, hints)
 	defer end()

@@ -240,8 +240,7 @@ func (s *serviceStory) start() {
 	follows := s.following(a, live)
 	hints := make(chan string)
 	d := &daemon.Daemon{
-		Node:     &service.Watcher{Agent: a, Load: s.load, Follows: follows, Live: live},
-		Received: follows.Received(), Deleted: follows.Gone(),
+		Node: &service.Watcher{Agent: a, Load: s.load, Follows: follows, Live: live},
 		Changed: func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -253,6 +252,7 @@ func (s *serviceStory) start() {
 		Log:    a.Log,
 		Notify: func(message string) { s.set(func() { s.messages = append(s.messages, message) }) },
 	}
+	d.Received, d.Deleted = follows.Signals()
 	a.Beat, a.Proving = d.Beat, d.Proving
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop, s.ended = stop, make(chan struct{})

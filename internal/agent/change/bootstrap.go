@@ -9,7 +9,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
-	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -159,9 +158,15 @@ func Plan(ctx context.Context, a *Agent, in Input) (inspect.Report, error) {
 	if h.Saved.Live != nil {
 		plan = append(plan, inspect.NodeDrift(ctx, h.Node, to.Config, inspect.SeeNode(ctx, h.Node))...)
 	}
-	report := inspect.Report{Changes: state.Lines(plan)}
+	source := source(h, in.Config)
+	missing := artifact.Measure(ctx, source, artifact.Missing(h.Path(node.StoreDir), arts))
+	report := inspect.Report{Changes: state.Lines(plan), Hosts: artifact.Hosts(missing, source)}
 	report.Drains = h.Saved.Applied != nil && h.Saved.Applied.Config.Drains(to.Config)
-	addDownloads(ctx, h, in.Config, arts, &report)
+	for _, a := range missing {
+		report.Downloads = append(report.Downloads, inspect.Download{
+			Name: string(a.Name), Version: a.Version, URL: artifact.Redact(a.URL), Size: a.Size,
+		})
+	}
 	return report, nil
 }
 
@@ -216,17 +221,4 @@ func foresee(
 		all = append(all, plan...)
 	}
 	return all, nil
-}
-
-func addDownloads(
-	ctx context.Context, h *Home, c config.Config, arts []artifact.Artifact, report *inspect.Report,
-) {
-	source := source(h, c)
-	missing := artifact.Measure(ctx, source, artifact.Missing(h.Path(node.StoreDir), arts))
-	for _, a := range missing {
-		report.Downloads = append(report.Downloads, inspect.Download{
-			Name: string(a.Name), Version: a.Version, URL: artifact.Redact(a.URL), Size: a.Size,
-		})
-	}
-	report.Hosts = artifact.Hosts(missing, source)
 }

@@ -179,14 +179,17 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 			err = h.Store.Remove(ctx, saved.MachineKeyFile)
 		}
 	}
-	received := hasReceived(ctx, h, d)
-	switch {
-	case err != nil, received && reflect.DeepEqual(given, had):
+	received, bundle := hasReceived(ctx, h, d), d.Bundle
+	if err != nil || received && reflect.DeepEqual(given, had) {
 		return err
-	case received:
-		err = keepJoining(ctx, h, d, given)
-	default:
-		err = h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config)
+	}
+	if received { // but the provider may know another key, and have another certificate
+		if bundle, err = h.Records().Bundle(); err == nil {
+			bundle, err = config.WithJoining(bundle, given)
+		}
+	}
+	if err == nil {
+		err = h.Store.KeepBundle(ctx, bundle, d.Loaded.Config)
 	}
 	if err != nil && key != nil {
 		err = errors.Join(err, h.Store.Write(ctx, saved.MachineKeyFile, string(key)))
@@ -231,19 +234,6 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	}
 	c := d.Loaded.Config.Azure
 	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
-}
-
-// keepJoining stores the enrolment secret and root certificate of a known version: the provider may
-// know another key, and have another certificate.
-func keepJoining(ctx context.Context, h *Home, d Delivery, given config.Joining) error {
-	bundle, err := h.Records().Bundle()
-	if err != nil {
-		return err
-	}
-	if bundle, err = config.WithJoining(bundle, given); err != nil {
-		return err
-	}
-	return h.Store.KeepBundle(ctx, bundle, d.Loaded.Config)
 }
 
 // EnableService makes the agent's service start at boot; false if not installed.

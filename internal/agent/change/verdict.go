@@ -29,22 +29,18 @@ func Verdict(err error) transition.Outcome {
 	o := transition.Of(err)
 	_, locked := errors.AsType[*host.LockedError](err)
 	_, invalid := errors.AsType[config.Problems](err)
+	unfit, _ := errors.AsType[*health.Error](err)
+	ours := func(c health.Condition) bool { return c.Owner == health.OwnerConfiguration }
 	switch {
 	case locked:
 		o.Kind = transition.Busy
 	case o.Kind == transition.RolledBack, o.Kind == transition.Failed && invalid:
 		o.Kind = transition.Refused
-	case o.Kind == transition.Failed && unfit(err): // the machine or the cluster may change
+	// Other causes of a failed preflight may pass. The machine or the cluster may change, too.
+	case o.Kind == transition.Failed && unfit != nil && slices.ContainsFunc(unfit.Conditions, ours):
 		o.Kind, o.Every = transition.Refused, 10*time.Minute
 	}
 	return o
-}
-
-// unfit reports whether a preflight failed because of the configuration: other causes may pass.
-func unfit(err error) bool {
-	failed, ok := errors.AsType[*health.Error](err)
-	ours := func(c health.Condition) bool { return c.Owner == health.OwnerConfiguration }
-	return ok && slices.ContainsFunc(failed.Conditions, ours)
 }
 
 // reject records that a transition's generation failed. A node that cannot follow its cluster to

@@ -154,9 +154,7 @@ func canDrain(ctx context.Context, h *Home, c config.Config) error {
 
 func drainOptions(a *Agent, c config.Config) kube.DrainOptions {
 	o := c.Agent.UpgradePolicy.DrainOptions
-	return kube.DrainOptions{
-		DeleteEmptyDir: o.DeletesEmptyDir(), Force: o.Force, Progress: a.Alive,
-	}
+	return kube.DrainOptions{DeleteEmptyDir: o.DeletesEmptyDir(), Force: o.Force, Progress: a.Alive}
 }
 
 // VolatileWriter returns the writer of the records that do not survive a reboot.

@@ -185,20 +185,13 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	return f
 }
 
-// Received signals that the configuration on disk has changed, or may be applied now.
-func (f *Following) Received() <-chan struct{} {
+// Signals returns two channels: received signals that the configuration on disk has changed, or may
+// be applied now, deleted that the owner has deleted the resource.
+func (f *Following) Signals() (received, deleted <-chan struct{}) {
 	if f == nil {
-		return nil
+		return nil, nil
 	}
-	return f.received
-}
-
-// Gone signals that the owner has deleted the resource.
-func (f *Following) Gone() <-chan struct{} {
-	if f == nil {
-		return nil
-	}
-	return f.deleted
+	return f.received, f.deleted
 }
 
 func (f *Following) told(s inspect.Status) {

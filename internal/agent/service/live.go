@@ -119,7 +119,7 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 			p.Result = "offered"
 		}
 		if err == nil {
-			p.Answered, p.Failures = asked, 0
+			p.Answered, p.Failures, p.Second = asked, 0, ""
 			if answer.Deleted == nil {
 				p.Kept = ""
 			}
@@ -129,8 +129,6 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 			p.Second = health.SecondRefused
 		case err == nil && answer.Second:
 			p.Second = health.SecondSeen
-		case err == nil:
-			p.Second = ""
 		}
 		l.work.Polls = &p
 		l.count("polls_total", "", 1, "result", p.Result)
