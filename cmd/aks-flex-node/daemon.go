@@ -206,21 +206,15 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 	}
 	idle := o.idle(ctx)
 	for {
-		if delivered() {
-			o.config = saved.BundleFile
-			return nil
-		}
-		if isNew(o.config) {
-			return nil
-		}
 		var t transition.Transition
 		_, err := onlyReads().Records().Load(saved.TransitionFile, &t)
-		if err == nil && t.Kind == transition.Leave {
-			o.config = saved.BundleFile // the leave has removed it
+		leaving := err == nil && t.Kind == transition.Leave // which has removed the delivered file
+		switch {
+		case delivered(), leaving && !isNew(o.config):
+			o.config = saved.BundleFile
 			return nil
-		}
-		if !idle("waiting for a configuration: aks-flex-node agent --config-url-file FILE, or " +
-			defaultConfig) {
+		case isNew(o.config), !idle("waiting for a configuration: aks-flex-node agent " +
+			"--config-url-file FILE, or " + defaultConfig):
 			return nil
 		}
 	}

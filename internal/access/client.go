@@ -36,8 +36,7 @@ func Client(
 	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
 ) (*kube.Client, error) {
 	if !c.Azure.ShowsToken() {
-		return kube.FromCertificate(at.Server, []byte(at.CA), m.Path(ClientCertificate(c)),
-			m.Options(c))
+		return kube.FromCertificate(at.Server, []byte(at.CA), m.Path(ClientCertificate(c)), m.Options(c))
 	}
 	token, err := Cached(ctx, m, c)
 	if err != nil {

@@ -153,8 +153,7 @@ func (c *Cluster) address(kubeconfig []byte) error {
 		cluster = parsed.Clusters[current.Cluster]
 	}
 	if cluster == nil || cluster.Server == "" || len(cluster.CertificateAuthorityData) == 0 {
-		return errors.New("cannot use the kubeconfig that Azure has sent: it names no server, " +
-			"or no CA")
+		return errors.New("cannot use the kubeconfig that Azure has sent: it names no server, or no CA")
 	}
 	c.Server, c.CA = cluster.Server, string(cluster.CertificateAuthorityData)
 	return nil

@@ -44,8 +44,7 @@ func (d Download) Fetch(ctx context.Context, c config.Config) error {
 		return err
 	}
 	if file != "" {
-		link := state.Link{Path: path.Join(d.Dir, path.Base(file)), Target: file}
-		return d.Make(ctx, link)
+		return d.Make(ctx, state.Link{Path: path.Join(d.Dir, path.Base(file)), Target: file})
 	}
 	list, err := d.repositories(c)
 	if err != nil {
@@ -62,8 +61,7 @@ func (d Download) Fetch(ctx context.Context, c config.Config) error {
 	}
 	return fmt.Errorf("cannot fetch the Arc agent's package; nothing was installed: %w; "+
 		"docs/how-to/azure-arc.md says which repository, key and file can be configured "+
-		"(azure.arc.package)",
-		errors.Join(errs...))
+		"(azure.arc.package)", errors.Join(errs...))
 }
 
 // Check returns an error if there is no known place to fetch the package from. It changes nothing.

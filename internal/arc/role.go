@@ -86,18 +86,17 @@ func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignment
 		RoleDefinitionID: new("/providers/Microsoft.Authorization/roleDefinitions/" + role),
 	}
 	parameters := armauthorization.RoleAssignmentCreateParameters{Properties: properties}
-	err = a.retry(ctx, 10*time.Minute, "waiting for the identity of the Arc machine to appear in "+
-		"Azure",
-		func() (bool, error) {
-			got, err := client.Create(ctx, mine.Scope, mine.Name, parameters, nil)
-			if hasCode(err, "PrincipalNotFound") {
-				return false, nil
-			}
-			if err == nil && got.Properties != nil && got.Properties.CreatedOn != nil {
-				made = *got.Properties.CreatedOn
-			}
-			return err == nil, err
-		})
+	const doing = "waiting for the identity of the Arc machine to appear in Azure"
+	err = a.retry(ctx, 10*time.Minute, doing, func() (bool, error) {
+		got, err := client.Create(ctx, mine.Scope, mine.Name, parameters, nil)
+		if hasCode(err, "PrincipalNotFound") {
+			return false, nil
+		}
+		if err == nil && got.Properties != nil && got.Properties.CreatedOn != nil {
+			made = *got.Properties.CreatedOn
+		}
+		return err == nil, err
+	})
 	return made, err
 }
 

@@ -106,8 +106,7 @@ func (a Artifact) check() error {
 	case projects[a.Name].url == "":
 		return fmt.Errorf("internal error: unknown artifact %q", a.Name)
 	case !isVersion:
-		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", a.Version,
-			a.Name)
+		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", a.Version, a.Name)
 	case a.Arch != "amd64" && a.Arch != "arm64":
 		return fmt.Errorf("cannot use architecture %q for %s: only amd64 and arm64 are supported",
 			a.Arch, a.Name)

@@ -129,8 +129,7 @@ func (e *Error) Local() bool {
 }
 
 func statusError(status int) *Error {
-	e := &Error{Cause: Status, what: fmt.Sprintf("HTTP status %d %s", status,
-		http.StatusText(status))}
+	e := &Error{Cause: Status, what: fmt.Sprintf("HTTP status %d %s", status, http.StatusText(status))}
 	switch {
 	case status == http.StatusNotFound || status == http.StatusGone:
 		e.Cause, e.what = NotFound, fmt.Sprintf("file not found (HTTP %d)", status)
@@ -140,8 +139,7 @@ func statusError(status int) *Error {
 		e.Cause = ProxyAuth
 	case status == http.StatusNetworkAuthenticationRequired:
 		e.Cause = CaptivePortal
-	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout ||
-		status >= 500:
+	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500:
 		e.Cause = Overloaded
 	}
 	return e

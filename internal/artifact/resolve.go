@@ -114,8 +114,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 			return false, err
 		}
 		if a.ID, err = parseChecksum(text, path.Base(u.Path)); err != nil {
-			return false, &Error{Cause: Digest,
-				Err: fmt.Errorf("cannot use this checksum file: %w", err)}
+			return false, &Error{Cause: Digest, Err: fmt.Errorf("cannot use this checksum file: %w", err)}
 		}
 		return false, nil
 	}
@@ -180,9 +179,7 @@ func (s Source) open(
 }
 
 // get sends one request for a file from an offset on. An answer in HTML is not from a file server.
-func (s Source) get(
-	ctx context.Context, method, raw string, offset int64,
-) (*http.Response, error) {
+func (s Source) get(ctx context.Context, method, raw string, offset int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, raw, nil)
 	if err != nil {
 		return nil, &Error{Cause: Status, Err: errors.New("cannot parse this URL")}

@@ -89,8 +89,7 @@ func (s Source) places(raw string) ([]candidate, error) {
 	}
 	clean := path.Join("/", u.Host, path.Clean("/"+u.Path))
 	if s.Directory != "" {
-		return []candidate{{via: s.Directory, url: filepath.Join(s.Directory, clean), file: true}},
-			nil
+		return []candidate{{via: s.Directory, url: filepath.Join(s.Directory, clean), file: true}}, nil
 	}
 	var list []candidate
 	for _, m := range s.Mirrors {

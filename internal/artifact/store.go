@@ -31,8 +31,7 @@ const partialPrefix, keptPrefix = ".partial-", ".download-"
 
 // Missing returns the artifacts that are not in the store.
 func Missing(store string, arts []Artifact) []Artifact {
-	return slices.DeleteFunc(slices.Clone(arts),
-		func(a Artifact) bool { return present(store, a.ID) })
+	return slices.DeleteFunc(slices.Clone(arts), func(a Artifact) bool { return present(store, a.ID) })
 }
 
 func present(store, id string) bool {

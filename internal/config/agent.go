@@ -62,8 +62,7 @@ func checkArtifacts(c Config, r *report) {
 		}
 	}
 	if c.Artifacts.Directory != "" && (c.Artifacts.Mirror != "" || len(c.Artifacts.Mirrors) > 0) {
-		r.warn("artifacts.directory",
-			"mirrors have no effect: with a directory nothing is downloaded")
+		r.warn("artifacts.directory", "mirrors have no effect: with a directory nothing is downloaded")
 	}
 }
 

@@ -93,9 +93,7 @@ const (
 )
 
 // ArcEnabled reports whether azure.arc is set and not disabled: the machine is enrolled with Arc.
-func (a Azure) ArcEnabled() bool {
-	return a.Arc != nil && (a.Arc.Enabled == nil || *a.Arc.Enabled)
-}
+func (a Azure) ArcEnabled() bool { return a.Arc != nil && (a.Arc.Enabled == nil || *a.Arc.Enabled) }
 
 // AuthMode returns the method by which the node authenticates to the cluster; "" if there is not
 // exactly one. An identity beside a bootstrap token is for continuous monitoring.

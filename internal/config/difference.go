@@ -156,9 +156,7 @@ func Below(path, setting string) bool {
 }
 
 // Disturbs reports whether an agent restarts or drains to change to another configuration.
-func (c Config) Disturbs(to Config) bool {
-	return len(Disturbing(c.Redacted(), to.Redacted())) > 0
-}
+func (c Config) Disturbs(to Config) bool { return len(Disturbing(c.Redacted(), to.Redacted())) > 0 }
 
 // Disruption returns the max time for which a change drains and proves a node.
 func (a Agent) Disruption() time.Duration {

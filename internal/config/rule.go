@@ -278,9 +278,7 @@ func isNodeIP(s string) bool {
 }
 
 // isAbs reports whether s is a clean absolute path of characters that need no quoting anywhere.
-func isAbs(s string) bool {
-	return isPath(s) && path.Clean(s) == s
-}
+func isAbs(s string) bool { return isPath(s) && path.Clean(s) == s }
 
 var isPath = matches(`/[A-Za-z0-9._+@/-]+`)
 
@@ -323,8 +321,7 @@ func checkDirs(settings []leaf, r *report) {
 			alone := l.must == "own-dir" || other.must == "own-dir"
 			clash := dir == other.text() || alone && overlap(dir, other.text())
 			if clash && !r.spoiled(other.path) {
-				r.add(l.path, show(dir),
-					fmt.Sprintf("must not overlap %s (%s)", other.path, other.text()))
+				r.add(l.path, show(dir), fmt.Sprintf("must not overlap %s (%s)", other.path, other.text()))
 			}
 		}
 		before = append(before, l)

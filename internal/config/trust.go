@@ -57,8 +57,7 @@ func (t trust) check(path string) error {
 	}
 	why := fmt.Sprintf("cannot trust %s: %s", path, strings.Join(reasons, ", "))
 	if slices.Contains(cures, "") {
-		return &TrustError{why + "; use a copy that only root can change", ": ",
-			copyCommand(path, mode)}
+		return &TrustError{why + "; use a copy that only root can change", ": ", copyCommand(path, mode)}
 	}
 	return &TrustError{why, "; ", strings.Join(cures, " && ")}
 }

@@ -156,8 +156,7 @@ func (s Store) Save(ctx context.Context, g Generation) error {
 // Load reads a generation and verifies it.
 func (s Reader) Load(id string) (Generation, error) {
 	if g := s.Known; g != nil && g.ID == id {
-		return *g, errors.Join(s.read(s.head(id), id, nil),
-			s.read(s.resources(id), g.NodeSHA256, nil))
+		return *g, errors.Join(s.read(s.head(id), id, nil), s.read(s.resources(id), g.NodeSHA256, nil))
 	}
 	g, err := s.bare(id)
 	if err != nil {

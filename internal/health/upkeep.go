@@ -180,8 +180,7 @@ func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
 	case left <= 0:
 		return fails(r.owner, "Expired", r.what+" has expired at "+until+r.expired, r.late)
 	case left < r.margin(v.To.Sub(v.From)):
-		return fails(r.owner, r.reason, r.what+" ends "+within(left)+", at "+until+r.expires,
-			r.renew)
+		return fails(r.owner, r.reason, r.what+" ends "+within(left)+", at "+until+r.expires, r.renew)
 	}
 	return holds()
 }

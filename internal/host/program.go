@@ -239,8 +239,7 @@ func (u *User) program(input io.Reader) Programs {
 		case errors.Is(err, exec.ErrNotFound), u != root && ok && exit.ExitCode() == 127: // env(1)
 			return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 		}
-		words := cmp.Or(strings.TrimSpace(string(read(stderr))),
-			strings.TrimSpace(string(read(stdout))))
+		words := cmp.Or(strings.TrimSpace(string(read(stderr))), strings.TrimSpace(string(read(stdout))))
 		return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv[:min(2, len(argv))], " "), err, words)
 	}
 }

@@ -176,8 +176,7 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return func() {}, fmt.Errorf("cannot keep the token: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(c.Dir, lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW,
-		0o600)
+	f, err := os.OpenFile(filepath.Join(c.Dir, lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return func() {}, fmt.Errorf("cannot lock the token: %w", err)
 	}

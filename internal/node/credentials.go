@@ -14,8 +14,7 @@ func credentials(p *part) {
 	owes := []string{KubeletUnit}
 	p.owe(owes, state.NewFile(p.clientCA(), 0o644, thisCA))
 	if p.config.Node.AdminKubeconfig {
-		p.add(state.NewFile(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), 0o600,
-			thisAdmin))
+		p.add(state.NewFile(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), 0o600, thisAdmin))
 	}
 	identity := kubeconfigOf("identity", tokenCommand)
 	switch {

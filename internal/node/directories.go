@@ -12,10 +12,7 @@ import (
 // foundation claims the directories that are used before all others: for artifacts. The log's
 // directory is no resource: the log also records refusals, and outlives the node.
 func foundation(p *part) {
-	p.add(
-		owned(OptDir, 0o755),
-		owned(StoreDir, 0o755),
-	)
+	p.add(owned(OptDir, 0o755), owned(StoreDir, 0o755))
 }
 
 // directories creates every directory that a later step writes to. Writing a file never creates its

@@ -43,10 +43,7 @@ func NodeObject(c config.Config, b Bindings) state.Desired {
 	labels := c.Node.Labels
 	p := &part{config: c, step: state.Start, needs: Credential}
 	p.add(state.Registration{
-		Node:     c.Agent.NodeName,
-		Exists:   true,
-		PodCIDRs: b.PodCIDRs,
-		Labels:   labels,
+		Node: c.Agent.NodeName, Exists: true, PodCIDRs: b.PodCIDRs, Labels: labels,
 	})
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		p.add(state.Label{Name: name, Value: labels[name], Set: true})

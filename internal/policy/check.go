@@ -155,8 +155,7 @@ func (d Diagnose) Refuses(kind string) string {
 	case cmp.Or(given, allow) != allow:
 		return "diagnose." + kind + " refuses it in " + File
 	case kind == "supportBundle" && d.Key == "":
-		return "no key in " + File + " that a support bundle could be encrypted to: set " +
-			keyOfBundles
+		return "no key in " + File + " that a support bundle could be encrypted to: set " + keyOfBundles
 	}
 	return ""
 }

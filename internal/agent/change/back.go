@@ -74,8 +74,7 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 		return nil, err
 	}
 	if _, was := list.Last(to.ID); !was && to.ID != previous {
-		return nil, fmt.Errorf("cannot roll back to generation %.12s: it was never proved healthy",
-			to.ID)
+		return nil, fmt.Errorf("cannot roll back to generation %.12s: it was never proved healthy", to.ID)
 	}
 	_, err = secretOf(h, to)
 	return to, err

@@ -144,8 +144,7 @@ func (l *Live) ofTheNode() []metrics.Family {
 		gauge("condition", "Whether a condition of the node has a status (true, false, unknown).",
 			conditions...),
 		gauge("drifted", "Things that are not as they were applied.", sample(float64(len(s.Drift)))),
-		gauge("drifted_by_kind", "Things that are not as they were applied, by their kind.",
-			drifted...),
+		gauge("drifted_by_kind", "Things that are not as they were applied, by their kind.", drifted...),
 		gauge("repair_budget_exhausted",
 			"Things that drifted too often and are no longer repaired for now.",
 			sample(float64(len(l.work.Exhausted)))),
@@ -178,8 +177,7 @@ func (l *Live) ofTheService() []metrics.Family {
 		l.counted(metrics.Counter, "polls_total", "Polls of the provider, by result."),
 		l.counted(metrics.Counter, "transitions_total",
 			"Transitions that have ended, by kind and result."),
-		l.counted(metrics.Summary, "transition_duration_seconds",
-			"How long transitions took, by kind."),
+		l.counted(metrics.Summary, "transition_duration_seconds", "How long transitions took, by kind."),
 	}
 }
 

@@ -142,8 +142,7 @@ func (f *Following) diagnose(ctx context.Context) {
 				answered = id
 			}
 			if err != nil {
-				f.agent.Log.Warn("the diagnosis is not delivered", "kind", kind, "id", id,
-					"error", err)
+				f.agent.Log.Warn("the diagnosis is not delivered", "kind", kind, "id", id, "error", err)
 			} else {
 				f.agent.Log.Info("the provider has the diagnosis", "kind", kind, "id", id,
 					"refused", d.Refused, "bytes", len(d.SupportBundle))
