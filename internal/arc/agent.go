@@ -65,6 +65,12 @@ func (a Arc) Adopt(ctx context.Context, r Record) error {
 	return a.Save(r)
 }
 
+// Moves reports whether a configuration names another machine than the one that we have connected.
+func (r Record) Moves(to config.Azure) bool {
+	return r.Connected && !r.names(Status{Name: to.Arc.MachineName, Group: to.Arc.ResourceGroup,
+		Subscription: to.SubscriptionID})
+}
+
 // names reports whether the record is about a machine. ARM's ids are compared without case.
 func (r Record) names(is Status) bool { return strings.EqualFold(r.MachineID, is.MachineID()) }
 

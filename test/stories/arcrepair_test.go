@@ -56,6 +56,26 @@ func (w *world) repaired(sim *azuresim.Sim, how string) {
 	}
 }
 
+// A node's Arc machine has its name and resource group until it leaves.
+func TestArcMachineStays(t *testing.T) {
+	w, sim, _ := arcWorld(t, "token")
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	arc := *w.config.Azure.Arc
+	w.config.Azure.Arc = &arc
+	was := arc.MachineName
+	arc.MachineName = "other"
+	if _, err := w.bootstrap(); !refused(err) || !strings.Contains(err.Error(), "to other in") {
+		t.Errorf("got %v", err)
+	}
+	arc.MachineName, arc.ResourceGroup = strings.ToUpper(was), strings.ToUpper(arc.ResourceGroup)
+	if _, err := w.bootstrap(); err != nil {
+		t.Errorf("another case: %v", err)
+	}
+	w.repaired(sim, "in another case")
+}
+
 // checkAndRepair runs a round of the daemon.
 func (w *world) checkAndRepair() (found daemon.Finding, err error) {
 	err = w.run(func(ctx context.Context, a *change.Agent) error {

@@ -29,16 +29,8 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	if err := health.Problem(health.Evaluate(health.Preflight, e)); err != nil {
 		return err
 	}
-	if live := h.Saved.Live; live != nil && h.Saved.Joined() &&
-		live.Config.Agent.NodeName != c.Agent.NodeName { // kubelet's state is of the former node
-		return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
-			"`aks-flex-node unbootstrap` first", c.Agent.NodeName, live.Config.Agent.NodeName)
-	}
-	if live := h.Saved.Live; live != nil && h.Saved.Joined() &&
-		live.Config.Paths.Kubernetes.KubeletDir != c.Paths.Kubernetes.KubeletDir {
-		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot move kubelet's "+
-			"directory of a node to %s: run `aks-flex-node unbootstrap` first",
-			c.Paths.Kubernetes.KubeletDir)}
+	if err := stays(h, c); err != nil {
+		return err
 	}
 	if err := unknownFirewalls(t); err != nil {
 		return err
@@ -67,6 +59,31 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 		return err
 	}
 	return tryProvider(ctx, h, t)
+}
+
+// stays returns an error if a configuration changes what a node keeps until it leaves.
+func stays(h *Home, c config.Config) error {
+	if h.Saved.Live == nil || !h.Saved.Joined() {
+		return nil
+	}
+	was, dir := h.Saved.Live.Config, c.Paths.Kubernetes.KubeletDir
+	arc, err := access.Record(h.Records())
+	switch {
+	case err != nil:
+		return err
+	case was.Agent.NodeName != c.Agent.NodeName: // kubelet's state is of the former node
+		return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
+			"`aks-flex-node unbootstrap` first", c.Agent.NodeName, was.Agent.NodeName)
+	case was.Paths.Kubernetes.KubeletDir != dir:
+		err = fmt.Errorf("cannot move kubelet's directory of a node to %s", dir)
+	case c.Azure.ArcEnabled() && arc.Moves(c.Azure):
+		err = fmt.Errorf("cannot move the Arc machine of a node to %s in the resource group %s",
+			c.Azure.Arc.MachineName, c.Azure.Arc.ResourceGroup)
+	default:
+		return nil
+	}
+	return &transition.Outcome{Kind: transition.Refused,
+		Err: fmt.Errorf("%w: run `aks-flex-node unbootstrap` first", err)}
 }
 
 // reach checks that the API server can be reached, accepts the credential, and works with the
