@@ -132,7 +132,8 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
 	f.askDiagnosis(answer)
 	_, distrusts := errors.AsType[x509.UnknownAuthorityError](err)
-	if distrusts && time.Since(f.live.Work().Started) > time.Hour {
+	is := f.live.Work()
+	if distrusts && is.Job == "rest" && time.Since(is.Started) > time.Hour {
 		f.Renew() // a process reads the system's CAs once, and they may have changed
 	}
 	f.mu.Lock()

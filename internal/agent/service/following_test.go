@@ -116,15 +116,17 @@ func TestDistrustRenews(t *testing.T) {
 		Err: x509.UnknownAuthorityError{}})
 	for _, test := range []struct {
 		age  time.Duration
+		job  string
 		err  error
 		want int
 	}{
-		{2 * time.Hour, unknown, 1}, {time.Minute, unknown, 0},
-		{2 * time.Hour, errors.New("connection refused"), 0},
+		{2 * time.Hour, "rest", unknown, 1}, {time.Minute, "rest", unknown, 0},
+		{2 * time.Hour, "reconcile", unknown, 0}, // it may be draining
+		{2 * time.Hour, "rest", errors.New("connection refused"), 0},
 	} {
 		renewed := 0
 		f := &Following{live: NewLive("1"), again: func() {}, Renew: func() { renewed++ }}
-		f.live.work.Started = time.Now().Add(-test.age)
+		f.live.work.Started, f.live.work.Job = time.Now().Add(-test.age), test.job
 		f.polled(follow.Answer{}, test.err, time.Minute)
 		if renewed != test.want {
 			t.Errorf("%s, %v: renewed %d times", test.age, test.err, renewed)

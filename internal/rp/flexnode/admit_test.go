@@ -728,6 +728,14 @@ func TestLost(t *testing.T) {
 		t.Errorf("after new facts: %+v", n)
 	}
 	expect(t, "the reason", (Evidence{Node: n}).upToDate().Reason, "Restored")
+	// Also if they came before the node reported what it runs, and are offered already.
+	for _, joins := range []bool{false, true} {
+		n, _ := Refresh(*w.node, w.last(), w.parent, w.now.Add(time.Hour), "v1", before.Revision, joins)
+		if n.Lost(later.Revision) != later.Revision || !n.IsLater(later.ETag()) ||
+			n.Lost(before.Revision) != 0 || n.Lost(n.Revision) != 0 || n.IsLater(n.ETag()) {
+			t.Errorf("after new facts, offered %v: %+v", joins, n)
+		}
+	}
 	w.keep(n, r)
 	w.runs, w.now = true, w.now.Add(2*time.Hour)
 	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth,

@@ -275,7 +275,7 @@ func (d *Decision) version(p Put, stone *Tombstone, parent Parent, atOnce bool) 
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
 		Own: d.own, Desired: &n.Desired,
 	}, atOnce)
-	n.Failed, n.Insisted, n.Unreleased = 0, 0, 0
+	n.Failed, n.Insisted, n.Unreleased, n.Before = 0, 0, 0, 0
 }
 
 func (n *Node) busy() string {
@@ -406,7 +406,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 		Desired: to.Desired,
 	}, ask.Parent.atOnce(ask.Joins, ask.Running, to.Own))
 	// A person wants it for this very node, whatever has failed before.
-	n.Failed, n.Insisted, n.Unreleased = 0, n.Revision, 0
+	n.Failed, n.Insisted, n.Unreleased, n.Before = 0, n.Revision, 0, 0
 	return d, nil
 }
 

@@ -381,6 +381,7 @@ func TestRefreshReplacesTheFacts(t *testing.T) {
 		}
 		after := *w.node
 		after.Revision, after.Assigned, after.Facts = before.Revision, before.Assigned, before.Facts
+		after.Before = before.Before
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Fatalf("more than the version of the node changed:\n%s", diff)
 		}

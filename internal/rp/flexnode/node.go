@@ -38,6 +38,9 @@ type Node struct {
 	// Unreleased is a revision that the node runs but the store, restored from a backup, does not
 	// know: the node is offered nothing until its owner changes it.
 	Unreleased int64 `json:"unreleased,omitempty"`
+	// Before is the newest revision before Revision, if that was made for new facts: a revision
+	// between them was made after the backup that the store was restored from.
+	Before int64 `json:"before,omitempty"`
 	// Facts is the layer of facts of Revision. A node that was never rendered has, after a failure,
 	// the facts here and the cluster's version in Tried with which it failed.
 	Facts string `json:"facts,omitempty"`
@@ -95,13 +98,19 @@ func (n Node) ETag() string {
 	return ETag(n.UID, n.Assigned, n.Revision, paused)
 }
 
-// Lost returns the revision that a node runs but the store does not know; 0 for none. A version
-// above all known ones was made after the backup that the store was restored from.
+// Lost returns the revision that a node runs but the store does not know; 0 for none.
 func (n Node) Lost(applied int64) int64 {
-	if n.Unreleased == 0 && n.Revision != 0 && applied > n.newest() {
+	if n.Unreleased == 0 && n.unknown(applied) {
 		return applied
 	}
 	return n.Unreleased
+}
+
+// unknown reports whether a version was made after the backup that the store was restored from: it
+// is above all known ones, or only below one that was made for new facts since.
+func (n Node) unknown(version int64) bool {
+	skipped := n.Before != 0 && n.Before < version && version < n.Revision && version != n.Assigned
+	return n.Revision != 0 && (version > n.newest() || skipped)
 }
 
 // IsLater reports whether an ETag is of a revision of the node that the store does not know (Lost).
@@ -110,7 +119,7 @@ func (n Node) IsLater(etag string) bool {
 	uid, number := offerOf(etag)
 	assigned, err := strconv.ParseInt(number, 10, 64)
 	return uid == own && err == nil && n.Revision != 0 &&
-		(assigned > n.newest() || n.Unreleased != 0 && assigned >= n.Unreleased)
+		(n.unknown(assigned) || n.Unreleased != 0 && assigned >= n.Unreleased)
 }
 
 // SameOffer reports whether two ETags are of the same node and offer agents the same revision.

@@ -78,14 +78,14 @@ type Order struct {
 	Lost bool
 }
 
-// Ordered returns the order of a node's versions; 0 is none.
-func Ordered(revision, assigned, applied, observed, failed int64) Order {
-	all := []int64{0, revision, assigned, applied, observed, failed}
+// Ordered returns the order of a node's versions; 0 is none. Of the node it reads Revision,
+// Assigned and Before.
+func Ordered(n Node, applied, observed, failed int64) Order {
+	all := []int64{0, n.Revision, n.Assigned, applied, observed, failed}
 	number := func(version int64) uint8 { return uint8(slices.Index(all, version)) }
 	return Order{
-		Revision: number(revision), Assigned: number(assigned), Applied: number(applied),
-		Observed: number(observed), Failed: number(failed),
-		Lost: revision != 0 && applied > max(revision, assigned),
+		Revision: number(n.Revision), Assigned: number(n.Assigned), Applied: number(applied),
+		Observed: number(observed), Failed: number(failed), Lost: n.unknown(applied),
 	}
 }
 

@@ -76,7 +76,7 @@ func TestOutlineHasTheConditions(t *testing.T) {
 		applied, observed, failed := e.Status.Versions()
 		class := Classes(e.Reachable, e.Provider)(Outline{
 			Wanted: unique.Make(WantedOf(e.Node)), Said: unique.Make(SaidOf(e.Status)),
-			Order: Ordered(e.Node.Revision, e.Node.Assigned, applied, observed, failed),
+			Order: Ordered(e.Node, applied, observed, failed),
 			Heard: HeardAt(e.Seen, e.Now),
 		})
 		if diff := cmp.Diff(want, class.Conditions); diff != "" {

@@ -26,7 +26,8 @@ func Refresh(
 	}
 	r := *last
 	r.Repeats = 0
-	r.Version = NextVersion(max(n.newest(), last.Version), at)
+	n.Before = max(n.newest(), last.Version)
+	r.Version = NextVersion(n.Before, at)
 	if n.Failed == n.Revision { // its owner has changed nothing
 		n.Failed = r.Version
 	}

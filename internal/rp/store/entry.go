@@ -25,7 +25,7 @@ type entry struct {
 }
 
 // versions holds the configVersions of a node: in its row, and in its agent's report.
-type versions struct{ revision, assigned, applied, observed, failed int64 }
+type versions struct{ revision, assigned, before, applied, observed, failed int64 }
 
 // size returns the bytes of an entry that count against a quota.
 func (e *entry) size() int {
@@ -56,6 +56,7 @@ func (e *entry) with(p parsed) *entry {
 		next.boot = n.Boots.Current
 		next.node, next.nodeAt = p.packed, p.revision
 		next.versions.revision, next.versions.assigned = n.Revision, n.Assigned
+		next.versions.before = n.Before
 		next.former, next.facts = n.Former, unique.Make(factsOf(n))
 		next.wanted = unique.Make(flexnode.WantedOf(*n))
 	}

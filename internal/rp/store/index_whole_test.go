@@ -134,8 +134,7 @@ func compare(t *testing.T, s *Store, x *Index) {
 		want := flexnode.Outline{
 			Wanted: unique.Make(flexnode.WantedOf(n.Value)),
 			Said:   unique.Make(flexnode.SaidOf(status.Value)),
-			Order: flexnode.Ordered(n.Value.Revision, n.Value.Assigned, applied, observed,
-				failed),
+			Order:  flexnode.Ordered(n.Value, applied, observed, failed),
 		}
 		if outlines[n.Key] != want {
 			t.Fatalf("the outline of %s is %+v, want %+v", n.Key, outlines[n.Key], want)

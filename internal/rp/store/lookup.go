@@ -130,7 +130,9 @@ func (e *entry) outline() flexnode.Outline {
 	v := e.versions
 	return flexnode.Outline{
 		Wanted: e.wanted, Said: e.said,
-		Order: flexnode.Ordered(v.revision, v.assigned, v.applied, v.observed, v.failed),
+		Order: flexnode.Ordered(
+			flexnode.Node{Revision: v.revision, Assigned: v.assigned, Before: v.before},
+			v.applied, v.observed, v.failed),
 	}
 }
 
