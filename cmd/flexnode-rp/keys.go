@@ -130,9 +130,7 @@ func keysOnceRead(
 			ring, err := seal.Load(args[0])
 			var old []string
 			if err == nil {
-				old, err = st.Lacking(cmd.Context(), func(p store.Process) bool {
-					return are(ring, p.Keys)
-				})
+				old, err = st.Lacking(cmd.Context(), func(p store.Process) bool { return are(ring, p.Keys) })
 			}
 			if err == nil && len(old) > 0 {
 				err = fmt.Errorf("restart the processes that have not read the file since it changed: %s",

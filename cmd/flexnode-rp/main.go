@@ -76,9 +76,7 @@ the clusters that it owns and answers only requests for health and metrics.`,
 				// A collection reads the index of all nodes; a request allocates little beside that.
 				debug.SetGCPercent(200)
 			}
-			program := service.Program{
-				Version: version, Role: service.Role(role), Notify: notifySystemd,
-			}
+			program := service.Program{Version: version, Role: service.Role(role), Notify: notifySystemd}
 			return service.Run(cmd.Context(), s, program, os.Stdout)
 		},
 	}

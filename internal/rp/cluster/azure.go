@@ -107,8 +107,7 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 		return access, nil
 	}
 	if !m.Admin {
-		return Access{}, fmt.Errorf("cannot get the users' kubeconfig from Resource Manager: %w",
-			err)
+		return Access{}, fmt.Errorf("cannot get the users' kubeconfig from Resource Manager: %w", err)
 	}
 	admin, adminErr := client.ListClusterAdminCredentials(ctx, id.ResourceGroup, id.Name(), nil)
 	if adminErr == nil {

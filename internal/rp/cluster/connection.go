@@ -92,8 +92,7 @@ func Dial(a Access) (*Connection, error) {
 		pace: rate.NewLimiter(answerPace, answerBurst),
 		next: utilnet.SetTransportDefaults(&http.Transport{
 			DialContext: dialer.DialContext, TLSClientConfig: trust, Proxy: a.Config.Proxy,
-			DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-			TLSHandshakeTimeout: requestTimeout,
+			DisableCompression: true, MaxResponseHeaderBytes: maxHeader, TLSHandshakeTimeout: requestTimeout,
 		}),
 	}
 	transport, err := rest.HTTPWrappersForConfig(base, wire)

@@ -88,8 +88,7 @@ func inlineConfig(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) (*rest.Conf
 		{"as", u.Impersonate+u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0},
 	} {
 		if field.set {
-			return nil, fmt.Errorf("it has %s, which only a binding with trusted allows",
-				field.name)
+			return nil, fmt.Errorf("it has %s, which only a binding with trusted allows", field.name)
 		}
 	}
 	at, err := url.Parse(c.Server)

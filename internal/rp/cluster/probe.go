@@ -103,8 +103,7 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 	f := findings{}
 	f.version, _, _ = strings.Cut(strings.TrimPrefix(cut(text, maxText), "v"), "+")
 	services := c.Client.CoreV1()
-	own, err := services.Services(metav1.NamespaceDefault).Get(ctx, "kubernetes",
-		metav1.GetOptions{})
+	own, err := services.Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		return f, fmt.Errorf("cannot ask which cluster it is (Service default/kubernetes; the "+
 			"operator of the cluster allows it with rbac-provider.yaml): %w", err)

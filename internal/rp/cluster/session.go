@@ -194,9 +194,7 @@ func (w *worker) converse(ctx context.Context, c *Connection) (err error) {
 // errCrash is the error for a recovered panic.
 var errCrash = errors.New("internal error: panic")
 
-func crashed(reason any) error {
-	return fmt.Errorf("%w: %v\n%s", errCrash, reason, debug.Stack())
-}
+func crashed(reason any) error { return fmt.Errorf("%w: %v\n%s", errCrash, reason, debug.Stack()) }
 
 // caught recovers a panic and makes it an error. It must be deferred.
 func caught(err *error) {

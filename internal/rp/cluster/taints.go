@@ -74,15 +74,12 @@ func (w *worker) setTaints(ctx context.Context, s *session, key string) (time.Ti
 	if seen := s.node(flexnode.LastOf(key)); seen == nil || s.other(seen) {
 		return noTime, nil // they are set when it registers
 	}
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		return w.tryTaints(ctx, s, key)
-	})
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error { return w.tryTaints(ctx, s, key) })
 	switch {
 	case apierrors.IsNotFound(err):
 		return noTime, nil
 	case apierrors.IsForbidden(err):
-		w.log.Warn("the provider may not set taints: apply rbac-provider.yaml", "node", key,
-			"error", err)
+		w.log.Warn("the provider may not set taints: apply rbac-provider.yaml", "node", key, "error", err)
 		again := time.Now().Add(taintsRefusal)
 		w.taintsRefused.Store(again.UnixNano())
 		return again, nil
@@ -212,8 +209,7 @@ func (c claim) on(text string) bool {
 func (c claim) rival(text string) bool {
 	want := readTaint(text)
 	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool {
-		return t.MatchTaint(&want) && t.Value != want.Value &&
-			!slices.Contains(c.known, writeTaint(t))
+		return t.MatchTaint(&want) && t.Value != want.Value && !slices.Contains(c.known, writeTaint(t))
 	})
 }
 

@@ -31,8 +31,7 @@ func (s *Service) issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	}
 	present := s.credential(v, n.Credential)
 	if present.State == store.Pending && present.UID == n.UID && present.Config == n.Assigned &&
-		(present.TokenID != "") == needsToken(*n) &&
-		s.now().Before(present.Expires.Add(-Lifetime/2)) {
+		(present.TokenID != "") == needsToken(*n) && s.now().Before(present.Expires.Add(-Lifetime/2)) {
 		return nil // it is kept
 	}
 	v.Fail(s.Release(v, n))
@@ -82,8 +81,7 @@ func (s *Service) token(key string, c store.Credential) (string, error) {
 // the cluster is deleted soon after. key may be "".
 func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 	c := s.credential(v, key)
-	if c.State == store.Pending || c.State == store.Live ||
-		c.State == store.Consumed && alsoJoining {
+	if c.State == store.Pending || c.State == store.Live || c.State == store.Consumed && alsoJoining {
 		return s.move(v, key, c, store.Revoking)
 	}
 	return nil

@@ -27,8 +27,7 @@ func (w worker) provision(ctx context.Context, x subject) error {
 		case errors.Is(err, ErrTaken):
 			return w.redraw(ctx, x)
 		case err != nil:
-			told = cmp.Or(told,
-				"The bootstrap token cannot be created; see the provider's log for details.")
+			told = cmp.Or(told, "The bootstrap token cannot be created; see the provider's log for details.")
 			return errors.Join(err, w.problem(ctx, x.key, told), w.abandon(ctx, x))
 		}
 		w.Store.Did("Secret made")

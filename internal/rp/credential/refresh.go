@@ -44,8 +44,7 @@ type Refreshed struct {
 // speaks as an Arc machine does not get the secret that enrols the machine. If is is nil, the
 // caller gets no secret, and the error is ErrSecret for a node that joins by one.
 func (s *Service) Refresh(
-	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
-	is func(identity string) bool,
+	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh, is func(identity string) bool,
 ) (Refreshed, error) {
 	if is == nil {
 		ask.Joined, ask.RevokePrevious = true, false
@@ -70,8 +69,7 @@ func (s *Service) Refresh(
 		return Refreshed{}, err
 	}
 	s.Audit.Info("credentials refreshed", "node", node.Key, "secret", secret,
-		"token", answer.Expires != nil, "revoked", len(revoked),
-		"revokePrevious", ask.RevokePrevious)
+		"token", answer.Expires != nil, "revoked", len(revoked), "revokePrevious", ask.RevokePrevious)
 	return answer, nil
 }
 

@@ -91,9 +91,7 @@ func (s *Service) forget(v *store.View, x subject) error {
 		disenrol(&n, x.key)
 	}
 	if slices.Contains(n.Joining, x.key) {
-		n.Joining = slices.DeleteFunc(slices.Clone(n.Joining), func(k string) bool {
-			return k == x.key
-		})
+		n.Joining = slices.DeleteFunc(slices.Clone(n.Joining), func(k string) bool { return k == x.key })
 		return s.Store.Nodes.Put(v, x.node.Key, n)
 	}
 	if n.Credential != x.key {
@@ -115,8 +113,7 @@ func (s *Service) endNode(v *store.View, x subject) error {
 	}
 	disenrol(&n, x.key)
 	n.State, n.Credential, n.Ended = ended(n), "", Told(x.row.Value).End()
-	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes " +
-		"another"
+	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes another"
 	if x.row.Value.Problem != "" {
 		n.Reason += ". " + x.row.Value.Problem
 	}
@@ -237,8 +234,7 @@ func (s *Service) AfterRestore(ctx context.Context) error {
 			return nil
 		})
 		if err == nil {
-			s.Audit.Warn("credential from before the restore revoked", "credential", row.Key,
-				"epoch", epoch)
+			s.Audit.Warn("credential from before the restore revoked", "credential", row.Key, "epoch", epoch)
 		}
 		errs = append(errs, err)
 	}

@@ -43,9 +43,7 @@ func (s *Service) Compare(v *store.View, nodeKey, given string) flexnode.Secret 
 		return flexnode.Secret{Version: version}
 	}
 	v.Fail(err)
-	return flexnode.Secret{
-		Version: version, Known: version != 0, Same: version != 0 && given == text,
-	}
+	return flexnode.Secret{Version: version, Known: version != 0, Same: version != 0 && given == text}
 }
 
 // SecretAge limits the time for which the secret that enrolled an Arc machine is kept after the

@@ -73,9 +73,7 @@ func (s *Service) sign(said signing.Statement, epoch int64) (*flexnode.Signed, e
 	if err != nil {
 		return nil, err
 	}
-	return &flexnode.Signed{
-		Epoch: epoch, Time: said.Time.Unix(), Key: key, Signature: signature,
-	}, nil
+	return &flexnode.Signed{Epoch: epoch, Time: said.Time.Unix(), Key: key, Signature: signature}, nil
 }
 
 // verify returns an error unless a key of the ring, or a former one, has signed a statement.

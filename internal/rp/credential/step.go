@@ -50,8 +50,7 @@ func (s *Service) Step(
 			return next, err
 		}
 	}
-	return time.Time{}, fmt.Errorf("cannot advance the credential of %s: others keep changing it",
-		key)
+	return time.Time{}, fmt.Errorf("cannot advance the credential of %s: others keep changing it", key)
 }
 
 // worker works on the credentials of a cluster.

@@ -75,8 +75,7 @@ func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) (usable,
 // removeSoon removes a used configuration at once; if that fails, Step retries.
 func (s *Service) removeSoon(ctx context.Context, key string) {
 	if err := s.Delivery.Remove(ctx, key); err != nil {
-		s.Log.Warn("a configuration that was used is not removed yet", "credential", key, "error",
-			err)
+		s.Log.Warn("a configuration that was used is not removed yet", "credential", key, "error", err)
 	}
 }
 

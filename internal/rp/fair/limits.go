@@ -138,9 +138,7 @@ type Network struct {
 // DefaultLimits returns the limits for a machine of two cores.
 func DefaultLimits() Limits {
 	return Limits{
-		Quotas: Quotas{Default: Quota{
-			Nodes: 20_000, Clusters: 100, Tokens: 5_000, Bytes: 64 << 20,
-		}},
+		Quotas:      Quotas{Default: Quota{Nodes: 20_000, Clusters: 100, Tokens: 5_000, Bytes: 64 << 20}},
 		Connections: Network{Max: 16_384, PerAddress: 12_288},
 	}
 }

@@ -68,15 +68,10 @@ type Rates map[Owner]map[Kind]Rate
 // for nodes that an agent in order never reaches.
 func DefaultRates() Rates {
 	return Rates{
-		Principal: {
-			Reads: {250, 25}, Lists: {100, 5}, Writes: {200, 10}, Deletes: {200, 10},
-		},
-		Subscription: {
-			Reads: {3750, 375}, Lists: {500, 25}, Writes: {3000, 150}, Deletes: {3000, 150},
-		},
+		Principal:    {Reads: {250, 25}, Lists: {100, 5}, Writes: {200, 10}, Deletes: {200, 10}},
+		Subscription: {Reads: {3750, 375}, Lists: {500, 25}, Writes: {3000, 150}, Deletes: {3000, 150}},
 		Node: {
-			All: {200, 50}, Refreshes: {6, .1}, Reports: {20, 1}, Deliveries: {10, .1},
-			Stored: {500, 50},
+			All: {200, 50}, Refreshes: {6, .1}, Reports: {20, 1}, Deliveries: {10, .1}, Stored: {500, 50},
 		},
 	}
 }
@@ -103,8 +98,7 @@ type Throttle struct {
 func NewThrottle(rates Rates, exceptions map[string]float64, now func() time.Time) *Throttle {
 	t := &Throttle{
 		rates: rates, exceptions: map[string]float64{}, now: now,
-		people: NewCache[Bucket, *bucket](remembered),
-		nodes:  NewCache[Bucket, *bucket](remembered),
+		people: NewCache[Bucket, *bucket](remembered), nodes: NewCache[Bucket, *bucket](remembered),
 	}
 	for id, times := range exceptions {
 		t.exceptions[strings.ToLower(id)] = times

@@ -147,8 +147,7 @@ func (p Problems) ARM() *arm.Error {
 	e := arm.Errorf(400, "MultipleErrorsOccurred",
 		"The request has %d problems; see the details.", len(p))
 	for _, one := range p {
-		e.Details = append(e.Details,
-			arm.Error{Code: code, Target: one.Target, Message: one.Message})
+		e.Details = append(e.Details, arm.Error{Code: code, Target: one.Target, Message: one.Message})
 	}
 	return e
 }

@@ -29,8 +29,7 @@ const (
 // guessed: pods with a wrong one resolve no name.
 const NoDNS = "The address of the cluster's DNS service is not known: the Service " +
 	"kube-system/kube-dns does not exist, or the provider is not allowed to read it (see " +
-	"rbac-provider.yaml). Set " +
-	"dnsServiceIP in the registration of the cluster."
+	"rbac-provider.yaml). Set dnsServiceIP in the registration of the cluster."
 
 // Limits of the settings of a Node.
 const (

@@ -18,15 +18,13 @@ type Cluster struct {
 	Location   string                `json:"location"`
 	Tags       map[string]string     `json:"tags,omitempty"`
 	Properties api.ClusterProperties `json:"properties"`
-	// Facts is the id of the layer of facts for nodes (FactsLayer); "" until the cluster is
-	// reached.
+	// Facts is the id of the layer of facts for nodes (FactsLayer); "" until the cluster is reached.
 	Facts string `json:"facts,omitempty"`
 	// APIServer identifies the API server: the uid of the Service default/kubernetes, and the CA.
 	APIServer string `json:"apiServer,omitempty"`
 	// Probe holds the findings of the last probe.
 	Probe Probe `json:"probe,omitzero"`
-	// SubnetsEpoch is the store's epoch when its Nodes' pod subnets were noted (PodCIDRs); 0 is
-	// never.
+	// SubnetsEpoch is the store's epoch when its Nodes' pod subnets were noted (PodCIDRs); 0 is never.
 	SubnetsEpoch int64 `json:"subnetsEpoch,omitempty"`
 	// Version changes with the desired state of the registration.
 	Version string `json:"version"`

@@ -122,8 +122,7 @@ func (e Evidence) upToDate() api.Condition {
 	case n.Failed == n.Revision && failed == nil: // new facts have replaced what has failed
 		return is("False", "Failed", "The node was not healthy with this configuration, and has "+
 			"rolled back. Change the configuration, or roll the node back.")
-	case n.Failed == n.Revision,
-		failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
+	case n.Failed == n.Revision, failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
 		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s (%s), "+
 			"and has rolled back. See status.config.failed; change the configuration, or roll "+
 			"the node back.", failed.Version, cmp.Or(failed.Reason, "no reason given")))
@@ -139,8 +138,7 @@ func (e Evidence) upToDate() api.Condition {
 		}
 		if n.Desired.UpgradePolicy.Paused {
 			return is("False", "AwaitingRollout", fmt.Sprintf("The node is paused: it keeps "+
-				"configuration %s, and waits for %d until upgradePolicy.paused is false.", offered,
-				n.Revision))
+				"configuration %s, and waits for %d until upgradePolicy.paused is false.", offered, n.Revision))
 		}
 		return is("False", "AwaitingRollout", fmt.Sprintf("The node keeps configuration %s until the "+
 			"rollout policy of its cluster admits it to %d. The changes of summarizeFlexNodes show the "+

@@ -203,8 +203,7 @@ func (p *Problems) sections(auth api.AzureAuth) {
 		{api.ManagedIdentity, auth.ManagedIdentity != nil},
 		{api.Arc, auth.Arc != nil},
 	} {
-		p.unless(!section.given || section.method == auth.Method,
-			"properties.azureAuth."+section.method,
+		p.unless(!section.given || section.method == auth.Method, "properties.azureAuth."+section.method,
 			"This section is for the method %s, and the method is %s.", section.method, auth.Method)
 	}
 	p.unless(auth.Method != api.ServicePrincipal || auth.ServicePrincipal != nil,

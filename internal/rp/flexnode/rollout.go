@@ -154,9 +154,8 @@ var holds = map[string]string{
 	HoldSuperseded: "the desired configuration or the offered one has changed",
 	HoldRestored: "the provider was restored from a backup and does not know the configuration of " +
 		"this node; its owner must change it",
-	HoldRefused: "this node has failed the configuration",
-	HoldLeftOut: "this node has failed too many changes; its owner must request one, with " +
-		"rollback",
+	HoldRefused:    "this node has failed the configuration",
+	HoldLeftOut:    "this node has failed too many changes; its owner must request one, with rollback",
 	HoldNoSlot:     "the maximum number of nodes of the cluster is being changed already",
 	HoldNodePaused: "its owner has paused this node (upgradePolicy.paused)",
 	HeldPaused:     "the changes of the cluster are paused",

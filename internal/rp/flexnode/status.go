@@ -28,8 +28,7 @@ func ForeignNode(since time.Time) *api.Condition {
 
 func unknownReady(since time.Time, reason, message string) *api.Condition {
 	return &api.Condition{
-		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: reason,
-		Message: message,
+		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: reason, Message: message,
 	}
 }
 
@@ -137,9 +136,7 @@ func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.F
 // withReason adds to a status the reason that a node cannot be rendered or has no credential.
 func withReason(status *api.Status, n Node) *api.Status {
 	s := *cmp.Or(status, &api.Status{})
-	told := api.Condition{
-		Type: "Resolved", Status: "False", Reason: "CannotRender", Message: n.Reason,
-	}
+	told := api.Condition{Type: "Resolved", Status: "False", Reason: "CannotRender", Message: n.Reason}
 	if n.State != api.Failed {
 		told.Type, told.Reason = "Credential", "NotIssued"
 	}

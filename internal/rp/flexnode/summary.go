@@ -14,8 +14,7 @@ const maxSummarized = 200
 // Summary counts nodes.
 func Summary(counts map[*Class]int) api.Summary {
 	s := api.Summary{
-		States: []api.StateCount{}, Versions: []api.VersionCount{},
-		Conditions: []api.ConditionCount{},
+		States: []api.StateCount{}, Versions: []api.VersionCount{}, Conditions: []api.ConditionCount{},
 	}
 	counted, provisioning := map[string]int{}, map[string]int{}
 	versions, conditions := map[api.VersionCount]*api.VersionCount{}, map[api.ConditionCount]int{}

@@ -80,8 +80,7 @@ type artifact struct{ member, name, version string }
 func artifactsOf(v api.Versions) []artifact {
 	return []artifact{
 		{"kubernetes", "kubelet", v.Kubernetes}, {"containerd", "containerd", v.Containerd},
-		{"runc", "runc", v.Runc}, {"cni", "cni-plugins", v.CNI},
-		{"npd", "node-problem-detector", v.NPD},
+		{"runc", "runc", v.Runc}, {"cni", "cni-plugins", v.CNI}, {"npd", "node-problem-detector", v.NPD},
 	}
 }
 

@@ -45,8 +45,7 @@ type API struct {
 	Installation string
 	// PublicURL is the address of this API for callers, such as https://provider.example:8447.
 	PublicURL string
-	// Endpoints are the URLs at which agents may poll, without a slash at the end; the default
-	// first.
+	// Endpoints are the URLs at which agents may poll, without a slash at the end; the default first.
 	Endpoints []string
 	// Renderer is the program's version, with which revisions are marked.
 	Renderer string

@@ -37,8 +37,7 @@ func (a *API) deleteCluster(r *request) (any, error) {
 	if nodes == wipeNodes && !row.Value.Deleting() {
 		if n := a.count(r).Nodes; n > 0 && r.query.Get("confirm") != strconv.Itoa(n) {
 			return nil, arm.Errorf(409, "ConfirmationNeeded", "The machines of %d flexNodeConfigs would "+
-				"be restored. Confirm that number with confirm=%d; dryRun=true only counts.",
-				n, n)
+				"be restored. Confirm that number with confirm=%d; dryRun=true only counts.", n, n)
 		}
 	}
 	operation, err := a.markDeletion(r, nodes)

@@ -53,8 +53,7 @@ func (a *API) listDiagnosis(r *request) (any, error) {
 	}
 	row, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
 	if err == nil && (!row.Exists() || a.Now().After(row.Value.Expires)) {
-		err = arm.Errorf(409, "NoDiagnosis",
-			"No diagnosis was requested from the node in the last day.")
+		err = arm.Errorf(409, "NoDiagnosis", "No diagnosis was requested from the node in the last day.")
 	}
 	return row.Value, err
 }

@@ -171,8 +171,7 @@ func (e *Entra) refuse(err error) error {
 func (e *Entra) challenge(code, message string) error {
 	authority := strings.TrimSuffix(e.issuers[0].URL, "/")
 	return &refusal{
-		answer: arm.Errorf(401, code, "%s", message),
-		header: "WWW-Authenticate", // RFC 6750, section 3
+		answer: arm.Errorf(401, code, "%s", message), header: "WWW-Authenticate", // RFC 6750, section 3
 		value: fmt.Sprintf(`Bearer authorization_uri=%q, error="invalid_token", error_description=%q`,
 			authority, message),
 	}

@@ -70,9 +70,8 @@ func NewManagerRoles(
 ) *ManagerRoles {
 	return &ManagerRoles{
 		factory: factory, index: index, stored: stored, now: now, asking: newLimiters(),
-		known:   fair.NewCache[string, answer](10_000),
-		defined: fair.NewCache[string, definition](1_000),
-		failed:  fair.NewCache[string, failure](1_000),
+		known: fair.NewCache[string, answer](10_000), defined: fair.NewCache[string, definition](1_000),
+		failed: fair.NewCache[string, failure](1_000),
 	}
 }
 
@@ -379,15 +378,13 @@ func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]
 				return nil, err
 			}
 			for _, a := range page.Value {
-				if a == nil || a.Properties == nil ||
-					hasPrincipal(a.Properties.ExcludePrincipals, principal) ||
+				if a == nil || a.Properties == nil || hasPrincipal(a.Properties.ExcludePrincipals, principal) ||
 					filter == "" && !hasPrincipal(a.Properties.Principals, everyone) {
 					continue
 				}
 				for _, one := range a.Properties.Permissions {
 					denied = append(denied, permission{
-						scope:   deref(a.Properties.Scope),
-						exact:   deref(a.Properties.DoNotApplyToChildScopes),
+						scope: deref(a.Properties.Scope), exact: deref(a.Properties.DoNotApplyToChildScopes),
 						actions: values(one.Actions), notActions: values(one.NotActions),
 					})
 				}

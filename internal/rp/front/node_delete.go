@@ -53,9 +53,7 @@ func (a *API) deleteNode(r *request) (any, error) {
 		cleanup["certificateExpires"] = certificates.Until
 	}
 	if gone.ShowsToken() {
-		cleanup["roleAssignmentToRemove"] = object{
-			"scope": gone.ClusterID(), "assignee": gone.Assignee(),
-		}
+		cleanup["roleAssignmentToRemove"] = object{"scope": gone.ClusterID(), "assignee": gone.Assignee()}
 	}
 	return object{ // document 004
 		"status": "Deleted", "cleanup": cleanup, "note": "ARM resource deleted. Node machine " +

@@ -25,8 +25,7 @@ func (a *API) page(r *request, collection string) (after string, size int, err e
 	if top := r.query.Get("$top"); top != "" {
 		n, err := strconv.Atoi(top)
 		if err != nil || n < 1 {
-			return "", 0, invalid("The value '%s' of $top is not a number of at least 1.",
-				shorten(top))
+			return "", 0, invalid("The value '%s' of $top is not a number of at least 1.", shorten(top))
 		}
 		size = min(n, maxPageSize)
 	}

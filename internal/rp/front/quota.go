@@ -41,8 +41,7 @@ func (q *quota) need(of fair.Resource) error {
 
 // needBytes claims bytes for a node that is new, or whose settings have grown.
 func (q *quota) needBytes(old store.Row[flexnode.Node], next flexnode.Node) error {
-	if old.Exists() && old.Value.Revision == next.Revision &&
-		old.Value.Floor == next.Floor {
+	if old.Exists() && old.Value.Revision == next.Revision && old.Value.Floor == next.Floor {
 		return nil
 	}
 	was, err := json.Marshal(old.Value.Desired)

@@ -156,9 +156,7 @@ func unenrolled() error {
 type Kubelets interface {
 	// ProvesKubelet returns an error unless a certificate is one of a node's kubelet, approved
 	// here.
-	ProvesKubelet(
-		ctx context.Context, c flexnode.Cluster, node string, leaf *x509.Certificate,
-	) error
+	ProvesKubelet(ctx context.Context, c flexnode.Cluster, node string, leaf *x509.Certificate) error
 }
 
 // stands reports whether the proof of a kubelet holds for the stored node: no other machine has
@@ -188,8 +186,7 @@ func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (
 	leaf, refused := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
 		machinekey.Statement(r.uid, key))
 	if refused == nil {
-		refused = a.Kubelets.ProvesKubelet(r.Context(), cluster.Value,
-			flexnode.LastOf(r.nodeKey()), leaf)
+		refused = a.Kubelets.ProvesKubelet(r.Context(), cluster.Value, flexnode.LastOf(r.nodeKey()), leaf)
 	}
 	if refused != nil {
 		a.Audit.Warn("a machine's key is not proved by its kubelet", "node", r.nodeKey(), "key", key,

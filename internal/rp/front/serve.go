@@ -34,8 +34,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	began := time.Now()
 	answer := &response{ResponseWriter: w, status: http.StatusOK}
 	r := &request{
-		Request: hr, answer: answer, listener: l, id: uuid.NewString(),
-		query: lowerKeys(hr.URL.RawQuery),
+		Request: hr, answer: answer, listener: l, id: uuid.NewString(), query: lowerKeys(hr.URL.RawQuery),
 	}
 	if !l.trusted {
 		strip(hr.Header)

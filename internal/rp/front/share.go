@@ -51,16 +51,14 @@ func (r *request) kind() fair.Kind {
 }
 
 func (r *request) class() fair.Class {
-	switch {
+	switch kind := r.kind(); {
 	case r.byNode && r.route.bucket != "":
 		return fair.ForNodeStore
 	case r.byNode:
 		return fair.ForNodes
-	}
-	switch r.kind() {
-	case fair.Reads:
+	case kind == fair.Reads:
 		return fair.ForReads
-	case fair.Lists:
+	case kind == fair.Lists:
 		return fair.ForLists
 	}
 	return fair.ForWrites
@@ -160,8 +158,7 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 		a.Log.Info("a caller asks too much", "caller", r.caller.Name, "object", r.caller.ObjectID,
 			"kind", of.Kind, "path", flexnode.Cut(r.URL.Path, auditedPath))
 	}
-	return &refusal{after: v.After, answer: arm.Errorf(http.StatusTooManyRequests,
-		"TooManyRequests",
+	return &refusal{after: v.After, answer: arm.Errorf(http.StatusTooManyRequests, "TooManyRequests",
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
 			"after '%.0f' seconds, when additional tokens are available. The limit is %d requests "+
 			"at once, and %g in a second after that.",

@@ -117,8 +117,7 @@ func (r *request) allowedIn(state string) error {
 			"The subscription is not registered to use namespace '%s'. See "+
 				"https://aka.ms/rps-not-found for how to register subscriptions.", namespace)
 	case state == deleted:
-		return arm.Errorf(404, "SubscriptionNotFound",
-			"The subscription '%s' could not be found.", id)
+		return arm.Errorf(404, "SubscriptionNotFound", "The subscription '%s' could not be found.", id)
 	case (state == warned || state == suspended) && r.route.change:
 		return arm.Errorf(409, "InvalidSubscriptionState",
 			"The subscription '%s' is %s: its resources can be read and deleted only.", id, state)

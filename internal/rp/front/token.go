@@ -48,9 +48,7 @@ func (a *API) revokeJoining(v *store.View, keys []string, except string) []strin
 
 // issue issues a node's credential, unless its present one will do, waits for it, and answers with
 // its URL, or the operation that makes it.
-func (a *API) issue(
-	r *request, will func(*store.View, *flexnode.Node) (bool, error),
-) (any, error) {
+func (a *API) issue(r *request, will func(*store.View, *flexnode.Node) (bool, error)) (any, error) {
 	var next flexnode.Node
 	key := r.nodeKey()
 	q := quota{api: a, r: r, key: key}

@@ -132,15 +132,14 @@ func (x *waiter) next(r *request) (bool, error) {
 		_ = c.SetWriteDeadline(until)
 	}
 	select {
-	case <-x.of.ended.Done():
-		return false, nil
 	case <-x.woken:
 		return x.of.ended.Err() == nil, nil
-	case <-x.timer.C:
-		return false, nil
 	case <-r.Context().Done():
 		return false, r.Context().Err()
+	case <-x.of.ended.Done():
+	case <-x.timer.C:
 	}
+	return false, nil
 }
 
 // preferredWait returns the time that a caller prefers to wait (RFC 7240, section 4.3): the first

@@ -68,8 +68,7 @@ const (
 	idlePause   = 10 * time.Second
 	behindPause = 50 * time.Millisecond
 	pageSize    = 1000
-	// together is the number of concurrent writes of nodes: the store syncs its disk once for
-	// several.
+	// together is the number of concurrent writes of nodes: the store syncs its disk once for several.
 	together = 16
 )
 
@@ -222,8 +221,7 @@ func (r *Rollout) candidate(
 		ready = r.Ready(row.Key, ready)
 	}
 	if ready != nil {
-		if c.Ready = ready.Status; c.Ready == "False" &&
-			now.Sub(ready.LastTransitionTime) < notReadyFor {
+		if c.Ready = ready.Status; c.Ready == "False" && now.Sub(ready.LastTransitionTime) < notReadyFor {
 			c.Ready = "Unknown"
 		}
 	}

@@ -74,8 +74,7 @@ func (r Ring) check(path string) error {
 	}
 	for _, k := range r.Keys {
 		if k.ID == "" || len(k.Bytes) != 32 {
-			return fmt.Errorf("cannot use the key %q in %s: a key has an id and 32 bytes", k.ID,
-				path)
+			return fmt.Errorf("cannot use the key %q in %s: a key has an id and 32 bytes", k.ID, path)
 		}
 		if _, err := r.Certified(k.ID); err != nil || len(k.Signing) == 0 {
 			return fmt.Errorf("cannot use the key %q in %s: it has no certificate of the root key",
@@ -184,8 +183,7 @@ func Promote(path string) (Ring, error) {
 	return change(path, func(r *Ring) error {
 		last := len(r.Keys) - 1
 		if last == 0 {
-			return fmt.Errorf("cannot promote a key in %s: it has only one; `keys add` adds another",
-				path)
+			return fmt.Errorf("cannot promote a key in %s: it has only one; `keys add` adds another", path)
 		}
 		r.Keys = append([]Key{r.Keys[last]}, r.Keys[:last]...)
 		return nil

@@ -115,8 +115,7 @@ func (s Settings) checkCallers(p *problems) {
 				"use its ID, such as api://CLIENT-ID, or set authentication.allowResourceManager", i)
 	}
 	for i, issuer := range s.Authentication.Issuers {
-		p.need(issuer.URL != "" && issuer.TenantID != "" &&
-			strings.HasPrefix(issuer.KeysURL, "https://"),
+		p.need(issuer.URL != "" && issuer.TenantID != "" && strings.HasPrefix(issuer.KeysURL, "https://"),
 			"authentication.issuers[%d]: needs url, tenantId and keysURL (https)", i)
 	}
 	for i, a := range s.RoleAssignments {

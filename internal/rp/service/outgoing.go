@@ -101,8 +101,7 @@ func (o outgoing) sources(s Settings) *cluster.Sources {
 	}
 	sources.Manager = &cluster.ResourceManager{
 		Clusters: func(subscription string) (*armcontainerservice.ManagedClustersClient, error) {
-			return armcontainerservice.NewManagedClustersClient(subscription, o.credential,
-				o.manager())
+			return armcontainerservice.NewManagedClustersClient(subscription, o.credential, o.manager())
 		},
 		Tokens: o.credential, Admin: s.Azure.AdminCredentials, Local: s.Azure.AllowLocalClusters,
 		Now: time.Now,

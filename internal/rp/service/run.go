@@ -230,8 +230,7 @@ func (s *service) delivery(
 		if err != nil {
 			return nil, err
 		}
-		return credential.NewBlobs(s.store, time.Now, b.ContainerURL, b.Account, key,
-			outgoing.options())
+		return credential.NewBlobs(s.store, time.Now, b.ContainerURL, b.Account, key, outgoing.options())
 	}
 	s.handout = &credential.Handout{
 		Store: s.store, Keys: keys, PublicURL: s.settings.PublicURL, Now: time.Now,
@@ -244,8 +243,7 @@ func (s *service) delivery(
 			if often {
 				level, what = slog.LevelWarn, "configuration handed out often: its URL may be stolen"
 			}
-			s.audit.Log(r.Context(), level, what, "credential", key, "node", node,
-				"from", r.RemoteAddr)
+			s.audit.Log(r.Context(), level, what, "credential", key, "node", node, "from", r.RemoteAddr)
 		},
 	}
 	return s.handout, nil

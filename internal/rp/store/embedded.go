@@ -59,8 +59,7 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 	}
 	server, err := startEmbedded(ctx, o.config(dir))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot open the store in %s: %w", dir, err),
-			lock.Close())
+		return nil, errors.Join(fmt.Errorf("cannot open the store in %s: %w", dir, err), lock.Close())
 	}
 	return &Etcd{
 		server: server, client: v3client.New(server.Server), lock: lock,

@@ -80,8 +80,7 @@ var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithNoEntropyCompression(true), zstd.WithEncoderCRC(false),
 		zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true))
-	decoder, err2 := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0),
-		zstd.WithDecoderLowmem(true))
+	decoder, err2 := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true))
 	if err := errors.Join(err, err2); err != nil {
 		panic("internal error: " + err.Error())
 	}

@@ -87,9 +87,7 @@ type tally struct {
 	states, used map[[2]string]int
 }
 
-func newTally() tally {
-	return tally{map[[2]string]int{}, map[[2]string]int{}}
-}
+func newTally() tally { return tally{map[[2]string]int{}, map[[2]string]int{}} }
 
 // The counts by subscription and, last, by cluster.
 const (

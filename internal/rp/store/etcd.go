@@ -263,10 +263,7 @@ func batch(got clientv3.WatchResponse) Batch {
 	b := Batch{Revision: got.Header.Revision}
 	for _, e := range got.Events {
 		b.Revision = e.Kv.ModRevision
-		b.Events = append(b.Events, Event{
-			KV:      valueOf(e.Kv),
-			Deleted: e.Type == clientv3.EventTypeDelete,
-		})
+		b.Events = append(b.Events, Event{KV: valueOf(e.Kv), Deleted: e.Type == clientv3.EventTypeDelete})
 	}
 	return b
 }

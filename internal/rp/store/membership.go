@@ -72,8 +72,7 @@ func NewMembership(s *Store, replica string) *Membership {
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		members: map[string]bool{}, clusters: map[string]bool{}, owners: map[string]Row[Member]{},
 		owned: map[string]*Ownership{}, leaving: map[string]*Ownership{},
-		reaches: map[string]map[string]bool{}, unsaid: map[string]bool{},
-		tried: map[string]time.Time{},
+		reaches: map[string]map[string]bool{}, unsaid: map[string]bool{}, tried: map[string]time.Time{},
 	}
 }
 
@@ -138,8 +137,7 @@ func (m *Membership) Run(ctx context.Context) {
 	m.loseAll()
 	if m.lease != nil { // it has joined
 		if err := m.lease.Close(); err != nil {
-			m.Say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL,
-				err))
+			m.Say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL, err))
 		}
 	}
 	following.Wait()

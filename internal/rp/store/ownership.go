@@ -191,8 +191,7 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 		r.Revision = cmp.Or(r.Revision, revision)
 		m.owned[r.Key] = &Ownership{
 			Cluster: r.Key, fence: Condition{Key: m.store.Owners.Key(r.Key), Revision: r.Revision},
-			lease: m.lease, lost: make(chan struct{}),
-			told: m.owners[r.Key].Revision == r.Revision,
+			lease: m.lease, lost: make(chan struct{}), told: m.owners[r.Key].Revision == r.Revision,
 		}
 	}
 	if len(mine) > 0 {

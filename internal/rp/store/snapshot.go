@@ -39,8 +39,7 @@ func newTree[T any](degree int) *btree.BTreeG[item[T]] {
 
 func newSnapshot() *snapshot {
 	return &snapshot{
-		nodes: newTree[*entry](32), clusters: newTree[clusterRow](8),
-		subscriptions: newTree[string](8),
+		nodes: newTree[*entry](32), clusters: newTree[clusterRow](8), subscriptions: newTree[string](8),
 	}
 }
 

@@ -97,9 +97,7 @@ func (t Table[T]) Replace(v *View, key string, was, next T) error {
 }
 
 // Set writes a row within a view, whatever its present value: the change does not depend on it.
-func (t Table[T]) Set(v *View, key string, value T) error {
-	return t.write(v, key, nil, value, 0)
-}
+func (t Table[T]) Set(v *View, key string, value T) error { return t.write(v, key, nil, value, 0) }
 
 // Lease writes a row that ends with a lease.
 func (t Table[T]) Lease(v *View, key string, value T, lease Lease) error {
@@ -119,9 +117,7 @@ func (t Table[T]) write(v *View, key string, before []byte, value T, lease int64
 }
 
 // Delete deletes a row within a view, if it exists. The change depends on it only if it was read.
-func (t Table[T]) Delete(v *View, key string) {
-	v.write(Write{Key: t.prefix + key, Delete: true})
-}
+func (t Table[T]) Delete(v *View, key string) { v.write(Write{Key: t.prefix + key, Delete: true}) }
 
 // List reads all rows whose keys begin with a prefix, in the order of their keys, at one revision.
 func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, error) {

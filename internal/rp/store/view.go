@@ -71,9 +71,7 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 // Fail makes the change fail with an error, whatever decide returns; nil is a no-op. It is for rows
 // that cannot be read or written, so that decide need not check each of them. The first error
 // counts.
-func (v *View) Fail(err error) {
-	v.failed = cmp.Or(v.failed, err)
-}
+func (v *View) Fail(err error) { v.failed = cmp.Or(v.failed, err) }
 
 // commit writes the change, if the rows it read are unchanged.
 func (v *View) commit() (int64, error) {
