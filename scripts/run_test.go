@@ -628,3 +628,21 @@ func TestInterruptedFromTheSources(t *testing.T) {
 		t.Errorf("left are %v, %v", left, err)
 	}
 }
+
+// A machine that becomes a node while the script works keeps its records.
+func TestJoinsMeanwhile(t *testing.T) {
+	p := newPlace(t)
+	if out, err := p.run(p.release(), "--no-apt"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	dir := p.root + "/var/lib/aks-flex-node"
+	p.helpers["systemctl"] = `case "$1" in disable) mkdir -p ` + dir + `; echo '{}' >` + dir +
+		`/ledger.json ;; esac`
+	out, err := p.run(uninstall, "--force")
+	if err == nil || !strings.Contains(out, "unbootstrap") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := os.Stat(dir + "/ledger.json"); err != nil {
+		t.Error(err)
+	}
+}

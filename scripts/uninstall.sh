@@ -102,6 +102,7 @@ remove_program() {
 	[ ! -d /run/systemd/system ] || running=yes
 	if [ -e "$unit" ]; then
 		change systemctl disable ${running:+--now} "$service"
+		[ -n "$keep" ] || refuse_node # it may have joined meanwhile
 	fi
 	remove "$unit" "$program" "$doc/NOTICE"
 	docs=${doc%/*}
@@ -134,6 +135,7 @@ main() {
 		remove_program
 	fi
 	if [ -z "$keep" ]; then
+		refuse_node
 		remove "$config_dir/config.json" "$config_dir/config.json.sample" "$state" \
 			/var/log/aks-flex-node /run/aks-flex-node
 		if [ -d "$config_dir" ] && [ -z "$dry_run" ] && ! rmdir "$config_dir" 2>/dev/null; then

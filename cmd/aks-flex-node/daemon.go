@@ -214,7 +214,7 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 			o.config = saved.BundleFile
 			return nil
 		case isNew(o.config), !idle("waiting for a configuration: aks-flex-node agent " +
-			"--config-url-file FILE, or " + defaultConfig):
+			"--config-url-file FILE, or a new or changed " + defaultConfig):
 			return nil
 		}
 	}

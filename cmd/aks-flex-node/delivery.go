@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -247,10 +246,12 @@ func withCA(bundle, ca []byte) ([]byte, error) {
 var errWithdrawn = errors.New("interrupted: the configuration from the URL is discarded, and " +
 	"the machine keeps the one from its file; request another URL to try again")
 
+var errGoesOn = errors.New("interrupted: " + change.Service + " goes on with the configuration " +
+	"from the URL, which `aks-flex-node unbootstrap` ends")
+
 // joinAndHandOver joins with progress on the terminal, and leaves the rest to the service, which
 // continues even if this fails or the terminal is gone.
 func (o *options) joinAndHandOver(ctx context.Context) error {
-	signal.Ignore(syscall.SIGHUP)
 	if err := os.Unsetenv(handOver); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
@@ -260,8 +261,10 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	if ctx.Err() == nil { // an interrupt means that it must not continue by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
-	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {
-		return errors.Join(e, errWithdrawn)
+	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil {
+		return fmt.Errorf("%w: %w", errGoesOn, e)
+	} else if back {
+		return errWithdrawn
 	}
 	return o.printResult(result, err,
 		"Node %s is Ready (%s, %.1f s); "+change.Service+" keeps it so\n")

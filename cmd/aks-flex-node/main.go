@@ -44,7 +44,7 @@ func usageError(format string, args ...any) error {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A lost terminal ends no command. Programs that it runs do not inherit this.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -97,7 +97,7 @@ func (r *results) Write(data []byte) (int, error) {
 // can continue.
 func (o *options) interrupted(err error) error {
 	switch {
-	case errors.Is(err, errWithdrawn), errors.Is(err, errNotConfirmed):
+	case errors.Is(err, errWithdrawn), errors.Is(err, errGoesOn), errors.Is(err, errNotConfirmed):
 		return err
 	case o.changes:
 		return errors.New("interrupted; run the same command again to continue")

@@ -19,6 +19,7 @@ func TestManualPage(t *testing.T) {
 			{"2", "plan, drift, diff: there are differences. status, doctor, endpoints: something is " +
 				"wrong. agent, bootstrap: the machine has joined, but its pods cannot reach Services."},
 			{"3", "The configuration or the command line is wrong. Trying again does not help."},
+			{"4", "This machine is not a node."},
 		}},
 		pagetest.Part{Name: "ENVIRONMENT", Items: [][2]string{
 			{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "The proxy for fetching a configuration URL. " +

@@ -155,8 +155,7 @@ Exit codes of all commands:
 				o.config = saved.BundleFile
 			}
 			repairs, err := cmd.Flags().GetBool("repair")
-			o.changes = err == nil && repairs || slices.Contains(changing, cmd) ||
-				cmd.Parent() == follow
+			o.changes = err == nil && repairs || slices.Contains(changing, cmd) || cmd.Parent() == follow
 			if o.changes || slices.Contains(looking, cmd) {
 				return asRoot()
 			}
@@ -166,8 +165,7 @@ Exit codes of all commands:
 	root.PersistentFlags().StringVar(&o.config, "config", defaultConfig,
 		"configuration `file`, unless the configuration came from a URL")
 	root.SetGlobalNormalizationFunc(spellings)
-	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
-		"output format: text or json")
+	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "output format: text or json")
 	root.AddCommand(changing...)
 	root.AddCommand(looking...)
 	root.AddCommand(configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o),
@@ -385,7 +383,7 @@ func configCommand(o *options) *cobra.Command {
 		Use:   "validate",
 		Short: "Check the configuration file and print every problem",
 		Long: `Checks the configuration file and prints every problem at once, each with its path.
-Exits with 3 when there is one.`,
+Exits with 3 when there is one, or with 1 when others than root may write the file.`,
 		RunE: func(*cobra.Command, []string) error { return o.validate() },
 	})
 }

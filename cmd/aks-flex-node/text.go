@@ -101,6 +101,7 @@ func writeStatus(w io.Writer, s inspect.Status) {
 
 func writeService(w io.Writer, is *inspect.Work) {
 	if is == nil {
+		fmt.Fprintln(w, "Agent       not running: systemctl start aks-flex-node-agent")
 		return
 	}
 	doing := ""

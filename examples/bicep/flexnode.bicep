@@ -13,7 +13,7 @@ param clientSecret string
 @description('Of kubernetes, containerd, ...: the provider chooses the others.')
 param versions object = {}
 
-@description('How the node follows: endpoint and interval. Without an endpoint it asks Resource Manager, which wants a role.')
+@description('How the node follows: endpoint and interval. Without an endpoint it polls the provider with the key of its machine; the endpoint resourceManager needs a role.')
 param monitoring object = {}
 
 param labels object = {}

@@ -36,7 +36,7 @@ variable "versions" {
 variable "monitoring" {
   type        = map(string)
   default     = {}
-  description = "How the node follows: endpoint and interval. Without an endpoint it asks Resource Manager, which wants a role."
+  description = "How the node follows: endpoint and interval. Without an endpoint it polls the provider with the key of its machine; the endpoint resourceManager needs a role."
 }
 
 variable "labels" {

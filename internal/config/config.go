@@ -358,11 +358,13 @@ type Override struct {
 
 // Agent holds the settings of the agent itself.
 type Agent struct {
-	// LogLevel is the lowest level that is logged; "warn" is accepted for "warning".
+	// LogLevel is the lowest level that is logged; "warn" is accepted for "warning". The service uses
+	// another one from its next start on.
 	LogLevel string `json:"logLevel" must:"log-level"`
-	// LogFormat is the format of the log's lines.
+	// LogFormat is the format of the log's lines. The service uses another one from its next start on.
 	LogFormat string `json:"logFormat" must:"log-format"`
-	// LogDir holds aks-flex-node.log, which unbootstrap leaves in place.
+	// LogDir holds aks-flex-node.log, which unbootstrap leaves in place. The service uses another one
+	// from its next start on.
 	LogDir string `json:"logDir" must:"own-dir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
 	NodeName string `json:"nodeName" must:"node-name"`

@@ -233,8 +233,7 @@ func (a alias) set(doc map[string]any, value string, r *report) {
 		r.written[a.setting] = a.name
 	case value:
 	default:
-		r.add(a.name, "",
-			"is another name for "+a.setting+", which is set to another value: keep one")
+		r.add(a.name, "", "is another name for "+a.setting+", which is set to another value: keep one")
 	}
 }
 

@@ -122,8 +122,7 @@ func checkNode(c Config, r *report) {
 		if !twice {
 			seen[key+":"+effect] = i
 		} else if !r.spoiled(at) {
-			r.add(at, show(taint),
-				"has the key and effect of "+item("node.taints", first)+": keep one")
+			r.add(at, show(taint), "has the key and effect of "+item("node.taints", first)+": keep one")
 		}
 	}
 	k := c.Node.Kubelet

@@ -22,9 +22,13 @@ type Holder struct {
 type LockedError struct{ Holder Holder }
 
 func (e *LockedError) Error() string {
+	end := "end it"
+	if e.Holder.Verb == "agent" { // a service that ends by a signal stays away until the next boot
+		end = "stop its service, and start that again afterwards"
+	}
 	return fmt.Sprintf("cannot start: `aks-flex-node %s` (pid %d) has been working on this machine "+
-		"since %s; wait for it or end it",
-		e.Holder.Verb, e.Holder.PID, e.Holder.Since.Format(time.TimeOnly))
+		"since %s; wait for it, or %s",
+		e.Holder.Verb, e.Holder.PID, e.Holder.Since.Format(time.TimeOnly), end)
 }
 
 // Acquire takes the lock called name in dir, which it creates if needed, so that no two verbs run

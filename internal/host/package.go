@@ -61,13 +61,17 @@ var packageStates = map[string]state.PackageState{
 // packages that depend on it. A failed installation is undone, except that the configuration of a
 // previously removed package may stay.
 func (h *Host) setPackage(ctx context.Context, from state.Resource, to state.Package) error {
-	var err error
 	manager := h.distro().Manager
-	switch to.State {
-	case state.PackageInstalled:
+	lock, err := h.lockPackages(ctx)
+	if err == nil {
+		defer lock.Close()
+	}
+	switch {
+	case err != nil:
+	case to.State == state.PackageInstalled:
 		was, _ := from.(state.Package)
 		err = h.installPackage(ctx, to.Name, was.State == state.PackageRemoved)
-	case state.PackageRemoved:
+	case to.State == state.PackageRemoved:
 		err = h.manage(ctx, manager.Remove, to.Name)
 	default:
 		err = h.manage(ctx, manager.Purge, to.Name)
@@ -96,22 +100,17 @@ func (h *Host) installPackage(ctx context.Context, name string, configured bool)
 		"this again", err, left), h.manage(ctx, back, name))
 }
 
-// manage runs a command of the package manager under the lock of lockPackages. It is not
+// manage runs a command of the package manager under the caller's lock (lockPackages). It is not
 // interrupted: half an installation is worse than a late end. It has a scope of its own, since
 // systemd kills the processes left in the agent's unit when the agent stops. It restarts no
 // services but the package's own and asks no questions.
 func (h *Host) manage(ctx context.Context, command []string, what string) error {
-	lock, err := h.lockPackages(ctx)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
 	argv := append([]string{"env"}, h.distro().Manager.Environment...)
 	if h.exists("/run/systemd/system") {
 		argv = append(argv, "systemd-run", "--quiet", "--scope", "--collect")
 	}
 	argv = append(append(argv, command...), what)
-	_, err = h.Run(context.WithoutCancel(ctx), 15*time.Minute, nil, argv...)
+	_, err := h.Run(context.WithoutCancel(ctx), 15*time.Minute, nil, argv...)
 	return err
 }
 

@@ -176,7 +176,7 @@ func TestPackageLock(t *testing.T) {
 		}
 		err = p.become(t, state.PackageInstalled)
 		if err == nil || !strings.Contains(err.Error(), "another package manager is running") ||
-			len(p.calls) > 0 {
+			strings.Contains(err.Error(), "is left") || len(p.calls) > 0 {
 			t.Errorf("%s is held: %v, calls %q", path, err, p.calls)
 		}
 		f.Close()

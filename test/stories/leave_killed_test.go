@@ -1,10 +1,13 @@
 package stories
 
 import (
+	"context"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -89,4 +92,51 @@ func TestServiceIsDisabledLast(t *testing.T) {
 		}
 		return killed
 	})
+}
+
+// While a machine leaves, other commands name the one that finishes it.
+func TestLeavingIsNamed(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	finish := func(doing string, err error) {
+		if err == nil || !strings.Contains(err.Error(), "`aks-flex-node unbootstrap`") {
+			t.Errorf("%s: %v", doing, err)
+		}
+	}
+	left := transition.Transition{Kind: transition.Leave, Phase: transition.Undo}
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
+		if err := leaves(ctx, a, left); err != nil {
+			return err
+		}
+		_, err := change.Repair(ctx, a, nil)
+		finish("drift --repair", err)
+		_, err = change.Rollback(ctx, a, "")
+		finish("rollback", err)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newWorld(t) // which has not joined yet
+	if err := os.MkdirAll(n.root+saved.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err = n.run(func(ctx context.Context, a *change.Agent) error {
+		if err := leaves(ctx, a, left); err != nil {
+			return err
+		}
+		s, err := inspect.ReadStatus(ctx, &a.Env)
+		if finish("status", err); s.State != inspect.Leaving {
+			t.Errorf("the state is %q", s.State)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := w.leave(nil); err != nil || r.Ready {
+		t.Errorf("the result is %+v, %v", r, err)
+	}
 }

@@ -73,6 +73,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	h.Engine.Emit = l.view.Changed
 	err = l.run(ctx, how.Options)
 	result.finish(began, l.view.Total, err)
+	result.Ready = false
 	result.Kept, result.Left = reports(l)
 	return result, err
 }
@@ -274,7 +275,7 @@ func (l *leaving) own(ctx context.Context, client *kube.Client) error {
 	}
 	seen, err := l.Agent.Machine.Facts(ctx, inspect.Query(l.Node, *l.config))
 	if err == nil && health.Anothers(n, seen) {
-		err = fmt.Errorf("Node %s now belongs to another machine", name)
+		err = fmt.Errorf("the Node %s now belongs to another machine", name)
 	}
 	return err
 }

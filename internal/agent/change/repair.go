@@ -53,7 +53,10 @@ func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, err
 // comesFirst returns the outcome of a repair or rollback while a change is under way.
 func comesFirst(t transition.Transition) error {
 	finish := "bootstrap"
-	if t.GoesBack() {
+	switch {
+	case t.Kind == transition.Leave:
+		finish = "unbootstrap"
+	case t.GoesBack():
 		finish = "rollback"
 	}
 	return &transition.Outcome{Kind: transition.Busy, Err: fmt.Errorf(

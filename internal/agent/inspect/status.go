@@ -65,6 +65,7 @@ type State string
 const (
 	NotJoined State = "notJoined"
 	Joining   State = "joining"
+	Leaving   State = "leaving"
 	Changing  State = "changing"
 	Sound     State = "healthy"
 	Unsound   State = "unhealthy"
@@ -123,10 +124,14 @@ func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	}
 	switch {
 	case h.Saved.Live == nil && h.Saved.Transition != nil:
-		t := h.Saved.Transition
-		return Status{State: Joining, Transition: t}, joiningError(fmt.Sprintf(
-			"this machine is not a node yet: a %s is under way (phase %s)%s; "+
-				"run `aks-flex-node bootstrap`", t.Kind, t.Phase, waits))
+		t, is, finish := h.Saved.Transition, Joining, "not a node yet"
+		verb := "bootstrap"
+		if t.Kind == transition.Leave {
+			is, finish, verb = Leaving, "no longer a node", "unbootstrap"
+		}
+		return Status{State: is, Transition: t}, joiningError(fmt.Sprintf(
+			"this machine is %s: a %s is under way (phase %s)%s; run `aks-flex-node %s`", finish,
+			t.Kind, t.Phase, waits, verb))
 	case h.Saved.Live == nil:
 		return Status{State: NotJoined}, ErrNoNode
 	}

@@ -191,8 +191,9 @@ func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 	if len(rows) == 0 {
 		return noTime, nil
 	}
-	if !refusesCertificates(s.found.Load().version) {
-		return time.Now().Add(revokedAgain), nil // the probe warns about it
+	if !refusesCertificates(s.found.Load().version) { // the probe warns about it
+		_, err := w.restoreEnded(ctx, rows)
+		return time.Now().Add(revokedAgain), err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -208,11 +209,17 @@ func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 	if err != nil {
 		return noTime, err
 	}
-	now := time.Now()
-	if err := w.list(ctx, s, changes(rows, is.Data, epoch, now)); err != nil {
+	if err := w.list(ctx, s, changes(rows, is.Data, epoch, time.Now())); err != nil {
 		return noTime, err
 	}
-	next := noTime
+	return w.restoreEnded(ctx, rows)
+}
+
+// restoreEnded forgets revocations that have ended. The time is that of the next change.
+func (w *worker) restoreEnded(
+	ctx context.Context, rows map[string]flexnode.Certificates,
+) (next time.Time, err error) {
+	now := time.Now()
 	for key, row := range rows {
 		if row.Over(now) {
 			if err := w.restore(ctx, key); err != nil {

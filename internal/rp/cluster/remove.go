@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -12,7 +11,7 @@ import (
 
 const (
 	removeBatch = 30          // the nodes to delete before the rest is counted
-	clearBatch  = 100         // the most rows of other tables that one transaction deletes
+	clearBatch  = 100         // the credentials that are removed at a time
 	removePause = time.Second // before the remaining credentials are counted
 )
 
@@ -64,7 +63,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		}
 		return time.Now().Add(removePause), nil
 	}
-	if err := w.clear(ctx, row.Value); err != nil {
+	if err := w.clear(ctx); err != nil {
 		return noTime, err
 	}
 	return noTime, w.removeRow(ctx)
@@ -176,31 +175,11 @@ func (w *worker) removeRow(ctx context.Context) error {
 	return err
 }
 
-// clear deletes the remaining rows of the registration in all tables, and the layers of its facts:
-// no node is left. Such a layer names its cluster: its facts, in a layer for this cluster, have the
-// same id.
-func (w *worker) clear(ctx context.Context, c flexnode.Cluster) error {
+// clear deletes the remaining rows of the registration in all tables. Its layers are collected.
+func (w *worker) clear(ctx context.Context) error {
 	prefixes := append(w.Store.OfNodes(w.key),
 		w.Store.Bundles.Key(w.key+"/"), w.Store.Tokens.Key(w.key+"/"),
 		w.Store.Certificates.Key(w.key+"/"))
-	if _, err := w.Store.Clear(ctx, prefixes, w.owner.Fence()); err != nil {
-		return err
-	}
-	layers, _, err := w.Store.Layers.List(ctx, "")
-	if err != nil {
-		return err
-	}
-	var own []string
-	for _, l := range layers {
-		facts, err := flexnode.FactsOf(l.Value)
-		if err == nil && flexnode.FactsLayer(facts, c.ID).ID == l.Key {
-			own = append(own, w.Store.Layers.Key(l.Key))
-		}
-	}
-	for batch := range slices.Chunk(own, clearBatch) {
-		if err := w.Store.DeleteKeys(ctx, batch, w.owner.Fence()); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := w.Store.Clear(ctx, prefixes, w.owner.Fence())
+	return err
 }

@@ -61,7 +61,6 @@ func (w *world) checkGone(nodes int, wipe bool) {
 		"bundle": s.Bundles.Key(factory), "credential": s.Credentials.Key(factory),
 		"token": s.Tokens.Key(factory), "pod subnet": s.PodCIDRs.Key(factory),
 		"cluster": s.Clusters.Key(factory), "API server": s.APIServers.Key(""),
-		"layer": s.Layers.Key(""),
 	} {
 		equal(w.t, "rows of the kind "+what, w.rows(prefix), 0)
 	}

@@ -78,9 +78,12 @@ func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
 		return next, w.rerender(ctx, x)
 	case store.Consumed:
 		return next, w.Delivery.Remove(ctx, x.key)
-	default:
-		return time.Time{}, w.remove(ctx, x)
 	}
+	err := w.remove(ctx, x)
+	if err != nil { // of a cluster that does not answer: the token ends
+		next = x.row.Value.Expires
+	}
+	return next, err
 }
 
 // due is Due of a credential. One that a machine may still join with ends by the slowest clock,

@@ -112,6 +112,8 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	}
 	desired, secret := WithoutSecret(complete(b.Properties.Desired))
 	problems, state := Validate(desired), b.Properties.ProvisioningState
+	problems.unless(len(secret) <= maxSecret, "properties.azureAuth",
+		"The client secret is longer than %d bytes.", maxSecret)
 	states := []string{"", api.Succeeded, api.Creating, api.Updating, api.Deleting, api.Failed,
 		api.Canceled} // the state in a request is ignored
 	is := func(s string) bool { return strings.EqualFold(s, state) }
@@ -119,6 +121,8 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 		"The state is set by the provider, and '%s' is not one of its states.", shorten(state))
 	return desired, secret, problems.err()
 }
+
+const maxSecret = 1024 // the bytes of a client secret
 
 // Problem is one problem of a request: its JSON path, and what to do.
 type Problem struct{ Target, Message string }

@@ -153,6 +153,8 @@ func (p Probe) Message() string {
 // ClusterType is the resource type of target clusters.
 const ClusterType = "Microsoft.ContainerService/managedClusters"
 
+const maxServerURL = 300 // the bytes of a URL: the longest name, and a port
+
 // CheckCluster checks the wanted registration of a cluster; old is nil for a new one.
 func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	var problems Problems
@@ -161,8 +163,8 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 		"The location '%s' is not an Azure region, such as westeurope.", shorten(c.Location))
 	problems.unless(p.Kubeconfig == "" || isFileName(p.Kubeconfig), "properties.kubeconfig",
 		"This must be the name of one of the provider's kubeconfigs: letters, digits, '.', '_' and '-'.")
-	problems.unless(p.ServerURL == "" || isServerURL(p.ServerURL), "properties.serverUrl",
-		"This is not an https URL of a host, optionally with a port.")
+	problems.unless(p.ServerURL == "" || isServerURL(p.ServerURL) && len(p.ServerURL) <= maxServerURL,
+		"properties.serverUrl", "This is not an https URL of a host, optionally with a port.")
 	_, err := netip.ParseAddr(p.DNSServiceIP)
 	problems.unless(p.DNSServiceIP == "" || err == nil, "properties.dnsServiceIP",
 		"This is not an IP address.")

@@ -14,8 +14,8 @@ import (
 const (
 	// DiagnosisAge is the time for which a diagnosis is kept.
 	DiagnosisAge = 24 * time.Hour
-	// MaxDiagnoses is the max number of diagnoses kept of a cluster's nodes.
-	MaxDiagnoses = 20
+	// MaxDiagnoses is the max number of diagnoses kept of a subscription's nodes.
+	MaxDiagnoses = 100
 	// MaxBundle bounds a support bundle, MaxDiagnosed a report: a row of etcd is at most 1.5 MiB.
 	MaxBundle    = 768 << 10
 	MaxDiagnosed = MaxBundle*4/3 + 4<<10

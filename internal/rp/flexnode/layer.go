@@ -97,6 +97,13 @@ func FactsLayer(f Facts, clusterID string) *Layer {
 	})
 }
 
+// ClusterOfFacts returns the key of the cluster that a layer has the facts of; "" for other layers.
+func ClusterOfFacts(layer []byte) (string, error) {
+	o, err := readObject(layer)
+	key, _ := KeyOf(textIn(o, "azure", "targetCluster", "resourceId"))
+	return key, err
+}
+
 // FactsOf reads facts back from their layer.
 func FactsOf(layer []byte) (Facts, error) {
 	o, err := readObject(layer)

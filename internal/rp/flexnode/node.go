@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // Node is a flexNodeConfig resource. It points to revisions of its configuration (History).
@@ -151,6 +152,16 @@ func ETag(uid string, assigned, desired int64, paused bool) string {
 
 // Keys of rows are in lower case: "<subscription>/<group>/<cluster>" for a cluster, and one part
 // more for its nodes, credentials and other rows.
+
+// KeyOf returns the key of the resource with an id; false for another id.
+func KeyOf(id string) (string, bool) {
+	parsed, err := arm.Parse(id)
+	if err != nil || parsed.ResourceGroup == "" || len(parsed.Names) == 0 {
+		return "", false
+	}
+	parts := append([]string{parsed.Subscription, parsed.ResourceGroup}, parsed.Names...)
+	return arm.Fold(strings.Join(parts, "/")), true
+}
 
 // ClusterOf returns the key of the cluster of a row: the first three parts of its key.
 func ClusterOf(key string) string {

@@ -32,16 +32,16 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 	return asked, err
 }
 
-// roomForDiagnosis returns an error if the max number of diagnoses of the cluster is kept.
+// roomForDiagnosis returns an error if the max number of diagnoses of the subscription is kept.
 func (a *API) roomForDiagnosis(r *request) error {
 	own, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
 	if err != nil || own.Exists() {
 		return err
 	}
-	kept, err := a.Store.Diagnoses.First(r.Context(), r.clusterKey()+"/", flexnode.MaxDiagnoses)
+	kept, err := a.Store.Diagnoses.First(r.Context(), r.subscriptionKey()+"/", flexnode.MaxDiagnoses)
 	if err == nil && len(kept) == flexnode.MaxDiagnoses {
-		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are stored, "+
-			"which is the maximum. They expire after a day.", flexnode.MaxDiagnoses)
+		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this subscription are "+
+			"stored, which is the maximum. They expire after a day.", flexnode.MaxDiagnoses)
 	}
 	return err
 }

@@ -126,7 +126,7 @@ func (a *API) authorizeMachine(r *request) error {
 	case r.own:
 		return a.checkBoot(r)
 	}
-	if err := a.ownOr(notRegistered(), r, "machines at "+r.address()); err != nil {
+	if err := a.ownOr(notRegistered(), r, r.principal()); err != nil {
 		return err
 	}
 	return a.checkBoot(r)

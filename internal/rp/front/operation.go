@@ -156,7 +156,7 @@ func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Oper
 
 // stateOf returns the provisioningState of an operation's target, and its reason; "" if it is gone.
 func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string, error) {
-	key, ok := keyOf(o.Target)
+	key, ok := flexnode.KeyOf(o.Target)
 	if !ok {
 		return "", "", nil
 	}
@@ -177,15 +177,6 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 	}
 	shown := flexnode.Shown(row.Value, nil, nil, nil)
 	return shown.Properties.ProvisioningState, row.Value.Reason, nil
-}
-
-func keyOf(id string) (string, bool) {
-	parsed, err := arm.Parse(id)
-	if err != nil || parsed.ResourceGroup == "" || len(parsed.Names) == 0 {
-		return "", false
-	}
-	parts := append([]string{parsed.Subscription, parsed.ResourceGroup}, parsed.Names...)
-	return arm.Fold(strings.Join(parts, "/")), true
 }
 
 func (a *API) getOperationStatus(r *request) (any, error) {
@@ -241,7 +232,7 @@ func (a *API) answerRegenerated(r *request, o flexnode.Operation) (any, error) {
 	} else if o.By != r.caller.ObjectID {
 		return nil, r.forbidden(o.Target)
 	}
-	key, _ := keyOf(o.Target)
+	key, _ := flexnode.KeyOf(o.Target)
 	node, err := a.Store.Nodes.Get(r.Context(), key)
 	if err != nil {
 		return nil, err

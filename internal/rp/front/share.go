@@ -137,7 +137,7 @@ func (r *request) principal() string {
 	case r.route.open:
 		return "anybody" // one bucket for what is public
 	case r.caller.isMachine():
-		return "machines at " + r.address()
+		return "machines at " + r.address() + " of " + r.subscriptionKey()
 	case r.caller.ObjectID != "":
 		return arm.Fold(r.caller.ObjectID)
 	}

@@ -32,9 +32,10 @@ func (s *service) collect(ctx context.Context) {
 	}
 }
 
-// collectOld deletes old tombstones, operations, diagnoses, and ended certificates, row by row.
+// collectOld deletes unused layers, and old tombstones, operations, diagnoses, and certificates.
 func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 	return errors.Join(
+		st.CollectLayers(ctx),
 		collectEach(ctx, st, st.Tombstones, func(v *store.View, r store.Row[flexnode.Tombstones]) error {
 			needed, err := r.Value.Needed(st.Certificates.Row(v, r.Key).Value, now)
 			switch {
@@ -57,7 +58,7 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 			return collectArcLeft(v, st, r, now)
 		}),
 		collectEach(ctx, st, st.Operations, func(v *store.View, r store.Row[flexnode.Operation]) error {
-			if now.Sub(r.Value.Started) > front.OperationAge {
+			if !r.Value.Ended.IsZero() && now.Sub(r.Value.Started) > front.OperationAge {
 				st.Operations.Delete(v, r.Key)
 			}
 			return nil

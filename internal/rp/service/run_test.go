@@ -270,8 +270,8 @@ func TestCollectOld(t *testing.T) {
 		left := func(key string, age time.Duration) error {
 			return s.ArcLeft.Put(v, key, store.ArcLeft{Deleted: now.Add(-age), Secret: &seal.Box{}})
 		}
-		operation := func(key string, age time.Duration) error {
-			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age)})
+		operation := func(key string, age time.Duration, ended time.Time) error {
+			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age), Ended: ended})
 		}
 		leaving := s.Certificates.Put(v, "leaving", flexnode.Certificates{Leaving: "u"})
 		return errors.Join(leaving, s.Certificates.Put(v, "over", flexnode.Certificates{}),
@@ -280,7 +280,8 @@ func TestCollectOld(t *testing.T) {
 			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "new", Deleted: now}),
 			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "old", Deleted: now}),
 			left("old/u", 0), left("young/new", 0), left("young/old", credential.SecretAge),
-			operation("old", front.OperationAge+time.Second), operation("young", time.Hour))
+			operation("old", front.OperationAge+time.Second, now), operation("young", time.Hour, now),
+			operation("going on", front.OperationAge+time.Second, time.Time{}))
 	}))
 	must(0, collectOld(t.Context(), s, now))
 	stones := list(t, s.Tombstones)
@@ -297,7 +298,8 @@ func TestCollectOld(t *testing.T) {
 	if len(certificates) != 1 || certificates[0].Key != "leaving" {
 		t.Errorf("certificates: %v", certificates)
 	}
-	if operations := list(t, s.Operations); len(operations) != 1 || operations[0].Key != "young" {
+	operations := list(t, s.Operations)
+	if len(operations) != 2 || operations[0].Key != "going on" || operations[1].Key != "young" {
 		t.Errorf("operations: %v", operations)
 	}
 }

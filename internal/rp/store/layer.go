@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
@@ -41,6 +42,45 @@ func (s *Store) KeepLayer(v *View, layer *flexnode.Layer) error {
 		return err
 	}
 	return s.Layers.Put(v, layer.ID, layer.Text)
+}
+
+// CollectLayers deletes the layers of facts that neither a cluster nor a kept revision has. Only
+// the present facts of a cluster get into new revisions, so a cluster whose row changes meanwhile
+// keeps its layers until the next collection.
+func (s *Store) CollectLayers(ctx context.Context) error {
+	clusters, _, err := s.Clusters.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	used, seen := map[string]bool{}, map[string]int64{}
+	for _, c := range clusters {
+		used[c.Value.Facts], seen[c.Key] = true, c.Revision
+	}
+	_, err = s.History.each(ctx, "", func(r Row[flexnode.History], err error) error {
+		all, failed := r.Value.All()
+		for _, revision := range all {
+			used[revision.Facts] = true
+		}
+		return errors.Join(err, failed)
+	})
+	if err != nil {
+		return err
+	}
+	ids, err := s.Layers.Keys(ctx, "")
+	if err != nil {
+		return err
+	}
+	_, err = s.UpdateEach(ctx, slices.DeleteFunc(ids, func(id string) bool { return used[id] }), Each{
+		What: "layer collected",
+		One: func(v *View, id string) error {
+			cluster, err := flexnode.ClusterOfFacts(s.Layers.Row(v, id).Value)
+			if err == nil && cluster != "" && s.Clusters.Row(v, cluster).Revision == seen[cluster] {
+				s.Layers.Delete(v, id)
+			}
+			return err
+		},
+	})
+	return err
 }
 
 // RevisionIn returns a revision of a history, nil if it is not kept. If it cannot be read, the

@@ -63,7 +63,9 @@ class FlexNodeClient:
             params = {'api-version': API_VERSION, **(params or {})}
         request = HttpRequest(method, self._client.format_url(url), params=params, json=body,
                               headers=headers)
-        answer = self._client.send_request(request, _return_pipeline_response=True)
+        # A conditional request that was carried out, but not answered, would meet its own effect.
+        once = {'retry_total': 0} if headers else {}
+        answer = self._client.send_request(request, _return_pipeline_response=True, **once)
         status = answer.http_response.status_code
         if status >= 400:
             raise Refused(status, answer.http_response.text())
