@@ -20,8 +20,7 @@ var kubeletService string
 // drop-ins below kubelet.conf.d (same format, merged over ours by kubelet), into systemd drop-ins
 // and into KUBELET_EXTRA_ARGS of /etc/default/kubelet.
 func kubelet(p *part) {
-	p.owe([]string{KubeletUnit},
-		state.NewFile(p.kubeletConfigPath(), 0o600, p.kubeletConfiguration()))
+	p.owe([]string{KubeletUnit}, state.NewFile(p.kubeletConfigPath(), 0o600, p.kubeletConfiguration()))
 	registration(p)
 	imageCredentials(p)
 	credential := "" // the systemd credential with the service principal's secret

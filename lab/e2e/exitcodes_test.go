@@ -2,12 +2,16 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/lab"
@@ -91,6 +95,38 @@ func TestClosedOutput(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = write, write
 	err = cmd.Run() // it reports that it could not write
 	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// A command outlives its terminal.
+func TestLostTerminal(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), agent, "agent", "--config-url-file", "-")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := fmt.Sprintf("/proc/%d/status", cmd.Process.Pid)
+	eventually(t, "the command's own signals", func() bool {
+		text, _ := os.ReadFile(status)
+		_, line, _ := strings.Cut(string(text), "SigIgn:")
+		var ignored uint64
+		_, err := fmt.Sscanf(line, "%x", &ignored)
+		return err == nil && ignored&(1<<(syscall.SIGHUP-1)) != 0
+	})
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.WriteString(in, "no URL\n")
+	if err = errors.Join(err, in.Close()); err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Wait()
+	if cmd.ProcessState.ExitCode() != 3 {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -115,8 +115,7 @@ func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave)
 		return nil, fmt.Errorf("%w; --force removes only what has not changed since, and leaves the "+
 			"rest", err)
 	case given == nil:
-		return nil, errors.New("cannot determine what to remove without the configuration: use " +
-			"--config")
+		return nil, errors.New("cannot determine what to remove without the configuration: use --config")
 	}
 	h = Unopened(a)
 	if h.lock, err = Acquire(a, saved.LockFile, "unbootstrap"); err != nil {
