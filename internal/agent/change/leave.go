@@ -273,10 +273,10 @@ func (l *leaving) own(ctx context.Context, client *kube.Client) error {
 		return nil // the next request fails, too
 	}
 	seen, err := l.Agent.Machine.Facts(ctx, inspect.Query(l.Node, *l.config))
-	if err == nil && health.Anothers(n, seen) {
-		err = fmt.Errorf("the Node %s now belongs to another machine", name)
+	if err != nil || !health.Anothers(n, seen) {
+		return nil // unknown is ours: a Node that nothing else deletes would remain
 	}
-	return err
+	return fmt.Errorf("the Node %s now belongs to another machine", name)
 }
 
 func (l *leaving) withProvider(

@@ -33,7 +33,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if len(nodes) > 0 { // as many are deleted as may be now
 		policy, _ := flexnode.ReadPolicy(row.Value.Properties.RolloutPolicy) // it was checked
 		next, n, again := row.Value.Deletion.Take(policy, len(nodes),
-			max(operation.Total, len(nodes)), time.Now())
+			max(operation.Total, len(nodes)), time.Now().UTC())
 		if n == 0 {
 			return again, nil
 		}
