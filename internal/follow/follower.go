@@ -55,7 +55,7 @@ type Follower struct {
 // Run follows until ctx ends or the machine is given back.
 func (f *Follower) Run(ctx context.Context) {
 	f.pace.interval = f.Interval
-	for pause := f.pace.first(); wait.Sleep(ctx, pause); {
+	for pause := f.pace.soon(); wait.Sleep(ctx, pause); {
 		held := f.Wait
 		if f.stones > 0 {
 			held = 0
@@ -213,8 +213,9 @@ type pace struct {
 	failures int
 }
 
-// first returns the pause after a start: machines that start together do not poll together.
-func (p *pace) first() time.Duration { return rand.N(p.usual() * 4 / 3) } // no secret
+// soon returns the pause after a start and after the first failure: machines that start together,
+// or lose the same provider, do not poll together.
+func (p *pace) soon() time.Duration { return rand.N(min(p.usual(), leastInterval)) } // no secret
 
 func (p *pace) after(a Answer) time.Duration {
 	p.failures = 0
@@ -227,11 +228,15 @@ func (p *pace) after(a Answer) time.Duration {
 	return p.usual()*2/3 + rand.N(p.usual()*2/3) // no secret
 }
 
-// afterError returns the pause after a failure: it grows, and is at least what the server requests.
+// afterError returns the pause after a failure: it is short once, then grows, and is at least what
+// the server requests.
 func (p *pace) afterError(err error) time.Duration {
-	pause := min(p.usual()<<min(p.failures, 10), max(maxPause, p.usual()))
+	pause := p.soon()
+	if p.failures > 0 {
+		pause = min(p.usual()<<min(p.failures-1, 10), max(maxPause, p.usual()))
+		pause = pause*2/3 + rand.N(pause/3) // no secret
+	}
 	p.failures++
-	pause = pause*2/3 + rand.N(pause/3) // no secret
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		pause = max(pause, refused.Pause)
 	}

@@ -416,9 +416,9 @@ func TestPaceSpreads(t *testing.T) {
 	var early int
 	for range 1000 {
 		p := pace{}
-		if first := p.first(); first < 0 || first >= 40*time.Second {
+		if first := p.soon(); first < 0 || first >= leastInterval {
 			t.Fatalf("the first pause is %s", first)
-		} else if first < 20*time.Second {
+		} else if first < leastInterval/2 {
 			early++
 		}
 		if d := p.after(Answer{}); d < 20*time.Second || d >= 40*time.Second {
@@ -427,6 +427,24 @@ func TestPaceSpreads(t *testing.T) {
 	}
 	if early < 400 || early > 600 {
 		t.Errorf("%d of 1000 ask within the first half", early)
+	}
+}
+
+// One failure, as while the provider restarts, costs seconds; an outage is not polled often.
+func TestPaceAfterFailures(t *testing.T) {
+	p := pace{}
+	for i, most := range []time.Duration{leastInterval, 30 * time.Second, time.Minute} {
+		least := most * 2 / 3
+		if i == 0 {
+			least = 0
+		}
+		if d := p.afterError(errors.New("no network")); d < least || d >= most {
+			t.Errorf("the pause after failure %d is %s", i+1, d)
+		}
+	}
+	p.after(Answer{})
+	if d := p.afterError(errors.New("no network")); d >= leastInterval {
+		t.Errorf("the pause after a success and a failure is %s", d)
 	}
 }
 

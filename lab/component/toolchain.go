@@ -137,6 +137,8 @@ func (r *run) watch(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	// Nodes run meanwhile. Without this priority it only takes longer.
+	_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, 10)
 	said := r.count(pipe)
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args[:2], " "), err, said)

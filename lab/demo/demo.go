@@ -25,6 +25,9 @@ type Demo struct {
 	Lab *lab.Lab
 	// Agent is the agent to install on the machines.
 	Agent string
+	// Older waits until the provider offers more versions: Oldest, on the next call Former. Life needs
+	// it.
+	Older func(context.Context) error
 }
 
 // Numbers holds the measurements: seconds, and the number of replaced containers.
@@ -62,6 +65,9 @@ func (d Demo) Begin(ctx context.Context) (Numbers, error) {
 
 // Life joins Second with the oldest versions and shows its life.
 func (d Demo) Life(ctx context.Context) (Numbers, error) {
+	if err := d.Older(ctx); err != nil {
+		return Numbers{}, err
+	}
 	s := &story{Demo: d, name: Second, begins: lab.Oldest, Numbers: Numbers{lived: true}}
 	err := s.tell(ctx, append(s.joined(), []step{
 		{"a label, by long poll", s.label},

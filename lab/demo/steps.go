@@ -80,8 +80,7 @@ func (s *story) check(ctx context.Context) error {
 	return s.deploy(ctx)
 }
 
-// label changes a label. The long poll is measured, so it first waits for one: a service that has
-// just started polls only after a while.
+// label changes a label. The long poll is measured, so it first waits for one.
 func (s *story) label(ctx context.Context) error {
 	if err := s.polls(ctx); err != nil {
 		return err
@@ -158,6 +157,9 @@ func (s *story) quietly(ctx context.Context, v lab.Versions) error {
 func (s *story) upgrade(ctx context.Context) error {
 	s.Lab.Say("pod %s has no controller to replace it, so its owner deletes it", s.pod())
 	if _, err := s.Lab.Kubectl(ctx, "", "delete", "pod/"+s.pod(), "--wait"); err != nil {
+		return err
+	}
+	if err := s.Older(ctx); err != nil {
 		return err
 	}
 	v := lab.Versions{Kubernetes: lab.Former.Kubernetes, Containerd: lab.Newest.Containerd}

@@ -29,7 +29,7 @@ func (a *API) getNode(r *request) (any, error) {
 	applied := wait.applied()
 	a.askDiagnosis(r)
 	r.waited = wait.end()
-	a.tellPace(r, applied, r.waited)
+	a.tellPace(r, wait != nil, r.waited) // a replica that stops does not delay the next poll
 	if applied {
 		seconds := strconv.Itoa(int(wait.granted / time.Second))
 		r.answer.Header().Set("Preference-Applied", "wait="+seconds)

@@ -19,7 +19,7 @@ type Waiters struct {
 	longest time.Duration
 	most    int
 
-	// End ends all waits: their polls are answered at once.
+	// End ends all waits: their polls, and later ones, are answered at once.
 	End   context.CancelFunc
 	ended context.Context
 
@@ -89,7 +89,7 @@ func (w *Waiters) begin(r *request) *waiter {
 			alike++
 		}
 	}
-	if w.ended.Err() != nil || w.count >= w.most || alike >= maxPerNode {
+	if w.count >= w.most || alike >= maxPerNode {
 		return nil
 	}
 	w.of[x.key] = append(w.of[x.key], x)

@@ -28,16 +28,23 @@ func (c *command) demo() *cobra.Command {
 	return cmd
 }
 
-// show builds what the first node needs, and older versions once that node is usable.
+// show builds what the first node needs, and older versions while nodes are in use.
 func (c *command) show(ctx context.Context, d demo.Demo, quick bool) error {
 	c.lab.Replicas = max(c.lab.Replicas, 1)
-	ready := func(v ...lab.Versions) error {
-		if err := c.lab.Build(ctx, v...); err != nil {
-			return err
-		}
-		return c.start(ctx, 0) // so that the provider offers the built versions
+	if err := c.lab.Build(ctx, lab.Newest); err != nil {
+		return err
 	}
-	if err := ready(lab.Newest); err != nil {
+	if !quick {
+		built, stop := c.builds(ctx, lab.Oldest, lab.Former)
+		defer stop()
+		d.Older = func(ctx context.Context) error {
+			if err := <-built; err != nil {
+				return err
+			}
+			return c.start(ctx, 0) // so that the provider offers it
+		}
+	}
+	if err := c.start(ctx, 0); err != nil {
 		return err
 	}
 	numbers, err := d.Begin(ctx)
@@ -45,9 +52,6 @@ func (c *command) show(ctx context.Context, d demo.Demo, quick bool) error {
 		return err
 	}
 	if !quick {
-		if err := ready(lab.Oldest, lab.Former, lab.Newest); err != nil {
-			return err
-		}
 		join := numbers.Join
 		if numbers, err = d.Life(ctx); err != nil {
 			return err
@@ -63,4 +67,20 @@ Stop:          make demo-down
 %[2]s
 `, demo.First, numbers)
 	return nil
+}
+
+// builds builds versions in the background, one after the other. The channel has a result for each.
+func (c *command) builds(ctx context.Context, versions ...lab.Versions) (<-chan error, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	results, ended := make(chan error, len(versions)), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, v := range versions {
+			results <- c.lab.Build(ctx, v)
+		}
+	}()
+	return results, func() {
+		cancel()
+		<-ended
+	}
 }
