@@ -400,8 +400,8 @@ type Metrics struct {
 
 // UpgradePolicy controls how a change of the configuration is made on a node.
 type UpgradePolicy struct {
-	// Drain selects when the agent drains the node before it changes the machine: for a new Kubernetes
-	// minor version, for every change, or never.
+	// Drain selects when the agent drains the node before it changes the machine: for another minor
+	// version of Kubernetes or major version of containerd, for every change, or never.
 	Drain string `json:"drain,omitempty" must:"drain"`
 	// Deadline limits the drain, as a Go duration. If the pods are not evicted in time, the change
 	// waits and the machine is unchanged.
