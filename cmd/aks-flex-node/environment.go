@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func newMachine(log *slog.Logger) *host.Host {
 }
 
 func (o *options) reread() *config.Config {
-	read, err := config.Load(o.config, nil)
+	read, err := config.Load(o.config, o.applied(context.Background())) // it only reads files
 	if err != nil {
 		return nil
 	}

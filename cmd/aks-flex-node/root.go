@@ -384,7 +384,7 @@ func configCommand(o *options) *cobra.Command {
 		Short: "Check the configuration file and print every problem",
 		Long: `Checks the configuration file and prints every problem at once, each with its path.
 Exits with 3 when there is one, or with 1 when others than root may write the file.`,
-		RunE: func(*cobra.Command, []string) error { return o.validate() },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.validate(cmd.Context()) },
 	})
 }
 
@@ -404,8 +404,8 @@ type validation struct {
 	Config   *config.Config   `json:"config,omitempty"`
 }
 
-func (o *options) validate() error {
-	read, err := config.Load(o.config, nil)
+func (o *options) validate(ctx context.Context) error {
+	read, err := config.Load(o.config, o.applied(ctx))
 	if o.output != "json" {
 		o.warn(read)
 		if err == nil {

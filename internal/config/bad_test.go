@@ -149,6 +149,8 @@ func badTokenCases(t *testing.T) []badCase {
 			"node.kubelet.evictionHard.memory", "memory.available"},
 		{`{"node": {"kubelet": {"evictionHard": {"nodefs.available": "101%"}}}}`,
 			`node.kubelet.evictionHard["nodefs.available"]`, "percentage"},
+		{`{"node": {"kubelet": {"evictionHard": {"pid.available": "0"}}}}`,
+			`node.kubelet.evictionHard["pid.available"]`, "0% for none"},
 		{`{"node": {"kubelet": {"verbosity": 11}}}`, "node.kubelet.verbosity", "0 to 10"},
 		{`{"node": {"kubelet": {"containerLogMaxSize": "0"}}}`, "node.kubelet.containerLogMaxSize",
 			"1Ki or more"},

@@ -55,7 +55,7 @@ func TestAccepted(t *testing.T) {
 		{`{"node": {"kubelet": {"nodeIP": "10.1.1.1,fd00::1", "dnsServiceIP": "169.254.20.10"}}}`,
 			func(c Config) any { return c.Node.Kubelet.NodeIP }, "10.1.1.1,fd00::1"},
 		{`{"node": {"kubelet": {"evictionHard": {"memory.available": "5%", "pid.available": ` +
-			`"0"}}}}`, func(c Config) any { return len(c.Node.Kubelet.EvictionHard) }, 2},
+			`"0%"}}}}`, func(c Config) any { return len(c.Node.Kubelet.EvictionHard) }, 2},
 		{`{"node": {"kubelet": {"serverURL": "https://[fd00::1]:6443/"}}}`,
 			func(c Config) any { return c.Node.Kubelet.ServerURL }, "https://[fd00::1]:6443"},
 		{`{"agent": {"logLevel": "warn", "nodeName": ""}}`,

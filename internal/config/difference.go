@@ -92,10 +92,16 @@ func shownValue(value any, there bool) *string {
 var moving = []string{"node.kubelet.serverURL", "node.kubelet.caCertData"}
 
 // undisturbing are the settings, with all below them, that an agent applies without a restart or
-// drain. Others disturb pods; flexnode.TestUndisturbing compares this with the agent's plan.
-var undisturbing = []string{
-	"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
-}
+// drain, except for restarting. Others disturb pods; flexnode.TestUndisturbing compares this with
+// the agent's plan.
+var (
+	undisturbing = []string{
+		"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
+	}
+	restarting = []string{
+		"azure.kubeletCredential", "azure.registries", "azure.servicePrincipal.clientSecretFile",
+	}
+)
 
 // branches lists the versions whose changes drain the node by default, with the number of version
 // components that identify a branch: Kubernetes's minor version, containerd's major one.
@@ -123,7 +129,7 @@ func DisruptionOf(d Difference, to map[string]any) string {
 	switch {
 	case UpgradePolicy{Drain: drain}.Drains(d.otherBranch()):
 		return Drain
-	case d.below(undisturbing):
+	case d.below(undisturbing) && !d.below(restarting):
 		return DisruptsNothing
 	}
 	return Restart

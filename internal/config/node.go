@@ -80,7 +80,11 @@ func isQuantity(s string) bool {
 	return err == nil && q.Sign() >= 0
 }
 
-func isThreshold(s string) bool { return isPercentage(s) || isQuantity(s) }
+// isThreshold refuses a quantity of 0, with which kubelet does not start; 0% disables a signal.
+func isThreshold(s string) bool {
+	q, _ := resource.ParseQuantity(s)
+	return isPercentage(s) || isQuantity(s) && !q.IsZero()
+}
 
 var isPercentage = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)%`)
 

@@ -94,7 +94,7 @@ var rules = map[string]rule{
 	"reserved":  oneOf("cpu", "memory", "ephemeral-storage", "pid"),
 	"quantity":  {"a quantity, such as 100m or 1Gi", isQuantity},
 	"signal":    anyOf(evictionSignals...),
-	"threshold": {"a quantity, such as 100Mi, or a percentage, such as 10%", isThreshold},
+	"threshold": {"a quantity, such as 100Mi, or a percentage, 0% for none", isThreshold},
 	"verbosity": between(0, 10),
 	"percent":   between(0, 100),
 	"dns":       {"an IP address", isDNS},

@@ -23,17 +23,22 @@ func kubelet(p *part) {
 	p.owe([]string{KubeletUnit}, state.NewFile(p.kubeletConfigPath(), 0o600, p.kubeletConfiguration()))
 	registration(p)
 	imageCredentials(p)
-	credential := "" // the systemd credential with the service principal's secret
-	sp := p.config.Azure.ServicePrincipal
-	if sp != nil && sp.ClientSecretFile != "" && !path.IsAbs(sp.ClientSecretFile) {
-		credential = "LoadCredential=" + sp.ClientSecretFile + "\n"
-	}
 	p.unit(KubeletUnit, 0o600, fill(kubeletService,
 		"{{Flags}}", strings.Join(p.kubeletFlags(), " \\\n  "),
-		"{{Credential}}", credential,
+		"{{Credential}}", p.loadCredential(),
 		"{{KubeletDir}}", p.config.Paths.Kubernetes.KubeletDir,
 		"{{Registration}}", p.registrationPath()))
 	p.proxyDropIn(KubeletUnit)
+}
+
+// loadCredential returns the line of a unit for the systemd credential with the service principal's
+// secret; "" without one.
+func (p *part) loadCredential() string {
+	sp := p.config.Azure.ServicePrincipal
+	if sp == nil || sp.ClientSecretFile == "" || path.IsAbs(sp.ClientSecretFile) {
+		return ""
+	}
+	return "LoadCredential=" + sp.ClientSecretFile + "\n"
 }
 
 // kubeletConfigPath returns the path that people and scanners of the CIS benchmark expect.

@@ -30,6 +30,7 @@ func tools(p *part) {
 		"{{Server}}", thisServer,
 		"{{Kubeconfig}}", p.kubeconfig(),
 		"{{NodeName}}", p.config.Agent.NodeName,
+		"{{Credential}}", p.loadCredential(),
 		"{{Rules}}", npdConfDir+"/kernel-monitor.json"))
 	p.proxyDropIn(NPDUnit)
 }

@@ -61,6 +61,7 @@ func TestDetectorUnitIsClosed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), NPDUnit)
 	start := regexp.MustCompile(`(?s)ExecStart=.*?\nRestart=`)
 	unit := start.ReplaceAllString(npdService, "ExecStart=/bin/true\nRestart=")
+	unit = strings.ReplaceAll(unit, "{{Credential}}", "")
 	if err := os.WriteFile(file, []byte(unit), 0o600); err != nil {
 		t.Fatal(err)
 	}

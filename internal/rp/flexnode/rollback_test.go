@@ -223,6 +223,9 @@ func restarts(t *testing.T, from, to object) []string {
 func TestUndisturbing(t *testing.T) {
 	w := newWorld(t)
 	base := typical()
+	base.AzureAuth = api.AzureAuth{
+		Method: api.ManagedIdentity, ManagedIdentity: &api.ManagedIdentityAuth{ClientID: clientB},
+	}
 	configOf := func(d api.Desired) object {
 		w.put(d)
 		defaults, facts := w.layers[w.last().Defaults], w.layers[w.last().Facts]
@@ -244,6 +247,7 @@ func TestUndisturbing(t *testing.T) {
 		"eviction": func(d *api.Desired) {
 			d.NodeConfig.Kubelet.EvictionHard = map[string]string{"memory.available": "321Mi"}
 		},
+		"registries": func(d *api.Desired) { d.AzureAuth.Registries = []string{"a.azurecr.io"} },
 		"verbosity":  func(d *api.Desired) { d.NodeConfig.Kubelet.Verbosity = 5 },
 		"containerd": func(d *api.Desired) { d.Versions.Containerd = "2.1.9" },
 		"kubernetes": func(d *api.Desired) { d.Versions.Kubernetes = "1.34.9" },
