@@ -103,7 +103,7 @@ var rules = []struct {
 		"internal/machinekey", "internal/machinekey/verifier", "internal/rp/credential",
 		"internal/rp/fair", "internal/rp/flexnode", "internal/rp/seal", "internal/rp/store",
 	}, []string{"os", "os/exec", "net"}},
-	{"internal/prepare", []string{"manifests"}, []string{"os", "os/exec"}},
+	{"internal/prepare", []string{"internal/release", "manifests"}, []string{"os", "os/exec"}},
 	{"internal/rp/service", []string{
 		"docs/api", "internal/rp/cluster", "internal/rp/credential", "internal/rp/fair",
 		"internal/rp/flexnode",

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/Azure/AKSFlexNode/internal/release"
 	"github.com/Azure/AKSFlexNode/manifests"
 )
 
@@ -108,7 +109,7 @@ func (o Options) desired(c facts, proxy bool) []*unstructured.Unstructured {
 	if !proxy {
 		return list
 	}
-	replaced := []string{"API-SERVER", c.server, "KUBERNETES-VERSION", plain(c.version)}
+	replaced := []string{"API-SERVER", c.server, "KUBERNETES-VERSION", c.proxyVersion()}
 	if o.PodInterfaces != "" {
 		replaced = append(replaced, "detectLocalMode: BridgeInterface",
 			"detectLocalMode: InterfaceNamePrefix", "detectLocal: {bridgeInterface: cni0}",
@@ -126,6 +127,18 @@ func (c facts) tooNew(o *unstructured.Unstructured) bool {
 		return c.version.LessThan(revoking)
 	}
 	return c.version.LessThan(confining)
+}
+
+// longTerm is the lowest patch version of AKS's long-term support, which has no images upstream.
+const longTerm = 100
+
+// proxyVersion returns the version of kube-proxy: the cluster's, or the newest known one before it.
+func (c facts) proxyVersion() string {
+	own := plain(c.version)
+	if known, err := release.KubernetesFor(own); c.version.Patch() >= longTerm && err == nil {
+		return known
+	}
+	return own
 }
 
 // plain returns x.y.z of a version.

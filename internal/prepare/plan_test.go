@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/Azure/AKSFlexNode/internal/prepare/preparetest"
 )
 
@@ -20,6 +22,15 @@ func newServer(t *testing.T) (*preparetest.Server, *Cluster) {
 		t.Fatal(err)
 	}
 	return s, c
+}
+
+// AKS's long-term support numbers patches from 100, of which there are no images upstream.
+func TestProxyVersion(t *testing.T) {
+	for server, want := range map[string]string{"1.36.3": "1.36.3", "1.33.100": "1.33.8"} {
+		if got := (facts{version: version.MustParseGeneric(server)}).proxyVersion(); got != want {
+			t.Errorf("kube-proxy %s for an API server %s, want %s", got, server, want)
+		}
+	}
 }
 
 // planned plans and applies, and returns how many objects each action has.

@@ -95,6 +95,7 @@ func (a azOf) refusals(t *testing.T) {
 	if !long() {
 		return
 	}
+	a.refused(t, "", "delete $G -n .. --yes", "'..' is not a name.")
 	a.refused(t, "", "create $G -n x --labels nonsense", "--labels 'nonsense' is not KEY=VALUE.")
 	a.refused(t, "", "create $G -n x -k 1.99.0", "is newer than the cluster's API server, which is "+
 		lab.Newest.Kubernetes)

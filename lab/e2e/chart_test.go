@@ -89,6 +89,7 @@ func (p *inCluster) write(t *testing.T, m lab.Machine, service desired) {
 		"service":      service,
 		"persistence":  desired{"size": "1Gi"},
 		"nodeSelector": desired{"kubernetes.io/hostname": m.Name},
+		"affinity":     nil,                          // the lab has only flex nodes
 		"rbac":         desired{"revocation": false}, // the lab's own provider has installed it already
 	})
 	if err == nil {

@@ -2,7 +2,7 @@
 
 import json
 
-from azure.cli.core.azclierror import RequiredArgumentMissingError
+from azure.cli.core.azclierror import InvalidArgumentValueError, RequiredArgumentMissingError
 from azure.cli.core.util import ScopedConfig
 from azure.core.configuration import Configuration
 from azure.core.pipeline import policies
@@ -17,6 +17,13 @@ from azext_aks_flex_node._errors import Refused, Strange
 API_VERSION = '2026-05-01-preview'
 POLL_SECONDS = 2  # where an answer does not tell
 logger = get_logger(__name__)
+
+
+def _name(text):
+    """A segment of a URL. With '..' it would name another resource, such as the cluster."""
+    if not text.strip('.') or set(text) & set('/\\?#%{}'):
+        raise InvalidArgumentValueError(f"'{text}' is not a name.")
+    return text
 
 
 class _Trace(policies.SansIOHTTPPolicy):
@@ -51,11 +58,11 @@ class FlexNodeClient:
             connection_verify=kwargs.get('connection_verify', True))
 
     def cluster(self, group, cluster):
-        return (f'/subscriptions/{self.subscription_id}/resourceGroups/{group}'
-                f'/providers/Microsoft.ContainerService/managedClusters/{cluster}')
+        return (f'/subscriptions/{self.subscription_id}/resourceGroups/{_name(group)}'
+                f'/providers/Microsoft.ContainerService/managedClusters/{_name(cluster)}')
 
     def node(self, group, cluster, node):
-        return f'{self.cluster(group, cluster)}/flexNodeConfig/{node}'
+        return f'{self.cluster(group, cluster)}/flexNodeConfig/{_name(node)}'
 
     def send(self, method, url, body=None, headers=None, params=None):
         """One request; its answer, unless that is an error."""

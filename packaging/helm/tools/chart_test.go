@@ -259,6 +259,17 @@ func TestTestPod(t *testing.T) {
 	}
 }
 
+// The provider does not run on flex nodes by default.
+func TestFlexNodesAreAvoided(t *testing.T) {
+	for more, want := range map[string]bool{"": true, "affinity: null\n": false} {
+		affinity := at(find(render(t, minimal(more)), "StatefulSet", "flexnode-rp"),
+			"spec", "template", "spec", "affinity")
+		if got := strings.Contains(fmt.Sprint(affinity), "kubernetes.azure.com/managed"); got != want {
+			t.Errorf("%q: the affinity is %v", more, affinity)
+		}
+	}
+}
+
 // A version with build metadata is adapted to be a valid label and tag.
 func TestVersion(t *testing.T) {
 	list, err := released("1.2.3+abc", "kube-system", minimal(""))

@@ -22,7 +22,7 @@ spec:
   {{- with .Values.tolerations }}
   tolerations: {{ toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.affinity }}
+  {{- with get .Values "affinity" }}
   affinity: {{ toYaml . | nindent 4 }}
   {{- end }}
   topologySpreadConstraints:
