@@ -136,22 +136,37 @@ func TestRolloutIsHeld(t *testing.T) {
 }
 
 // New facts restart kubelet if the address of DNS changes: the nodes get them one by one. A new
-// address of the API server reaches all nodes at once, including held ones.
+// address of the API server reaches all nodes at once, including held ones, one whose owner changes
+// it before it was rendered again, and one that fails its change.
 func TestFactsRollOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
+		w.store.Did = func(what string) {
+			if what == "cluster probed" {
+				w.store.Did = func(string) {}
+				w.change(func(v *store.View) error { return w.putIn(v, factoryID, "c", following("1.3.6")) })
+			}
+		}
 		w.moveAPIServer("https://moved.example/")
 		pass(10 * time.Second)
 		facts := w.cluster(factory).Facts
-		held := w.node(factory + "/b")
-		offered := must(must(w.store.History.Get(context.Background(), factory+"/b")).Value.Find(
-			held.Assigned))
-		if held.Assigned == held.Revision || offered.Facts != facts || offered.Repeats != first["b"] ||
-			held.Assigned > held.Revision {
-			t.Errorf("held back, with a new address: %+v, offered %+v", held, offered)
+		moved := func(name string) {
+			t.Helper()
+			n := w.node(factory + "/" + name)
+			offered := must(must(w.store.History.Get(context.Background(), factory+"/"+name)).Value.Find(
+				n.Assigned))
+			if n.Assigned >= n.Revision || offered.Facts != facts || offered.Repeats != first[name] {
+				t.Errorf("%s is held back, with a new address: %+v, offered %+v", name, n, offered)
+			}
 		}
+		moved("b")
+		moved("c")
 		equal(t, "those that are admitted", w.admitted("a", "b", "c"), "a")
+		w.says("a", api.Report{AppliedConfigVersion: fmt.Sprint(first["a"]), Config: &api.Applied{
+			Failed: &api.FailedConfig{Version: fmt.Sprint(w.node(factory + "/a").Revision)}}})
+		pass(10 * time.Second)
+		moved("a")
 	})
 }
 

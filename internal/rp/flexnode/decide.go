@@ -301,9 +301,9 @@ func (n *Node) render(parent Parent, r Revision, atOnce bool) *Revision {
 // point makes a newer revision the desired one, and assigns it if atOnce; else Admit does.
 func (n *Node) point(r Revision, atOnce bool) {
 	if atOnce || n.Assigned == 0 {
-		n.Assigned = r.Version
+		n.Assigned, n.Facts = r.Version, r.Facts
 	}
-	n.Revision, n.Facts, n.Tried, n.Floor = r.Version, r.Facts, "", 0
+	n.Revision, n.Tried, n.Floor = r.Version, "", 0
 }
 
 // Touched returns the system data of a resource after a change.

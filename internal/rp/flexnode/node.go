@@ -42,8 +42,9 @@ type Node struct {
 	// Before is the newest revision before Revision, if that was made for new facts: a revision
 	// between them was made after the backup that the store was restored from.
 	Before int64 `json:"before,omitempty"`
-	// Facts is the layer of facts of Revision. A node that was never rendered has, after a failure,
-	// the facts here and the cluster's version in Tried with which it failed.
+	// Facts is the layer of facts of Assigned, or the later one with which Refresh has rendered the
+	// node. A node that was never rendered has, after a failure, the facts here and the cluster's
+	// version in Tried with which it failed.
 	Facts string `json:"facts,omitempty"`
 	Tried string `json:"tried,omitempty"`
 	// Floor is the lower bound of the first revision, until there is one: every PUT raises it.

@@ -19,9 +19,8 @@ func Refresh(
 		return n.resolve(parent, at, renderer)
 	}
 	n.Unreleased = n.Lost(applied)
-	facts := parent.factsID()
-	if last.Facts == facts {
-		n.Facts = facts
+	n.Facts = parent.factsID()
+	if last.Facts == n.Facts && n.Assigned <= n.Revision { // else the offered one was made later
 		return n, nil
 	}
 	r := *last
@@ -34,7 +33,7 @@ func Refresh(
 	if n.Insisted == n.Revision {
 		n.Insisted = r.Version
 	}
-	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", WhyFacts, renderer
+	r.Facts, r.Created, r.By, r.Why, r.Renderer = n.Facts, at.UTC(), "", WhyFacts, renderer
 	n.identify(parent.Tenant())
 	n.point(r, joins)
 	return n, &r

@@ -333,7 +333,8 @@ func (r *Rollout) write(
 	return kept, err
 }
 
-// apply changes a node to the decision. A node that goes back gets its former identity back.
+// apply changes a node to the decision. A node that goes back gets its former identity back, and
+// is rendered again if the facts have changed.
 func (r *Rollout) apply(
 	v *store.View, n *flexnode.Node, c flexnode.Candidate, m flexnode.Candidate,
 ) error {
@@ -352,7 +353,7 @@ func (r *Rollout) apply(
 	if err != nil {
 		return err
 	}
-	n.Assigned = m.Assigned
+	n.Assigned, n.Facts = m.Assigned, applied.Facts
 	n.GoBack(*applied, flexnode.Parent{FactsLayer: facts}.Tenant())
 	return nil
 }
