@@ -133,7 +133,7 @@ func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
 	}
 	for key, before := range r.written {
 		row, err := r.Index.Node(key)
-		if err != nil || row.Exists() && row.Revision == before {
+		if err != nil || row.Exists() && row.Revision <= before {
 			return true, err
 		}
 	}
