@@ -14,9 +14,10 @@ func (c Candidate) HasSlot() bool { return c.Attempt.holds() }
 type State struct {
 	Change
 	Since time.Time `json:"since"`
-	// Failed holds the uids of the first nodes that failed the change. Proved reports that its
-	// canaries were good.
+	// Failed holds the uids of the first nodes that failed the change. More counts the others whose
+	// last attempt it is. Proved reports that its canaries were good.
 	Failed []string `json:"failed,omitempty"`
+	More   int      `json:"more,omitempty"`
 	Proved bool     `json:"proved,omitempty"`
 	// Waiting, Trying, Good and Unknown count nodes.
 	Waiting int `json:"waiting,omitempty"`
@@ -187,7 +188,7 @@ func (a *admission) count(c *Candidate) {
 }
 
 func (s *State) fail(uid string) {
-	if len(s.Failed) < maxFailedIDs && !slices.Contains(s.Failed, uid) {
+	if !slices.Contains(s.Failed, uid) {
 		s.Failed = append(s.Failed, uid)
 	}
 }
@@ -395,6 +396,8 @@ func (a *admission) list() []State {
 	for _, s := range a.states {
 		if s.Waiting+s.Trying+len(s.Failed) > 0 {
 			s.Hold = a.hold(s)
+			s.More = max(0, len(s.Failed)-maxFailedIDs) // count finds them again
+			s.Failed = s.Failed[:len(s.Failed)-s.More]
 			all = append(all, *s)
 		}
 	}

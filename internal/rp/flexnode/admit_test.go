@@ -80,10 +80,16 @@ func attempt(change Change, at time.Duration, outcome string) *Attempt {
 // TestAdmit tests one round in small clusters. Every case has nodes whose desired revision is 2.
 func TestAdmit(t *testing.T) {
 	c := upgrade("1.35.0")
-	three, none := 3, 0
+	three, none, hundred := 3, 0, 100
 	bad := func(n *Candidate) { n.Refused, n.Attempt = 2, attempt(c, -time.Minute, Bad) }
 	good := func(n *Candidate) {
 		n.Assigned, n.Applied, n.Attempt = 2, 2, attempt(c, -time.Hour, Good)
+	}
+	first101 := func(n []Candidate) {
+		good(&n[0])
+		for i := range 101 {
+			bad(&n[1+i])
+		}
 	}
 	for name, tt := range map[string]struct {
 		nodes  int
@@ -184,6 +190,11 @@ func TestAdmit(t *testing.T) {
 			bad(&n[1])
 			bad(&n[2])
 		}, hold: HeldFailed},
+		"more have failed than are kept": {nodes: 160,
+			policy: api.RolloutPolicy{MaxFailed: &hundred}, edit: first101, hold: HeldFailed},
+		"more are allowed than are kept": {nodes: 160, policy: api.RolloutPolicy{MaxUnavailable: "1"},
+			before: []State{{Change: c, Allowed: 101, Until: began.Add(time.Hour)}},
+			edit:   first101, want: "102"},
 		"two more, for which one identity reports": {nodes: 4, edit: func(n []Candidate) {
 			good(&n[0])
 			bad(&n[1])
@@ -670,10 +681,12 @@ func TestReadPolicy(t *testing.T) {
 
 func TestAllow(t *testing.T) {
 	c := upgrade("1.35.0")
-	r := Rollout{[]State{{Change: c, Failed: []string{"a", "b"}}, {Change: upgrade("1.36.0")}}}
+	r := Rollout{[]State{
+		{Change: c, Failed: []string{"a", "b"}, More: 3}, {Change: upgrade("1.36.0")}}}
 	next, err := r.Allow(api.AllowVersions{Change: c.ID, Failures: 2, For: "PT1H"}, "ops", began)
-	if err != nil || next.Changes[0].Allowed != 3 || next.Changes[0].By != "ops" ||
-		!next.Changes[0].Until.Equal(began.Add(time.Hour)) || r.Changes[0].By != "" {
+	if err != nil || next.Changes[0].Allowed != 6 || next.Changes[0].By != "ops" ||
+		next.Shown()[0].Failed != 5 || r.Changes[0].By != "" ||
+		!next.Changes[0].Until.Equal(began.Add(time.Hour)) {
 		t.Errorf("%+v, %v", next, err)
 	}
 	for _, ask := range []api.AllowVersions{

@@ -36,7 +36,7 @@ func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout
 		if ask.Change != "" && s.ID != ask.Change || len(s.Failed)+s.Unknown == 0 {
 			continue
 		}
-		s.Allowed, s.AllowedUnknown = len(s.Failed)+failures-1, s.Unknown+failures-1
+		s.Allowed, s.AllowedUnknown = len(s.Failed)+s.More+failures-1, s.Unknown+failures-1
 		s.By, s.Until = by, now.Add(lasts).UTC()
 		found = true
 	}
@@ -56,7 +56,7 @@ func (r Rollout) Shown() []api.RolloutChange {
 	for _, s := range r.Changes {
 		one := api.RolloutChange{
 			Change: s.ID, Settings: append([]string{}, s.Settings...), Since: s.Since.UTC(),
-			Waiting: s.Waiting, Trying: s.Trying, Good: s.Good, Failed: len(s.Failed),
+			Waiting: s.Waiting, Trying: s.Trying, Good: s.Good, Failed: len(s.Failed) + s.More,
 			Unknown: s.Unknown, Held: s.Hold, AllowedBy: s.By,
 		}
 		if s.By != "" {
