@@ -64,21 +64,25 @@ func (r Rate) times(n float64) Rate {
 // Rates holds the rate of each owner's kinds; without a rate there is no limit.
 type Rates map[Owner]map[Kind]Rate
 
-// DefaultRates returns the rates of Resource Manager for a principal and a subscription, and rates
-// for nodes that an agent in order never reaches.
+// DefaultRates returns the rates of Resource Manager for a principal and a subscription, rates of
+// new nodes and clusters, since no quota counts the rows that deleted ones leave, and rates for
+// nodes that an agent in order never reaches.
 func DefaultRates() Rates {
 	return Rates{
-		Principal:    {Reads: {250, 25}, Lists: {100, 5}, Writes: {200, 10}, Deletes: {200, 10}},
-		Subscription: {Reads: {3750, 375}, Lists: {500, 25}, Writes: {3000, 150}, Deletes: {3000, 150}},
+		Principal: {Reads: {250, 25}, Lists: {100, 5}, Writes: {200, 10}, Deletes: {200, 10}},
+		Subscription: {
+			Reads: {3750, 375}, Lists: {500, 25}, Writes: {3000, 150}, Deletes: {3000, 150},
+			Kind(Nodes): {6000, .02}, Kind(Clusters): {1000, .02},
+		},
 		Node: {
 			All: {200, 50}, Refreshes: {6, .1}, Reports: {20, 1}, Deliveries: {10, .1}, Stored: {500, 50},
 		},
 	}
 }
 
-// storedNodes is the number of nodes for which Stored is enough: each uses it once a minute. It
-// grows with the number beyond that.
-const storedNodes = 3000
+// manyNodes is the number of nodes for which a rate is enough, such as Stored, which each uses once
+// a minute. It grows with the number beyond that.
+const manyNodes = 3000
 
 // remembered limits the buckets, of principals and subscriptions and of nodes, to those used last.
 // A bucket that was dropped is full when it is used again.
@@ -137,9 +141,9 @@ func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	}
 	if b.Of == Node {
 		of = t.nodes
-		if nodes > storedNodes {
-			r = r.times(float64(nodes) / storedNodes)
-		}
+	}
+	if nodes > manyNodes {
+		r = r.times(float64(nodes) / manyNodes)
 	}
 	if times := t.exceptions[b.ID]; times > 0 {
 		r = r.times(times)

@@ -89,7 +89,8 @@ func TestBucketOfASubscription(t *testing.T) {
 	equal(t, "what is left", throttle.Take(Bucket{Subscription, Writes, "s"}, 0).Left, 4)
 }
 
-// The shared limit of a subscription's nodes grows with their number.
+// The shared limit of a subscription's nodes grows with their number, that of new ones with its
+// quota.
 func TestBucketOfManyNodes(t *testing.T) {
 	t.Parallel()
 	throttle, _ := newThrottle(DefaultRates())
@@ -97,6 +98,9 @@ func TestBucketOfManyNodes(t *testing.T) {
 		of := Bucket{Node, Stored, fmt.Sprint(nodes)}
 		equal(t, fmt.Sprint("what is left of ", nodes, " nodes"), throttle.Take(of, nodes).Left, want)
 	}
+	of := Bucket{Subscription, Kind(Nodes), "s"}
+	equal(t, "new nodes that are left", throttle.Take(of, DefaultLimits().Quotas.Default.Nodes).Left,
+		39_999)
 }
 
 // However many callers come, a limited number of buckets is kept; a flooding caller's is among

@@ -21,14 +21,15 @@ type quota struct {
 	taken []fair.Resource
 }
 
-// need claims one of a resource; it may be called again for the same.
+// need claims one of a resource, unless too many were created lately; it may be called again.
 func (q *quota) need(of fair.Resource) error {
 	subscription := q.r.subscriptionKey()
 	limit := q.api.Quotas.Limit(of, subscription)
 	used, ok := q.api.claims.Take(of, subscription, q.key, limit, q.api.countOf(of, subscription))
 	if ok {
 		q.taken = append(q.taken, of)
-		return nil
+		lately := fair.Bucket{Of: fair.Subscription, Kind: fair.Kind(of), ID: subscription}
+		return q.api.take(q.r, lately, limit)
 	}
 	contact := cmp.Or(q.api.Quotas.Contact, "the operator of the provider")
 	return arm.Errorf(http.StatusConflict, "QuotaExceeded",
@@ -46,11 +47,8 @@ func (q *quota) needBytes(old store.Row[flexnode.Node], next flexnode.Node) erro
 	}
 	was, err := json.Marshal(old.Value.Desired)
 	is, err2 := json.Marshal(next.Desired)
-	if err := errors.Join(err, err2); err != nil {
+	if err := errors.Join(err, err2); err != nil || old.Exists() && len(is) <= len(was) {
 		return err
-	}
-	if old.Exists() && len(is) <= len(was) {
-		return nil
 	}
 	return q.need(fair.Bytes)
 }
