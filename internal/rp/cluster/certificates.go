@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
@@ -14,7 +13,6 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -148,6 +146,7 @@ const (
 	// revokedName is the ConfigMap in kube-system, and the ValidatingAdmissionPolicy with its binding,
 	// that refuse writes of revoked certificates (rbac-provider.yaml).
 	revokedName  = "flexnode-revoked"
+	maxConfigMap = 1 << 20     // bytes
 	revokedAgain = time.Minute // the pause before a retry in a cluster that cannot refuse them
 )
 
@@ -233,11 +232,17 @@ func (w *worker) restoreEnded(
 	return next, nil
 }
 
-// changes returns the changed entries of the ConfigMap; nil for one to delete.
+// entry is a changed entry of the ConfigMap.
+type entry struct {
+	name   string
+	ids    any // nil for one to delete
+	growth int
+}
+
+// changes returns the changed entries of the ConfigMap, first those that make room in it.
 func changes(
 	rows map[string]flexnode.Certificates, listed map[string]string, epoch int64, now time.Time,
-) map[string]any {
-	all := map[string]any{}
+) (all []entry) {
 	for key, row := range rows {
 		name := flexnode.LastOf(key)
 		was, there := listed[name]
@@ -249,34 +254,38 @@ func changes(
 				ids.Insert(strings.Fields(was)...).Delete(row.Revoked(now)...)
 			}
 			if next := strings.Join(sets.List(ids), " "); next != was || !there {
-				all[name] = next
+				all = append(all, entry{name, next, len(next) - len(was)})
 			}
 		case there && row.Over(now):
-			all[name] = nil
+			all = append(all, entry{name, nil, -len(was)})
 		}
 	}
+	slices.SortFunc(all, func(a, b entry) int { return a.growth - b.growth })
 	return all
 }
 
-func (w *worker) list(ctx context.Context, s *session, changed map[string]any) error {
+// list writes the changed entries, or only the first of them if the cluster does not accept all: a
+// ConfigMap has at most 1 MiB.
+func (w *worker) list(ctx context.Context, s *session, changed []entry) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"data": changed})
-	if err != nil {
-		return fmt.Errorf("internal error: cannot encode revoked certificates: %w", err)
+	data := map[string]any{}
+	for _, e := range changed {
+		data[e.name] = e.ids
 	}
-	if !w.owner.Valid() {
-		return errNotOwner
+	err := patch(ctx, w, s.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem), revokedName,
+		map[string]any{"data": data})
+	if half := len(changed) / 2; err != nil && half > 0 {
+		if err = w.list(ctx, s, changed[:half]); err == nil {
+			err = w.list(ctx, s, changed[half:])
+		}
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
-	defer cancel()
-	_, err = s.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
-		Patch(ctx, revokedName, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot revoke certificates: %w", err)
 	}
-	for name, ids := range changed {
+	for name, ids := range data {
 		w.Audit.Info("certificates that alone may write as a Node", "cluster", w.key, "node", name,
 			"listed", ids)
 	}
@@ -307,22 +316,27 @@ func refusesCertificates(text string) bool {
 	return err == nil && v.AtLeast(version.MajorMinor(1, 32))
 }
 
-// irrevocable warns if the cluster would not refuse writes of a deleted node's machine.
+// irrevocable warns if the cluster would not refuse writes of a deleted node's machine, or can list
+// few more.
 func (c *Connection) irrevocable(ctx context.Context, kubernetes string) []string {
 	const end = " The machine of a deleted node can write as its Node until its certificate ends."
 	if !refusesCertificates(kubernetes) {
 		return []string{"Kubernetes before 1.32 does not tell by which certificate a node writes." + end}
 	}
-	_, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
+	is, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
 		Get(ctx, revokedName, metav1.GetOptions{})
 	if err == nil {
 		_, err = c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
 			Get(ctx, revokedName, metav1.GetOptions{})
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return []string{"The ConfigMap kube-system/" + revokedName + " or the " +
+			"ValidatingAdmissionPolicyBinding " + revokedName + " cannot be read: apply " +
+			"rbac-provider.yaml." + end}
 	}
-	return []string{"The ConfigMap kube-system/" + revokedName + " or the " +
-		"ValidatingAdmissionPolicyBinding " + revokedName + " cannot be read: apply " +
-		"rbac-provider.yaml." + end}
+	if is.Size() > maxConfigMap*4/5 {
+		return []string{"The ConfigMap kube-system/" + revokedName + " is nearly full: give new " +
+			"machines new names until older certificates have ended."}
+	}
+	return nil
 }

@@ -31,10 +31,8 @@ func (w *worker) compareReady(ctx context.Context, s *session, key string) error
 		w.tasks.AddAfter(task{taskTaints, key}, pause)
 	}
 	stored := status.Value.Ready
-	if same(stored, s.ready(key, stored, noTime)) {
-		return nil
-	}
-	if node, err := w.Index.Node(key); err != nil || !node.Exists() {
+	node, err := w.Index.Node(key)
+	if err != nil || !node.Exists() || same(stored, s.ready(key, stored, noTime)) {
 		return nil
 	}
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}

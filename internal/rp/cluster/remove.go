@@ -63,7 +63,9 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		}
 		return time.Now().Add(removePause), nil
 	}
-	if err := w.clear(ctx); err != nil {
+	prefixes := append(w.Store.OfNodes(w.key), w.Store.Bundles.Key(w.key+"/"),
+		w.Store.Tokens.Key(w.key+"/"), w.Store.Certificates.Key(w.key+"/")) // layers are collected
+	if _, err := w.Store.Clear(ctx, prefixes, w.owner.Fence()); err != nil {
 		return noTime, err
 	}
 	return noTime, w.removeRow(ctx)
@@ -172,14 +174,5 @@ func (w *worker) removeRow(ctx context.Context) error {
 	if err == nil {
 		w.Audit.Info("registration deleted", "cluster", w.key)
 	}
-	return err
-}
-
-// clear deletes the remaining rows of the registration in all tables. Its layers are collected.
-func (w *worker) clear(ctx context.Context) error {
-	prefixes := append(w.Store.OfNodes(w.key),
-		w.Store.Bundles.Key(w.key+"/"), w.Store.Tokens.Key(w.key+"/"),
-		w.Store.Certificates.Key(w.key+"/"))
-	_, err := w.Store.Clear(ctx, prefixes, w.owner.Fence())
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"math/big"
 	"strings"
@@ -13,8 +14,12 @@ import (
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -174,6 +179,54 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 		c.setRevoked("edge-1", "X509SHA256=newer "+old)
 		pass(probeInterval + time.Minute)
 		equal(t, "after a restore", c.revoked(), "edge-1=X509SHA256=newer;")
+	})
+}
+
+// Revocations and removals go on while the cluster refuses a larger ConfigMap; the rest follows
+// when there is room. The owner is warned before it is full.
+func TestRevocationsInAFullConfigMap(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		const warning = "is nearly full"
+		if got := w.cluster(factory).Probe.Message(); strings.Contains(got, warning) {
+			t.Errorf("of an empty one: %s", got)
+		}
+		limit := 1 << 20
+		type object = runtime.Object
+		c.PrependReactor("patch", "configmaps", func(a ktesting.Action) (bool, object, error) {
+			is := must(c.Tracker().Get(a.GetResource(), "kube-system", revokedName))
+			patched := is.(*corev1.ConfigMap).DeepCopy()
+			must(0, json.Unmarshal(a.(ktesting.PatchAction).GetPatch(), patched))
+			size := 0
+			for _, ids := range patched.Data { // null becomes ""
+				size += len(ids)
+			}
+			if size > limit {
+				return true, nil, apierrors.NewInvalid(schema.GroupKind{}, revokedName, nil)
+			}
+			return false, nil, nil
+		})
+		old := w.join(c, "edge-1", "of-old")
+		w.join(c, "edge-2", "of-late")
+		w.remove("edge-1", 0)
+		next := w.join(c, "edge-1", "of-next")
+		c.setRevoked("other", strings.Repeat("x", limit-2*len(next)))
+		equal(t, "a renewal of the successor", c.Ask(renewal("renewed", "edge-1", next)), "Approved")
+		renewed := c.sign("renewed")
+		w.remove("edge-2", 0)
+		other := must(c.CoreV1().ConfigMaps("kube-system").
+			Get(context.Background(), revokedName, metav1.GetOptions{})).Data["other"]
+		equal(t, "when it is full", c.revoked(), "edge-1="+next+";edge-2=;other="+other+";")
+		pass(probeInterval)
+		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, warning) {
+			t.Errorf("of a full one: %s", got)
+		}
+		limit *= 2
+		pass(time.Minute)
+		if got := c.revoked(); !strings.Contains(got, renewed) || strings.Contains(got, old) {
+			t.Errorf("with room: %.300s", got)
+		}
+		pass(certificateLife)
+		equal(t, "when the old ones have ended", c.revoked(), "other="+other+";")
 	})
 }
 

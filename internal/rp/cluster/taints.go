@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -116,7 +113,8 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 		})
 	}
 	switch err := w.patchTaints(ctx, s, node, c.merged()); {
-	case wasRefused(err): // nothing was set
+	case apierrors.IsConflict(err), apierrors.IsForbidden(err), apierrors.IsNotFound(err),
+		apierrors.IsInvalid(err), apierrors.IsUnauthorized(err): // nothing was set
 		return errors.Join(err, note(ours, c.known))
 	case err != nil:
 		return err
@@ -126,12 +124,6 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	w.taintsSet.Next(c.set(key), time.Now())
 	c.known, c.has = ours, c.merged()
 	return note(ours, c.held())
-}
-
-// wasRefused reports whether a request has changed nothing. After other errors it may have.
-func wasRefused(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
-		apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err)
 }
 
 // noteTaints writes the provider's taints of a node: those that decide returns for the wanted and
@@ -161,21 +153,10 @@ func (w *worker) patchTaints(
 	}) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{
+	return patch(ctx, w, s.Client.CoreV1().Nodes(), node.Name, map[string]any{
 		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
 		"spec":     map[string]any{"taints": next},
 	})
-	if err != nil {
-		return fmt.Errorf("internal error: cannot encode taints: %w", err)
-	}
-	if !w.owner.Valid() {
-		return errNotOwner
-	}
-	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
-	defer cancel()
-	_, err = s.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{})
-	return err
 }
 
 // claim decides which taints of a Node are the provider's, to set and to remove. Another client's

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -278,6 +281,23 @@ func (w *worker) use() (*session, error) {
 		return nil, errors.Join(errUnreachable, err)
 	}
 	return s, nil
+}
+
+// patch changes members of an object of the cluster, if this replica owns the cluster.
+func patch[T any](ctx context.Context, w *worker, client interface {
+	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error)
+}, name string, members map[string]any) error {
+	body, err := json.Marshal(members)
+	if err != nil {
+		return fmt.Errorf("internal error: cannot encode a patch of %s: %w", name, err)
+	}
+	if !w.owner.Valid() {
+		return errNotOwner
+	}
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	_, err = client.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+	return err
 }
 
 // park keeps a job until the cluster answers.

@@ -134,20 +134,14 @@ func (t accessToken) caller() Caller {
 		MachineID: t.MachineID, Type: "Application",
 	}
 	c.Name = cmp.Or(t.UPN, t.Preferred, c.AppID)
-	switch {
-	case t.isPerson():
+	switch { // a token of an application itself never has scopes or a person's name
+	case t.Type != "" && !strings.EqualFold(t.Type, "app") || // if the issuer sets it
+		t.Scopes != "" || t.UPN != "" || t.Preferred != "":
 		c.Type = "User"
 	case t.MachineID != "":
 		c.Type = "ManagedIdentity"
 	}
 	return c
-}
-
-// isPerson reports whether a person acts through an application. A token of an application itself
-// has idtyp app, if the issuer sets it, and never scopes or a person's name.
-func (t accessToken) isPerson() bool {
-	return t.Type != "" && !strings.EqualFold(t.Type, "app") ||
-		t.Scopes != "" || t.UPN != "" || t.Preferred != ""
 }
 
 // refuse returns the error for an invalid token, in Resource Manager's words.

@@ -114,11 +114,6 @@ func (t tally) count(e *entry, by int) {
 	}
 }
 
-func (t tally) add(o tally) {
-	sum(t.states, o.states)
-	sum(t.used, o.used)
-}
-
 func sum(to, from map[[2]string]int) {
 	for key, by := range from {
 		if to[key] += by; to[key] == 0 {

@@ -149,7 +149,8 @@ func (x *Index) publish(d *draft, revision int64) {
 	if d.whole {
 		x.tally = newTally()
 	}
-	x.tally.add(d.change)
+	sum(x.tally.states, d.change.states)
+	sum(x.tally.used, d.change.used)
 	x.snapshot.Store(d.next) // together: Used says which revision it counts
 	sees := x.sees
 	x.mu.Unlock()
