@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -137,8 +138,16 @@ func (a *API) checkBoot(r *request) error {
 	if r.known != nil && r.known.Boot == r.caller.Boot.ID {
 		return nil
 	}
+	of := fair.Bucket{Of: fair.Node, Kind: fair.Refreshes, ID: r.nodeKey() + " boots"}
+	err := a.take(r, of, 0) // a machine can invent boots
+	if err == nil {
+		err = a.throttleStored(r)
+	}
+	if err != nil {
+		return err
+	}
 	var is flexnode.BootVerdict
-	err := a.change(r, "machine booted", func(v *store.View) error {
+	err = a.change(r, "machine booted", func(v *store.View) error {
 		row := a.Store.Nodes.Row(v, r.nodeKey())
 		n := row.Value
 		if is = flexnode.CurrentBoot; !row.Exists() || r.caller.MachineKey != n.MachineKey {

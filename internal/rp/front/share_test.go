@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -398,6 +399,27 @@ func TestNodesShareABucketForTheStore(t *testing.T) {
 	w.gets(429, "machine", "GET", nodeURL("n0"), "") // needs the store
 	w.gets(304, "machine", "GET", nodeURL("n0"), "", "If-None-Match: "+etag)
 	w.gets(200, "operator", "DELETE", nodeURL("n0"), "")
+}
+
+// A machine that invents boots writes few of them to the store, and takes nothing from other nodes.
+func TestBootsAreThrottled(t *testing.T) {
+	w, m := enrolled(t)
+	rates := fair.DefaultRates()
+	rates[fair.Node][fair.Stored] = at(20, .001)
+	w.api.Throttle = fair.NewThrottle(rates, nil, w.clock.Now)
+	w.caughtUp()
+	before := w.index.Revision()
+	etag, last := w.node(200, "GET", nodeURL("n"), "").ETag, 0
+	for range 30 {
+		m.boots()
+		last = w.do("GET", nodeURL("n"), "", "If-None-Match: "+etag,
+			m.signs(machinekey.Request{})).StatusCode
+	}
+	w.caughtUp()
+	equal(t, "the writes", w.index.Revision()-before, 6)
+	equal(t, "the last answer", last, 429)
+	w.clock.Pass(10 * time.Second)
+	m.poll(t, 200)
 }
 
 // A configuration URL is answered ten times at once, and then refused with 429.
