@@ -357,10 +357,11 @@ func decrypt(key, data []byte, about string) ([]byte, error) {
 
 // Private reports, by its mode, whether only this program's user may read a file. systemd may grant
 // a service its credentials by an access list for its user, which a mode shows as the right of a
-// group that has none (systemd.exec(5), LoadCredential=).
+// group that has none (systemd.exec(5), LoadCredential=). Root meets these files from a shell, too:
+// only root can create one below /run/credentials.
 func Private(path string, mode fs.FileMode) bool {
-	dir := os.Getenv("CREDENTIALS_DIRECTORY")
-	if dir != "" && filepath.Dir(path) == filepath.Clean(dir) {
+	own, dir := os.Getenv("CREDENTIALS_DIRECTORY"), filepath.Dir(path)
+	if own != "" && dir == filepath.Clean(own) || filepath.Dir(dir) == "/run/credentials" {
 		return mode.Perm()&^0o740 == 0
 	}
 	return mode.Perm()&0o077 == 0

@@ -172,7 +172,13 @@ func TestPrivate(t *testing.T) {
 		{"/run/credentials/x.service/", "/run/credentials/x.service/keys.json", 0o400, true},
 		{"/run/credentials/x.service", "/run/credentials/x.service/keys.json", 0o444, false},
 		{"/run/credentials/x.service", "/run/credentials/x.service/keys.json", 0o460, false},
-		{"/run/credentials/x.service", "/run/credentials/y.service/keys.json", 0o440, false},
+		{"/srv/x", "/srv/x/keys.json", 0o440, true},
+		{"", "/run/credentials/x.service/keys.json", 0o440, true},
+		{"", "/run/credentials/x.service/keys.json", 0o444, false},
+		{"", "/run/credentials/keys.json", 0o440, false},
+		{"", "/run/credentials/x.service/y/keys.json", 0o440, false},
+		{"", "/run/credentials/../keys/keys.json", 0o440, false},
+		{"", "keys.json", 0o440, false},
 		{"/run/credentials/x.service", "/etc/keys.json", 0o440, false},
 	} {
 		t.Setenv("CREDENTIALS_DIRECTORY", tt.credentials)
