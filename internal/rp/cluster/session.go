@@ -80,7 +80,9 @@ func (w *worker) keepConnected(ctx context.Context) {
 		case err != nil: // such as for a file that is being replaced
 			w.log.Warn("the cluster's source gives nothing; its last connection is used on",
 				slog.Any("error", err))
-		case present.replacedBy(access, registration):
+		case present == nil || registration != present.registration ||
+			access.Fingerprint != present.access.Fingerprint ||
+			present.doubtful() && time.Since(present.made) >= doubtInterval:
 			leave()
 			if connection, err := w.Dial(access); err != nil {
 				w.noteFailure(ctx, err)
@@ -111,13 +113,6 @@ func (w *worker) access(ctx context.Context, present *Connection) (Access, strin
 
 // errGone is the error for a cluster that is not registered any more.
 var errGone = errors.New("the cluster is not registered")
-
-// replacedBy reports whether a new connection is needed: c is nil, its registration or its access
-// has changed, or it is refused.
-func (c *Connection) replacedBy(a Access, registration string) bool {
-	return c == nil || registration != c.registration || a.Fingerprint != c.access.Fingerprint ||
-		c.doubtful() && time.Since(c.made) >= doubtInterval
-}
 
 func (m *Manager) connect(ctx context.Context, c flexnode.Cluster) (*Connection, error) {
 	access, err := m.Source.Access(ctx, c, false)

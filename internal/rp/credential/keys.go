@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,11 +17,16 @@ func Boxes(ctx context.Context, st *store.Store) (map[string]int, error) {
 
 // Rewrap seals again the boxes that are sealed with another key than the first of a ring, until
 // none is left. It returns the number of boxes that it has sealed. The provider may run meanwhile.
+// The next SignAgain looks at all rows: a replica may have signed with an older key since the last.
 func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 	total := 0
+	_, err := st.Update(ctx, "to be signed again", nil, func(v *store.View) error {
+		st.Meta.Delete(v, signedRow)
+		return nil
+	})
 	for {
 		left := 0
-		err := eachBox(ctx, st, func(b box) error {
+		err = cmp.Or(err, eachBox(ctx, st, func(b box) error {
 			if keys.Current(b.seal) {
 				return nil
 			}
@@ -30,7 +36,7 @@ func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 				total++
 			}
 			return err
-		})
+		}))
 		if err != nil || left == 0 {
 			return total, err
 		}

@@ -99,8 +99,7 @@ func SignAgain(
 	epoch, err := st.ReadEpoch(ctx)
 	done, err2 := st.Meta.Get(ctx, signedRow)
 	mark := fmt.Appendf(nil, "%q", fmt.Sprintf("%s in epoch %d", keys.Keys[0].ID, epoch))
-	err = errors.Join(err, err2)
-	if err != nil || bytes.Equal(done.Value, mark) && !accept {
+	if err = errors.Join(err, err2); err != nil || bytes.Equal(done.Value, mark) && !accept {
 		return 0, err
 	}
 	a := &again{Service: s, epoch: epoch, accept: accept}

@@ -160,6 +160,19 @@ func TestSignAgain(t *testing.T) {
 	next.Keys = append(next.Keys, old.Keys...)
 	w.restart(next) // after `keys promote`
 	again("another key", 2, 1)
+	w.restart(old) // a replica that has not read the file yet
+	w.change(func(v *store.View) error {
+		row := w.store().History.Row(v, nodeKey)
+		signed, _, err := row.Value.Sign(func(r flexnode.Revision) *flexnode.Signed {
+			must(0, w.service.Sign(v, w.node().UID, &r, nil))
+			return r.Signed
+		})
+		must(0, err)
+		return w.store().History.Put(v, nodeKey, signed)
+	})
+	w.restart(next)
+	_, _ = Rewrap(t.Context(), w.store(), next) // the keys of the boxes were lost
+	again("a key that another replica has used since", 2, 1)
 	next.Keys = next.Keys[:1]
 	w.restart(next) // after `keys drop`
 	again("the former key was dropped", 2, 0)
