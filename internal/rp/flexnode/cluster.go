@@ -164,7 +164,8 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	problems.unless(p.Kubeconfig == "" || isFileName(p.Kubeconfig), "properties.kubeconfig",
 		"This must be the name of one of the provider's kubeconfigs: letters, digits, '.', '_' and '-'.")
 	problems.unless(p.ServerURL == "" || isServerURL(p.ServerURL) && len(p.ServerURL) <= maxServerURL,
-		"properties.serverUrl", "This is not an https URL of a host, optionally with a port.")
+		"properties.serverUrl", "This is not an https URL of a host, optionally with a port, of at "+
+			"most %d bytes.", maxServerURL)
 	_, err := netip.ParseAddr(p.DNSServiceIP)
 	problems.unless(p.DNSServiceIP == "" || err == nil, "properties.dnsServiceIP",
 		"This is not an IP address.")

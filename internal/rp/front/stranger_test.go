@@ -61,6 +61,7 @@ func TestLongValues(t *testing.T) {
 	w.must(400, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"servicePrincipal",
 		"servicePrincipal":{"clientId":"11111111-2222-3333-4444-555555555555",
 		"clientSecret":"`+strings.Repeat("s", 2000)+`"}}}}`)
-	w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":{
+	_, text := w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":{
 		"serverUrl":"https://`+strings.Repeat("ab", 200)+`"}}`)
+	has(t, "the refusal of a long URL", text, "at most 300 bytes")
 }
