@@ -94,14 +94,11 @@ var moving = []string{"node.kubelet.serverURL", "node.kubelet.caCertData"}
 // undisturbing are the settings, with all below them, that an agent applies without a restart or
 // drain, except for restarting. Others disturb pods; flexnode.TestUndisturbing compares this with
 // the agent's plan.
-var (
-	undisturbing = []string{
-		"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
-	}
-	restarting = []string{
-		"azure.kubeletCredential", "azure.registries", "azure.servicePrincipal.clientSecretFile",
-	}
-)
+var undisturbing, restarting = []string{
+	"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
+}, []string{
+	"azure.kubeletCredential", "azure.registries", "azure.servicePrincipal.clientSecretFile",
+}
 
 // branches lists the versions whose changes drain the node by default, with the number of version
 // components that identify a branch: Kubernetes's minor version, containerd's major one.
