@@ -59,12 +59,15 @@ type Decision struct {
 
 // Next decides on the next transition. A rollback that has restored the machine gives way to a new
 // document. A change to another document of the provider asks before it disrupts the node, unless a
-// person starts it or the machine was already touched, since it would be left half changed.
+// person starts it or the machine is half another generation, and would be left so.
 func Next(s Situation) Decision {
 	d := s.next()
-	d.Asks = d.Kind == Change && d.To == "" && !d.Touched && s.Followed && !s.Asked
+	d.Asks = d.Kind == Change && d.To == "" && s.Followed && !s.Asked && (!d.Touched || s.moves())
 	return d
 }
+
+// moves reports whether the record only changes the API server of the applied node.
+func (s Situation) moves() bool { return s.Record.Kind == Change && s.Record.To == s.Applied }
 
 func (s Situation) next() Decision {
 	r := s.Record
@@ -81,7 +84,7 @@ func (s Situation) next() Decision {
 		return s.fromRollback()
 	case r.ByHand:
 		return s.carryOn("a person has asked for this generation")
-	case s.Leads, s.Wanted == Unreadable:
+	case s.Leads, s.Wanted == Unreadable, s.moves() && (s.Wanted != New || s.Waits):
 		return s.carryOn("another run has begun it")
 	}
 	return s.replace()

@@ -18,6 +18,7 @@ func TestNext(t *testing.T) {
 	touched := func(r *Transition) { r.Touched = true }
 	cordoned := func(r *Transition) { r.Cordoned = true }
 	byHand := func(r *Transition) { r.ByHand = true }
+	same := func(r *Transition) { r.To = "a" }
 	begin := func(k Kind, to string) Decision { return Decision{Move: Begin, Kind: k, To: to} }
 	rest, goOn := Decision{Move: Rest}, Decision{Move: Continue}
 	revert, halt := Decision{Move: Revert}, Decision{Move: Halt}
@@ -196,6 +197,16 @@ func TestNext(t *testing.T) {
 		{"a rejected document after the machine was touched, and the API server has moved",
 			Situation{Record: record(Change, Gate, touched), Applied: "a", Wanted: Rejected,
 				Moved: true}, inherit(begin(Repair, "a"), isTouched)},
+
+		// a change to another address of the API server
+		{"a rejected document while the API server is followed",
+			Situation{Record: record(Change, Gate, touched, same), Applied: "a", Wanted: Rejected}, goOn},
+		{"a document that waits while the API server is followed",
+			Situation{Record: record(Change, Gate, touched, same), Applied: "a", Wanted: New,
+				Followed: true, Waits: true}, goOn},
+		{"a followed document while the API server is followed",
+			Situation{Record: record(Change, Gate, touched, same), Applied: "a", Wanted: New,
+				Followed: true}, inherit(asks, isTouched)},
 
 		// a repair
 		{"a repair that was cut off", Situation{Record: record(Repair, Apply), Applied: "a",

@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // readyWith makes the Node Ready while kubelet has one of these numbers of pods.
@@ -233,17 +234,24 @@ func (c *cluster) uncordons(spec map[string]any, w http.ResponseWriter) bool {
 // nevertheless.
 func TestFollowsClusterWhateverIsWanted(t *testing.T) {
 	t.Parallel()
+	rejected := func(w *world) { w.config = w.rejects(42) }
 	for name, tt := range map[string]struct {
 		want       func(*world)
 		unreadable error
+		ill, again bool // the new API server fails once kubelet has its CA, and has another one then
 	}{
-		"rejected":   {func(w *world) { w.config = w.rejects(42) }, nil},
-		"unreadable": {func(*world) {}, errors.New("the file is damaged")},
+		"rejected":   {want: rejected},
+		"ill":        {want: rejected, ill: true},
+		"again":      {want: rejected, ill: true, again: true},
+		"unreadable": {want: func(*world) {}, unreadable: errors.New("the file is damaged")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, sim := azureWorld(t)
 			w.knowing()
+			if tt.ill {
+				w.config.Agent.ReadyTimeout = "1500ms"
+			}
 			if _, err := w.bootstrap(); err != nil {
 				t.Fatal(err)
 			}
@@ -251,6 +259,22 @@ func TestFollowsClusterWhateverIsWanted(t *testing.T) {
 			applied, former := w.pointer("applied"), w.cluster.pki()
 			w.cluster.newCA("api-1.example")
 			w.publish(sim)
+			if tt.ill {
+				start := w.systemd.OnStart
+				w.systemd.OnStart = func(unit, text string) error {
+					w.fails(http.MethodGet, "/api/v1/nodes/")
+					return start(unit, text)
+				}
+				if err := w.daemonRuns(nil); !errors.Is(err, transition.ErrUndecided) {
+					t.Errorf("the error is %v", err)
+				}
+				w.systemd.OnStart = start
+				w.works()
+			}
+			if tt.again {
+				w.cluster.newCA("api-1.example")
+				w.publish(sim)
+			}
 			if err := w.daemonRuns(tt.unreadable); err == nil {
 				t.Error("the daemon is silent about the configuration")
 			}

@@ -173,7 +173,7 @@ func carryOn(ctx context.Context, h *Home, t *Target, leads bool, until transiti
 
 func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 	if h.Saved.Transition == nil {
-		h.Note("finished the rollback that another run had started")
+		h.Note("finished what another run had started")
 	}
 	if err := h.Read(ctx); err != nil {
 		return t, err

@@ -72,7 +72,8 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	}
 	in, err := w.Load()
 	var unfollowed error
-	if h.Saved.Transition == nil && h.Saved.Applied != nil {
+	r := h.Saved.Transition
+	if h.Saved.Applied != nil && (r == nil || r.To == h.Saved.Applied.ID && !r.GoesBack()) {
 		followed := false
 		if followed, unfollowed = change.FollowCluster(ctx, h); followed {
 			if err := change.Reopen(ctx, h); err != nil {
