@@ -84,7 +84,7 @@ func (s Situation) next() Decision {
 		return s.fromRollback()
 	case r.ByHand:
 		return s.carryOn("a person has asked for this generation")
-	case s.Leads, s.Wanted == Unreadable, s.moves() && (s.Wanted != New || s.Waits):
+	case s.Leads, s.Wanted == Unreadable, (s.Wanted != New || s.Waits) && (s.moves() || r.Ungated):
 		return s.carryOn("another run has begun it")
 	}
 	return s.replace()

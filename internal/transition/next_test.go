@@ -19,6 +19,7 @@ func TestNext(t *testing.T) {
 	cordoned := func(r *Transition) { r.Cordoned = true }
 	byHand := func(r *Transition) { r.ByHand = true }
 	same := func(r *Transition) { r.To = "a" }
+	ungated := func(r *Transition) { r.To, r.Ungated = "a", true }
 	begin := func(k Kind, to string) Decision { return Decision{Move: Begin, Kind: k, To: to} }
 	rest, goOn := Decision{Move: Rest}, Decision{Move: Continue}
 	revert, halt := Decision{Move: Revert}, Decision{Move: Halt}
@@ -209,6 +210,13 @@ func TestNext(t *testing.T) {
 				Followed: true}, inherit(asks, isTouched)},
 
 		// a repair
+		{"a repair of one thing that was cut off", Situation{Record: record(Repair, Apply, ungated),
+			Applied: "a", Wanted: Current}, goOn},
+		{"a repair of one thing that was cut off, and a new document that waits",
+			Situation{Record: record(Repair, Apply, ungated), Applied: "a", Wanted: New, Waits: true},
+			goOn},
+		{"a repair of one thing that was cut off, and a new document", Situation{
+			Record: record(Repair, Apply, ungated), Applied: "a", Wanted: New}, begin(Change, "")},
 		{"a repair that was cut off", Situation{Record: record(Repair, Apply), Applied: "a",
 			Wanted: Current}, begin(Repair, "a")},
 		{"a repair that follows half a change, and was cut off",

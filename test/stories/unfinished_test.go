@@ -93,6 +93,29 @@ func TestRepairFinishesHalfAChange(t *testing.T) {
 	}
 }
 
+// A repair of one thing that was interrupted leaves the rest to the owner.
+func TestRepairOfOneThingIsFinished(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.write(panicSysctl, "0\n")
+	if err := w.kernel.SwapOn("/dev/zram0", 100); err != nil {
+		t.Fatal(err)
+	}
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
+		return leaves(ctx, a, transition.Transition{Kind: transition.Repair, Phase: transition.Apply,
+			Ungated: true, Things: []string{swapKey}})
+	})
+	if err = errors.Join(err, w.daemonReconciles()); err != nil {
+		t.Error(err)
+	}
+	if w.swapped() || w.underWay() != "" || w.read(panicSysctl) != "0\n" {
+		t.Errorf("swap is on: %t, under way is %s, the sysctl is %s", w.swapped(), w.underWay(),
+			w.read(panicSysctl))
+	}
+}
+
 // Damage to the previous generation, which only a rollback by hand needs, stops no change and no
 // repair.
 func TestPreviousIsDamaged(t *testing.T) {
