@@ -62,12 +62,10 @@ type Decision struct {
 // person starts it or the machine is half another generation, and would be left so.
 func Next(s Situation) Decision {
 	d := s.next()
-	d.Asks = d.Kind == Change && d.To == "" && s.Followed && !s.Asked && (!d.Touched || s.moves())
+	whole := !d.Touched || s.Record.Moves()
+	d.Asks = d.Kind == Change && d.To == "" && whole && s.Followed && !s.Asked
 	return d
 }
-
-// moves reports whether the record only changes the API server of the applied node.
-func (s Situation) moves() bool { return s.Record.Kind == Change && s.Record.To == s.Applied }
 
 func (s Situation) next() Decision {
 	r := s.Record
@@ -84,7 +82,7 @@ func (s Situation) next() Decision {
 		return s.fromRollback()
 	case r.ByHand:
 		return s.carryOn("a person has asked for this generation")
-	case s.Leads, s.Wanted == Unreadable, (s.Wanted != New || s.Waits) && (s.moves() || r.Ungated):
+	case s.Leads, s.Wanted == Unreadable, (s.Wanted != New || s.Waits) && (r.Moves() || r.Ungated):
 		return s.carryOn("another run has begun it")
 	}
 	return s.replace()

@@ -18,7 +18,7 @@ func TestNext(t *testing.T) {
 	touched := func(r *Transition) { r.Touched = true }
 	cordoned := func(r *Transition) { r.Cordoned = true }
 	byHand := func(r *Transition) { r.ByHand = true }
-	same := func(r *Transition) { r.To = "a" }
+	same := func(r *Transition) { r.To = r.From }
 	ungated := func(r *Transition) { r.To, r.Ungated = "a", true }
 	begin := func(k Kind, to string) Decision { return Decision{Move: Begin, Kind: k, To: to} }
 	rest, goOn := Decision{Move: Rest}, Decision{Move: Continue}

@@ -104,6 +104,9 @@ type Options struct {
 // GoesBack reports whether it returns to an earlier state, and so is finished whatever is wanted.
 func (t Transition) GoesBack() bool { return t.Kind == Rollback || t.ByHand }
 
+// Moves reports whether it only changes the API server of the node.
+func (t Transition) Moves() bool { return t.Kind == Change && t.To == t.From }
+
 // Back returns the rollback of a failed change.
 func (t Transition) Back(cause error, now time.Time) Transition {
 	return Transition{

@@ -11,12 +11,16 @@ import (
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // pki returns the CAs that the cluster trusts now, as Azure and its operator publish them.
@@ -337,4 +341,51 @@ func TestCannotFollowYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.follows(former)
+}
+
+// A node with a fault that does not come from following its cluster follows it: with little free
+// space, or if kubelet has another setting. One that is not Ready at first keeps the new CA, too.
+func TestFollowsWithAFault(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*world) (end func()){
+		"disk": func(w *world) func() {
+			w.facts = func(f *host.Facts) { f.Free["/var/lib"] = 1 << 20 }
+			return nil
+		},
+		"maxPods": func(w *world) func() {
+			reports := func(n *corev1.Node) { n.Status.Capacity = podCapacity("44") }
+			w.cluster.set(func() { w.cluster.reports = reports; reports(w.cluster.nodes["edge-1"]) })
+			return nil
+		},
+		"not ready": func(w *world) func() {
+			ready := w.cluster.ready
+			w.cluster.ready = func(string) bool { return false }
+			return func() { w.cluster.set(func() { w.cluster.ready = ready }) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, sim := azureWorld(t)
+			w.config.Agent.ReadyTimeout = "2s"
+			w.knowing()
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			former, end := w.cluster.pki(), begin(w)
+			w.cluster.newCA("api-1.example")
+			w.publish(sim)
+			err := w.daemonReconciles()
+			if end != nil {
+				if !errors.Is(err, transition.ErrUndecided) || !strings.Contains(err.Error(), "network") {
+					t.Errorf("the error is %v", err)
+				}
+				end()
+				err = w.daemonReconciles()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			w.follows(former)
+		})
+	}
 }

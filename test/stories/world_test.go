@@ -77,6 +77,8 @@ type world struct {
 	deaf atomic.Int64
 	// hung is the number of requests that containerd does not answer.
 	hung atomic.Int64
+	// facts changes the facts of the machine; may be nil.
+	facts func(*host.Facts)
 	// mute makes systemd answer no request.
 	mute atomic.Bool
 	fuse
@@ -240,12 +242,16 @@ func (w *world) kubeletSince() time.Time {
 func (w *world) agent() *change.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	p := w.begin()
-	var machine change.Machine = &host.Host{
+	real := &host.Host{
 		Root: w.root, Systemd: &mute{w.systemd, w.mute.Load}, Kernel: w.kernel, Log: log,
 		SecretDir:  saved.RunDir,
 		PackageDir: access.PackageDir,
 		Programs:   w.programs,
 		Touch:      func(string) (func(), error) { return w.touch(p), nil },
+	}
+	var machine change.Machine = real
+	if w.facts != nil {
+		machine = told{real, &patient{world: w, facts: w.facts}}
 	}
 	if w.disk != nil {
 		machine = &cutMachine{Machine: machine, root: w.root, disk: w.disk}

@@ -88,7 +88,7 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 
 // holding returns the conditions that can keep the gate closed. A first join does not wait for a
 // lease, which kubelet renews after ten seconds. Only a change of kubelet's version is to blame for
-// incompatible versions, and only a join for other subnets.
+// incompatible versions, only a join for other subnets, and another API server for no settings.
 func holding(w *work, t *transition.Transition, gate []health.Condition) []health.Condition {
 	return slices.DeleteFunc(gate, func(c health.Condition) bool {
 		switch unknown := c.Status == health.Unknown; c.Type {
@@ -98,6 +98,8 @@ func holding(w *work, t *transition.Transition, gate []health.Condition) []healt
 			return unknown || keepsKubelet(w)
 		case health.PodSubnetsAgree:
 			return unknown || t.Kind != transition.Join
+		case health.RunsAsConfigured:
+			return !unknown && t.To == t.From && t.Kind != transition.Repair
 		}
 		return false
 	})

@@ -18,15 +18,16 @@ import (
 )
 
 // preflight checks, before any change, whether this machine can become the node; the error has all
-// obstacles. It uses the network only for what is new.
+// obstacles. It uses the network only for what is new. The applied node follows its cluster on any
+// machine.
 func preflight(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	e := inspect.NewEvidence(h.Node, c)
 	err := inspect.MachineEvidence(ctx, h.Node, t.seen, &e)
-	if err != nil {
-		return err
+	if err == nil && !t.standing {
+		err = health.Problem(health.Evaluate(health.Preflight, e))
 	}
-	if err := health.Problem(health.Evaluate(health.Preflight, e)); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := stays(h, c); err != nil {

@@ -46,7 +46,7 @@ func Verdict(err error) transition.Outcome {
 // reject records that a transition's generation failed. A node that cannot follow its cluster to
 // another address does not discredit its generation.
 func reject(ctx context.Context, h *Home, t transition.Transition, cause error) error {
-	if t.To == t.From {
+	if t.Moves() {
 		return nil
 	}
 	g, err := h.Saved.Generations.Load(t.To)
@@ -128,8 +128,9 @@ func explain(ctx context.Context, w *work, cause error) error {
 }
 
 // undecided decides on a gate that was not passed in time. If only the API server does not answer,
-// or does not write, the fault is elsewhere. A rolled back node works again as soon as the servers
-// that it needs answer, including the issuer of its tokens.
+// or does not write, the fault is elsewhere. A node that follows its cluster only goes back to an
+// address that answers. A rolled back node works again as soon as the servers that it needs answer,
+// including the issuer of its tokens.
 func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 	// Excused are missing answers of the API server, or in a rollback of the issuer of tokens, and
 	// missing writes of a cluster that writes nothing.
@@ -147,7 +148,7 @@ func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 			"restored node could not be checked; it was healthy before")
 		return nil
 	}
-	if !wrong && t.Kind == transition.Change {
+	if !wrong && t.Kind == transition.Change || t.Moves() {
 		w.Alive()
 		var before health.Evidence // with the previously applied configuration
 		if from, err := w.Saved.Generations.Load(t.From); err == nil {
@@ -160,7 +161,14 @@ func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 			advise(ctx, w, t)
 			return nil
 		}
-		if !health.AtFault(before, w.evidence, now, excused) {
+		back := health.AtFault(before, w.evidence, now, excused)
+		if t.Moves() {
+			back = before.Node.OK() || kube.NodeMissing(before.Node.Err)
+		}
+		if !back && wrong {
+			return fmt.Errorf("%w: %w", transition.ErrUndecided, explain(ctx, w, errNotReady))
+		}
+		if !back {
 			return fmt.Errorf("%w: the API server does not answer or does not accept writes; run the "+
 				"same command again when it does", transition.ErrUndecided)
 		}
