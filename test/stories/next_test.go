@@ -3,6 +3,7 @@ package stories
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -142,30 +144,43 @@ func TestSupersededChangeThatFails(t *testing.T) {
 	w.steady("with the applied configuration")
 }
 
-// The same for a successor that a check of the machine or cluster refuses.
+// The same for a successor that a check of the machine or cluster refuses; the downloads of the
+// first change may have filled the disk. With the applied configuration no check is needed.
 func TestSupersededChangeWithoutSuccessor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	if _, err := w.bootstrap(); err != nil {
-		t.Fatal(err)
-	}
-	version := w.kubeletVersion()
-	w.readyWith("110")
-	w.config = w.configuration(nodeSetting("maxPods", 42), w.kubernetes("1.35.1", "1.35.1"))
-	w.interruptChanged()
-	if !w.cordoned() {
-		t.Fatalf("not cordoned; under way is %s", w.underWay())
-	}
-	w.config = w.configuration(nodeSetting("maxPods", 43), w.kubernetes("1.36.1", "1.36.1"))
-	for range 2 {
-		if err := w.daemonReconciles(); err == nil || !strings.Contains(err.Error(), "1.36.1") {
-			t.Errorf("kubelet would be newer than the API server: %v", err)
-		}
-	}
-	if w.cordoned() || maxPods(w.root) != "110" || w.kubeletVersion() != version ||
-		w.underWay() != "" {
-		t.Errorf("cordoned %t, %s pods, kubelet %s, under way %s", w.cordoned(), maxPods(w.root),
-			w.kubeletVersion(), w.underWay())
+	full := func(f *host.Facts) { f.Free["/var/lib"] = 1 << 20 }
+	for version, tt := range map[string]struct { // of kubelet's successor
+		facts func(*host.Facts)
+		want  string
+	}{"1.36.1": {nil, "1.36.1"}, "1.35.1": {full, "DiskSpace"}, "": {full, ""}} {
+		t.Run(version+" "+tt.want, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			before, applied := w.kubeletVersion(), w.config
+			w.readyWith("110")
+			w.config = w.configuration(nodeSetting("maxPods", 42), w.kubernetes("1.35.1", "1.35.1"))
+			w.interruptChanged()
+			if !w.cordoned() {
+				t.Fatalf("not cordoned; under way is %s", w.underWay())
+			}
+			if w.facts, w.config = tt.facts, applied; version != "" {
+				w.config = w.configuration(nodeSetting("maxPods", 43), w.kubernetes(version, version))
+			}
+			for range 2 {
+				err := w.daemonReconciles()
+				if (err != nil) != (tt.want != "") || !strings.Contains(fmt.Sprint(err), tt.want) {
+					t.Errorf("the error is %v, want %q", err, tt.want)
+				}
+			}
+			if w.cordoned() || maxPods(w.root) != "110" || w.kubeletVersion() != before ||
+				w.underWay() != "" {
+				t.Errorf("cordoned %t, %s pods, kubelet %s, under way %s", w.cordoned(), maxPods(w.root),
+					w.kubeletVersion(), w.underWay())
+			}
+		})
 	}
 }
 

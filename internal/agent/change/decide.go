@@ -50,7 +50,8 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 }
 
 // Settle carries out the next transitions until the target is reached. A nil target is an
-// unreadable configuration. checks runs the preflight before a new transition.
+// unreadable configuration. checks runs the preflight before a new transition, but not before one
+// that finishes a half-changed node.
 func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 	for {
 		s, err := Situation(h, t)
@@ -76,11 +77,19 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 				}
 				return err
 			}
-			if checks {
+			half := d.Follows != "" && d.Follows != transition.Leave
+			if checks && (!half || d.To == "") {
 				if err := preflight(ctx, h, t); err != nil {
-					if d.Follows != "" && s.Applied != "" && Verdict(err).Kind == transition.Refused {
-						d.Kind, d.To = transition.Repair, s.Applied
-						if failed := run(ctx, h, following(h, d), ""); failed != nil {
+					_, unfit := errors.AsType[*health.Error](err)
+					refused := half && unfit || d.Follows != "" && Verdict(err).Kind == transition.Refused
+					if refused && s.Applied != "" { // finish the record, or restore the applied node
+						s.Wanted = transition.Rejected
+						d = transition.Next(s)
+						left := following(h, d)
+						if d.Move == transition.Continue {
+							left = *h.Saved.Transition
+						}
+						if failed := run(ctx, h, left, ""); failed != nil {
 							return failed
 						}
 					}
