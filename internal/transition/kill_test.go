@@ -9,7 +9,7 @@ import (
 
 // A process that is killed anywhere - in each phase, and before and after each write of the record
 // - is continued by the next one: the transition is finished, or it has gone back, and no phase
-// that was finished before the recorded one is done again.
+// that was finished before the recorded one is done again, except for the one before the gate.
 func TestKilledAnywhere(t *testing.T) {
 	cause := errors.New("it does not work")
 	type campaign struct {
@@ -60,6 +60,9 @@ func (f *fake) finish(t *testing.T, when string, k Kind, ends string) {
 		on := *f.saved()
 		f.process(t.Context(), on)
 		first := slices.Index(Phases(on.Kind), on.Phase)
+		if on.Phase == Gate {
+			first--
+		}
 		for _, p := range f.done {
 			if i := slices.Index(Phases(on.Kind), p); i >= 0 && i < first && f.fails == nil {
 				t.Errorf("%s: %s was done again", when, p)

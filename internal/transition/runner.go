@@ -46,15 +46,21 @@ func Interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrUndecided)
 }
 
-// forward carries out the remaining phases, and reports whether all are done.
+// forward carries out the remaining phases, and reports whether all are done. If it begins in the
+// gate, it first repeats the previous phase: a boot may have changed the machine.
 func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done bool, err error) {
 	phases := Phases(t.Kind)
 	begin := max(slices.Index(phases, t.Phase), 0)
-	for _, phase := range phases[begin:] {
+	for i, phase := range phases[begin:] {
 		t.Phase = phase
 		t.Touched = t.Touched || t.Kind == Change && phase == Apply
 		if err := r.Save(ctx, *t); err != nil || phase == until {
 			return false, err
+		}
+		if i == 0 && phase == Gate {
+			if err := r.Steps[phases[begin-1]](ctx, t); err != nil {
+				return false, err
+			}
 		}
 		if err := r.Steps[phase](ctx, t); err != nil {
 			return false, err

@@ -38,7 +38,7 @@ func (f *fake) touch() {
 }
 
 func (f *fake) runner() Runner {
-	step := func(ctx context.Context, t *Transition) error {
+	step := func(ctx context.Context, t *Transition, p Phase) error {
 		f.touch()
 		if f.fails != nil {
 			if err := f.fails(t); err != nil {
@@ -48,8 +48,8 @@ func (f *fake) runner() Runner {
 		if saved := f.saved(); saved == nil || saved.Phase != t.Phase || saved.Kind != t.Kind {
 			return fmt.Errorf("phase %s of %s is not on disk: %+v", t.Phase, t.Kind, saved)
 		}
-		f.work(t)
-		f.done = append(f.done, t.Phase)
+		f.work(t, p)
+		f.done = append(f.done, p)
 		f.touch()
 		return ctx.Err()
 	}
@@ -78,15 +78,15 @@ func (f *fake) runner() Runner {
 	}
 	for _, phases := range table {
 		for _, p := range phases {
-			r.Steps[p] = step
+			r.Steps[p] = func(ctx context.Context, t *Transition) error { return step(ctx, t, p) }
 		}
 	}
 	return r
 }
 
 // work does the work of a phase.
-func (f *fake) work(t *Transition) {
-	switch t.Phase {
+func (f *fake) work(t *Transition, p Phase) {
+	switch p {
 	case Cordon:
 		t.Cordoned = true
 	case Apply, Restore:
@@ -365,7 +365,12 @@ func TestInterrupted(t *testing.T) {
 					}
 					f.fails = nil
 					err, _ = f.process(t.Context(), *f.saved())
-					if err != nil || f.record != nil || !slices.Equal(f.done, Phases(k)) {
+					phases := Phases(k)
+					if p == Gate { // the machine may have changed since
+						n := slices.Index(phases, Gate)
+						phases = slices.Insert(phases, n, phases[n-1])
+					}
+					if err != nil || f.record != nil || !slices.Equal(f.done, phases) {
 						t.Errorf("then %v; done %v, left %s", err, f.done, f.record)
 					}
 				})

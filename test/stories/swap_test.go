@@ -1,11 +1,15 @@
 package stories
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 const swapKey = "swap:all"
@@ -78,6 +82,23 @@ func TestSwapOfAService(t *testing.T) {
 	found, err := w.checkAndRepair()
 	if err != nil || !slices.Equal(found.Repair, []string{swapKey}) || w.swapped() {
 		t.Errorf("found %+v, swap is on: %v; %v", found, w.swapped(), err)
+	}
+}
+
+// Swap that a boot turns on during the health gate is turned off: kubelet would not start.
+func TestSwapDuringTheGate(t *testing.T) {
+	for _, kind := range []transition.Kind{transition.Rollback, transition.Change} {
+		w := newWorld(t)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		err := w.run(func(ctx context.Context, a *change.Agent) error {
+			return leaves(ctx, a, transition.Transition{Kind: kind, Phase: transition.Gate})
+		})
+		err = errors.Join(err, w.kernel.SwapOn("/dev/zram0", 100), w.daemonReconciles())
+		if err != nil || w.swapped() || w.underWay() != "" {
+			t.Errorf("%s: %v; swap is on: %t, under way is %s", kind, err, w.swapped(), w.underWay())
+		}
 	}
 }
 
