@@ -88,6 +88,22 @@ func TestNoCordonNoDrain(t *testing.T) {
 	}
 }
 
+// A change that drains is made while the Node is missing, which registers it again.
+func TestChangeWithoutANode(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.set(func() { delete(w.cluster.nodes, "edge-1") })
+	w.upgrade()
+	if err := w.daemonReconciles(); err != nil {
+		t.Error(err)
+	}
+	if !w.cluster.has("edge-1") || w.cordoned() || w.kubeletVersion() != "v1.35.4" {
+		t.Errorf("cordoned %t, kubelet %s", w.cordoned(), w.kubeletVersion())
+	}
+}
+
 // Garbage that cannot be removed, here a file below which something is mounted, keeps no Node
 // cordoned and blocks no change.
 func TestGarbageThatStays(t *testing.T) {

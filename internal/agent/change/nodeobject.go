@@ -144,7 +144,10 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 			return err
 		}
 		plan := state.Plan{{Step: state.Start, From: state.Cordon{}, To: state.Cordon{On: true}}}
-		return engine.Apply(ctx, plan)
+		if err = engine.Apply(ctx, plan); kube.NodeMissing(err) {
+			return nil // the gate registers it, cordoned
+		}
+		return err
 	})
 }
 
