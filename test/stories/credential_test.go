@@ -213,6 +213,43 @@ func (w *world) onlySecret(sim *azuresim.Sim, secret string, gone ...string) {
 	}
 }
 
+// The secret of a rejected configuration is not stored for the applied one, which follows its
+// cluster.
+func TestSecretOfARejectedConfiguration(t *testing.T) {
+	t.Parallel()
+	w, sim := azureWorld(t)
+	w.config.Agent.ReadyTimeout = "2s"
+	w.knowing()
+	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+		Secrets: []azuresim.Secret{{Value: canary}, {Value: newSecret}}})
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	start := w.systemd.OnStart
+	w.refuseChangedKubelet()
+	w.config = w.configuration(w.secret(newSecret, "token"), nodeSetting("maxPods", 42))
+	if err := w.daemonReconciles(); !rolledBack(err) {
+		t.Fatal(err)
+	}
+	w.systemd.OnStart = start
+	former := w.cluster.pki()
+	w.cluster.newCA("api-1.example")
+	w.publish(sim)
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
+		return leaves(ctx, a, transition.Transition{Kind: transition.Rollback, Phase: transition.Gate})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.daemonReconciles(); err != nil {
+		t.Error(err)
+	}
+	w.follows(former)
+	if found := w.holds(newSecret); len(found) > 0 {
+		t.Errorf("the secret is in %v", found)
+	}
+}
+
 // An issuer that is down does not reject the new secret: the next run tries it again.
 func TestIssuerDown(t *testing.T) {
 	t.Parallel()

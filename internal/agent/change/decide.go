@@ -239,7 +239,9 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 			h.Warn("cannot remove what is no longer needed: %v", err)
 		}
 	}
-	h.Saved.Secrets[to.ID] = t.Input.Config.Credentials()
+	if d.To == "" || t.unchanged {
+		h.Saved.Secrets[to.ID] = t.Input.Config.Credentials()
+	}
 	return inTurn(ctx,
 		func(ctx context.Context) error { return withAdmin(ctx, h, t.Input.Config, to) },
 		func(ctx context.Context) error { return announce(ctx, h, next, to, b) },
