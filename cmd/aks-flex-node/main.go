@@ -94,8 +94,7 @@ func (r *results) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// interrupted returns the error of an interrupted command. Only a command that changes the machine
-// can continue.
+// interrupted returns the error of an interrupted command. Only a change of the machine continues.
 func (o *options) interrupted(err error) error {
 	switch {
 	case errors.Is(err, errWithdrawn), errors.Is(err, errGoesOn), errors.Is(err, errNotConfirmed):

@@ -52,8 +52,7 @@ type Azure struct {
 }
 
 // login returns the login of this machine's operator for Resource Manager: that of the user who
-// called sudo at the terminal, else of the configured user. User and Terminal are nil if there is
-// no user or terminal.
+// called sudo at the terminal, else of the configured user. User and Terminal may be nil.
 func (a *Azure) login(c config.Azure) identity.Login {
 	l := identity.Login{Note: a.Node.Note}
 	as := func() (*host.User, error) { return a.Person.Invoker, nil }

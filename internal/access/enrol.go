@@ -328,8 +328,7 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 }
 
 // Prove checks that a changed credential works before anything relies on it: with one fresh token
-// from the issuer, bypassing caches, and one API server request with it. A forbidden caller has
-// been recognised.
+// from the issuer, bypassing caches, and one API server request. A forbidden caller is recognised.
 func Prove(ctx context.Context, m Machine, c config.Config, at transition.Cluster) error {
 	if c.Azure.BootstrapToken != nil {
 		return nil

@@ -228,8 +228,7 @@ func (p *pace) after(a Answer) time.Duration {
 	return p.usual()*2/3 + rand.N(p.usual()*2/3) // no secret
 }
 
-// afterError returns the pause after a failure: it is short once, then grows, and is at least what
-// the server requests.
+// afterError returns the pause after a failure: short once, then longer, at least the server's.
 func (p *pace) afterError(err error) time.Duration {
 	pause := p.soon()
 	if p.failures > 0 {

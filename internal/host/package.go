@@ -27,8 +27,7 @@ func (h *Host) distro() distro.Distro {
 // Rivals returns the units of other container runtimes and kubelets, which break a node.
 func (h *Host) Rivals() []string { return h.distro().Rivals }
 
-// observePackage asks the package manager. A program of the package's name also counts as the
-// package.
+// observePackage asks the package manager. A program of that name also counts.
 func (h *Host) observePackage(ctx context.Context, name string) (state.Resource, error) {
 	p := state.Package{Name: name, State: state.PackageAbsent}
 	out, err := h.ask(ctx, toolLimit, append(h.distro().Manager.Show, name)...)

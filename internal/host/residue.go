@@ -228,8 +228,7 @@ func (linux) clearCgroups(_ context.Context, _ string, dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// removeCgroup kills the processes of a control group and removes it; the kernel needs a moment
-// after the last process.
+// removeCgroup kills the processes of a control group and removes it, which takes a moment.
 func removeCgroup(dir string) (err error) {
 	for range 50 {
 		data, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // the group may have just gone

@@ -211,8 +211,7 @@ func certificateFile(sp config.ServicePrincipal) ([]byte, error) {
 // Key identifies an identity together with its secret: the hexadecimal SHA-256 of the azure section
 // with its secrets in clear, and of the contents of the files and credentials that it names.
 // Another secret, even in the same file, has another key. It excludes a bootstrap token, which is
-// no Azure identity and is forgotten after the join, and a service principal that enrols an Arc
-// machine.
+// forgotten after the join, and a service principal that enrols an Arc machine.
 func Key(azure config.Azure) (string, error) {
 	azure.BootstrapToken = nil
 	if azure.AuthMode() == config.AuthArc {

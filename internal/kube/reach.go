@@ -31,9 +31,8 @@ type Reached struct {
 const smallSegment = 536 // a segment that fits through every network (RFC 9293, 3.7.1)
 
 // Reach tries to reach a server, as Probe does, without a credential. An untrusted certificate is
-// an error, but the server is still asked for its time. Without CA certificates, those of the
-// system are trusted. An http server is only connected to. A silent server is tried again, for as
-// long.
+// an error, but the server is still asked for its time. Without CA certificates, the system's are
+// trusted. An http server is only connected to. A silent server is tried again, for as long.
 func Reach(ctx context.Context, t Target) (Reached, error) {
 	u, err := url.Parse(t.Server)
 	if err != nil || u.Host == "" {

@@ -13,8 +13,7 @@ import (
 // ErrOther reports a path that is not a regular file.
 var ErrOther = errors.New("it is not a regular file")
 
-// Open opens a regular file for reading, and returns its info. It follows links. The error is a
-// *fs.PathError.
+// Open opens a regular file, following links, and returns its info. The error is a *fs.PathError.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ENXIO) { // a socket (open(2))

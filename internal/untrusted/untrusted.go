@@ -12,8 +12,7 @@ import (
 )
 
 // Text is text of another program. It is formatted and encoded as one line, without control
-// characters, characters that reorder or hide others, and backticks, which mark commands in our own
-// messages.
+// characters, characters that reorder or hide others, and backticks, which mark our commands.
 type Text string
 
 // String returns the safe form of the text.

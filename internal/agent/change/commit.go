@@ -83,8 +83,7 @@ func (w *work) commitHistory(ctx context.Context) error {
 }
 
 // eraseSecrets keeps only the credentials of the current node, and the secret for the former way to
-// the provider. A bootstrap token is for one join, a principal's secret beside Arc for one
-// enrolment.
+// the provider. A bootstrap token works once, as does a principal's secret beside Arc.
 func (w *work) eraseSecrets(ctx context.Context) error {
 	kept := w.Saved.Secrets[w.to.ID]
 	kept.BootstrapToken = ""

@@ -37,21 +37,19 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	}
 	back := h.Saved.Transition != nil && h.Saved.Transition.GoesBack()
 	if !t.Daemon && !back { // a person has asked, so retry what was rejected
-		if err := h.Store.Forgive(ctx, t.Received); err != nil {
-			return err
-		}
+		err = h.Store.Forgive(ctx, t.Received)
 	}
-	if !t.standing {
-		if err := h.Store.Want(ctx, t.Received); err != nil {
-			return err
-		}
+	if err == nil && !t.standing {
+		err = h.Store.Want(ctx, t.Received)
+	}
+	if err != nil {
+		return err
 	}
 	return Settle(ctx, h, t, !first)
 }
 
-// Settle carries out the next transitions until the target is reached. A nil target is an
-// unreadable configuration. checks runs the preflight before a new transition, but not before one
-// that finishes a half-changed node.
+// Settle carries out the next transitions until the target is reached; nil is an unreadable
+// document. checks runs the preflight before a new one, unless it restores a half-changed node.
 func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 	for {
 		s, err := Situation(h, t)
@@ -123,8 +121,7 @@ func Situation(h *Home, t *Target) (transition.Situation, error) {
 	from, _ := h.Records().Source() // a damaged one names no version
 	s.Followed = t.Input.Resource != nil && from.Given != t.Input.Resource.ConfigVersion &&
 		h.Saved.Applied != nil && h.Saved.Applied.Config.ContinuousMonitoring
-	_, failed := rejectionOf(h, t)
-	switch {
+	switch _, failed := rejectionOf(h, t); {
 	case t.unchanged:
 		s.Wanted = transition.Current
 	case failed:
@@ -248,18 +245,18 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 		func(ctx context.Context) error { return run(ctx, h, next, "") })
 }
 
-// FollowCluster finds the applied node's API server again, and reports whether it has moved.
-func FollowCluster(ctx context.Context, h *Home) (bool, error) {
+// FollowCluster finds the applied node's API server again, and makes the node follow it.
+func FollowCluster(ctx context.Context, h *Home) error {
 	t, err := Aim(ctx, h, Input{Config: h.Saved.ConfigOf(h.Saved.Applied)})
 	if err != nil {
-		return false, err
+		return err
 	}
 	t.Daemon, t.standing = true, true
 	t.Received, t.unchanged = h.Saved.Applied.Received, true
 	if err := findAgain(ctx, h, t); err != nil || !t.moved {
-		return false, err
+		return err
 	}
-	return true, Reconcile(ctx, h, "agent", t)
+	return Reconcile(ctx, h, "agent", t)
 }
 
 // sameFacts reports whether two sets of facts about this machine are equal, except for the

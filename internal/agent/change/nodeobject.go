@@ -24,9 +24,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// withNode calls do with the engine of the Node object. It has a ledger of its own, which starts
-// with the Node that kubelet has registered as configured. Without a credential it observes nothing
-// of the Node, which is no error.
+// withNode calls do with the engine of the Node object. Its own ledger starts with the Node that
+// kubelet has registered as configured. Without a credential it sees nothing, which is no error.
 func withNode(ctx context.Context, w *work, do func(*apply.Engine) error) error {
 	h := w.Home
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
@@ -131,12 +130,11 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 		if err != nil {
 			return err
 		}
-		seen, known := is.(state.Cordon)
-		if !known {
+		switch seen, known := is.(state.Cordon); {
+		case !known:
 			return fmt.Errorf("cannot cordon Node %s: %w: %s", w.Saved.Live.Config.Agent.NodeName,
 				errSilent, state.Show(is))
-		}
-		if seen.On {
+		case seen.On:
 			return nil
 		}
 		t.Cordoned = true // stored before the Node is touched

@@ -18,8 +18,7 @@ import (
 )
 
 // preflight checks, before any change, whether this machine can become the node; the error has all
-// obstacles. It uses the network only for what is new. The applied node follows its cluster on any
-// machine.
+// obstacles. It uses the network only for what is new. A standing target needs no fit machine.
 func preflight(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	e := inspect.NewEvidence(h.Node, c)
@@ -27,13 +26,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	if err == nil && !t.standing {
 		err = health.Problem(health.Evaluate(health.Preflight, e))
 	}
-	if err != nil {
-		return err
-	}
-	if err := stays(h, c); err != nil {
-		return err
-	}
-	if err := unknownFirewalls(t); err != nil {
+	if err = cmp.Or(err, stays(h, c), unknownFirewalls(t)); err != nil {
 		return err
 	}
 	if !t.unchanged {
@@ -53,13 +46,10 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	if t.At, err = t.Locator.Locate(ctx, c); err != nil {
 		return err
 	}
-	if err := sameCluster(ctx, h, c, t.At); err != nil {
-		return err
-	}
-	if err := reach(ctx, h, t, &e); err != nil {
-		return err
-	}
-	return tryProvider(ctx, h, t)
+	return inTurn(ctx,
+		func(ctx context.Context) error { return sameCluster(ctx, h, c, t.At) },
+		func(ctx context.Context) error { return reach(ctx, h, t, &e) },
+		func(ctx context.Context) error { return tryProvider(ctx, h, t) })
 }
 
 // stays returns an error if a configuration changes what a node keeps until it leaves.

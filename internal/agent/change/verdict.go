@@ -128,9 +128,8 @@ func explain(ctx context.Context, w *work, cause error) error {
 }
 
 // undecided decides on a gate that was not passed in time. If only the API server does not answer,
-// or does not write, the fault is elsewhere. A node that follows its cluster only goes back to an
-// address that answers. A rolled back node works again as soon as the servers that it needs answer,
-// including the issuer of its tokens.
+// or does not write, the fault is elsewhere. A move goes back only to an address that answers. A
+// rolled back node works again once its servers answer, including the issuer of its tokens.
 func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 	// Excused are missing answers of the API server, or in a rollback of the issuer of tokens, and
 	// missing writes of a cluster that writes nothing.

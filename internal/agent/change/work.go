@@ -214,8 +214,7 @@ func unobserved(w *work, unknown []state.Unknown) error {
 	return nil
 }
 
-// proveChange checks that a new credential or address works, and that the provider answers if it is
-// to be polled in another manner.
+// proveChange checks a new credential or address, and that the provider answers a new way to poll.
 func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
 	if t.From == "" {
 		return nil

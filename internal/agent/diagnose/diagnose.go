@@ -1,5 +1,4 @@
-// Package diagnose runs the diagnoses that a provider requests from a machine, within the policy of
-// the machine.
+// Package diagnose runs the diagnoses that a provider requests, within the policy of the machine.
 package diagnose
 
 import (

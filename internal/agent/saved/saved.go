@@ -1,6 +1,5 @@
 // Package saved is the state directory of the agent as one typed value. A State is read from disk
-// and writes nothing; each method of a Store, whose process holds the lock, returns when its change
-// is durable.
+// and writes nothing; a method of a Store, whose process holds the lock, makes a durable change.
 package saved
 
 import (
@@ -58,8 +57,7 @@ func New(files generation.Files) *State {
 	}
 }
 
-// Former returns the previous generation; nil for none, or for a damaged one, which only a rollback
-// by hand needs.
+// Former returns the previous generation, for a rollback by hand; nil for none, or a damaged one.
 func (s *State) Former(ctx context.Context) (*generation.Generation, error) {
 	g, err := s.Generations.Read(ctx, generation.Previous)
 	if errors.Is(err, generation.ErrDamaged) {

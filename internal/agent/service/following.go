@@ -309,14 +309,11 @@ func (f *Following) Offers() (received, applied config.Resource) {
 // Fetch implements follow.Machine.
 func (f *Following) Fetch(ctx context.Context) ([]byte, config.Resource, error) {
 	token, err := spentToken(ctx, f.agent)
-	if err != nil {
+	joined, err2 := f.agent.Records().Joining()
+	if err = errors.Join(err, err2); err != nil {
 		return nil, config.Resource{}, err
 	}
 	bundle, err := f.Resource.Bundle(ctx, token != "")
-	if err != nil {
-		return nil, config.Resource{}, err
-	}
-	joined, err := f.agent.Records().Joining()
 	if err != nil {
 		return nil, config.Resource{}, err
 	}
@@ -356,8 +353,7 @@ func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
 }
 
 // Receive implements follow.Machine. Whether the configuration works shows when it is applied. It
-// needs no lock: the file is written atomically, and besides a daemon only a person with a URL
-// writes it.
+// needs no lock: the file is written atomically, and else only by a person with a URL.
 func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	before, err := inspect.Applied(ctx, &f.agent.Env)
 	if err != nil {

@@ -71,14 +71,11 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		return finishLeaving(ctx, w, *h.Saved.Transition)
 	}
 	in, err := w.Load()
-	var unfollowed error
-	r := h.Saved.Transition
+	r, unfollowed := h.Saved.Transition, error(nil)
 	if h.Saved.Applied != nil && (r == nil || r.To == h.Saved.Applied.ID && !r.GoesBack()) {
-		followed := false
-		if followed, unfollowed = change.FollowCluster(ctx, h); followed {
-			if err := change.Reopen(ctx, h); err != nil {
-				return errors.Join(unfollowed, err)
-			}
+		unfollowed = change.FollowCluster(ctx, h)
+		if err := change.Reopen(ctx, h); err != nil {
+			return errors.Join(unfollowed, err)
 		}
 	}
 	if err != nil {
@@ -404,8 +401,7 @@ const (
 	watchLong  = time.Minute // the duration of a watch when all is well
 )
 
-// Changed calls hint whenever something happens to a part of the applied node, until ctx ends. It
-// is only a hint to check.
+// Changed calls hint when a part of the applied node may have changed, until ctx ends.
 func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
 	applied := path.Join(saved.StateDir, "applied")
 	for pause := time.Duration(0); wait.Sleep(ctx, pause); {

@@ -1,5 +1,4 @@
-// Package support diagnoses a machine for people: doctor, endpoints, and the support bundle. It
-// changes nothing.
+// Package support diagnoses a machine, without changes: doctor, endpoints, and the support bundle.
 package support
 
 import (
