@@ -165,7 +165,7 @@ func diskResponsive(e Evidence) Condition {
 		"cause, or use a faster disk")
 }
 
-// packagesInOrder checks that automatic runs of the package manager neither fail nor restart a runtime.
+// packagesInOrder checks that automatic package runs neither fail nor restart a runtime.
 func packagesInOrder(e Evidence) Condition {
 	switch x, m := e.Examined, e.distro().Manager; {
 	case len(x.Unfinished) > 0:
