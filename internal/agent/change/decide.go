@@ -94,7 +94,11 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 					return err
 				}
 			}
-			return pursue(ctx, h, t, d)
+			err := pursue(ctx, h, t, d)
+			if err == nil && d.To != "" && s.Wanted != transition.Current {
+				err = Rest(ctx, h, t, s)
+			}
+			return err
 		}
 		if err := carryOn(ctx, h, t, s.Leads, d.Until); err != nil || t == nil || s.Leads {
 			return err
