@@ -58,8 +58,10 @@ func (a *Azure) Enrol(
 	if !c.Azure.Onboards() && MachineID(ctx, a.Node, c) != "" &&
 		(a.admitted(ctx, c, at) || !arc.Assigns(c.Azure)) {
 		token, err := JoinToken(ctx, c)
-		e.Principal = identity.ClaimsOf(token).ObjectID
-		return e, errors.Join(err, conversation.Adopt(ctx, record))
+		if !identity.Refused(err) { // else Azure has lost the machine, whatever its agent says
+			e.Principal = identity.ClaimsOf(token).ObjectID
+			return e, errors.Join(err, conversation.Adopt(ctx, record))
+		}
 	}
 	conversation.Credential, err = a.loggedIn(ctx, c, "register the machine with Azure Arc")
 	if err == nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-const aptLimit = 10 * time.Minute // bounds a run of apt
+// aptLimit bounds a run of apt, which itself gives up a server that sends nothing.
+const aptLimit = time.Hour
 
 // Download fetches the Arc agent's package to the place from which it is installed.
 type Download struct {

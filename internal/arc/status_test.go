@@ -55,7 +55,7 @@ func TestStatus(t *testing.T) {
 	}
 	w.sim.Adjust(func(k *azuresim.Knobs) { k.Faults = nil })
 	w.remove()
-	if s := w.status(); s.Agent != Expired || s.MachineID() == "" {
+	if s := w.status(); s.Agent != Disconnected || s.MachineID() == "" {
 		t.Errorf("removed in Azure: %+v", s)
 	}
 	w.absent = true

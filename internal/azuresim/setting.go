@@ -72,11 +72,11 @@ func (m ConnectedMachine) client() (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// Status returns the agent's status as `azcmagent show` reports it: Connected, Disconnected if the
-// machine is not registered or Azure does not respond, or Expired if Azure no longer accepts the
-// machine's identity. The real agent reports Expired only after 45 days.
+// Status returns the agent's status as `azcmagent show` reports it: Connected, or Disconnected if
+// the machine is not registered, or Azure does not respond or no longer accepts its identity. The
+// real agent also reports Expired, after 45 days.
 func (m ConnectedMachine) Status(ctx context.Context) string {
-	const connected, disconnected, expired = "Connected", "Disconnected", "Expired"
+	const connected, disconnected = "Connected", "Disconnected"
 	identity, err := m.Identity()
 	if err != nil {
 		return disconnected
@@ -86,11 +86,8 @@ func (m ConnectedMachine) Status(ctx context.Context) string {
 		return disconnected
 	}
 	status, _, err := identity.token(ctx, client, AKSServer)
-	switch {
-	case err != nil || status >= http.StatusInternalServerError:
+	if err != nil || status != http.StatusOK && status != http.StatusTooManyRequests {
 		return disconnected
-	case status != http.StatusOK && status != http.StatusTooManyRequests:
-		return expired
 	}
 	return connected
 }

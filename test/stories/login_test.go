@@ -9,6 +9,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
@@ -64,6 +65,25 @@ func TestLoginOfTheInvoker(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked(t, *ran, "ada", w, sim)
+}
+
+// A login enrols a machine again that was deleted in Azure, although its agent still names it and
+// it does not assign roles itself.
+func TestLoginEnrolsAgain(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	w, sim, _ := arcWorld(t, "certificate")
+	valid := true
+	w.personal(t, &valid)
+	w.config.Azure.KubeletCredential = config.CredentialCertificate
+	arc, assigns := *w.config.Azure.Arc, false
+	arc.AutoRoleAssignment, w.config.Azure.Arc = &assigns, &arc
+	for _, how := range []string{"first", "after a deletion in Azure"} {
+		sim.RemoveMachines()
+		if err := w.bootstrapAs(&host.User{Name: "ada"}); err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		w.repaired(sim, how)
+	}
 }
 
 // asked checks that Azure was called with a user's login, and that the machine is enrolled.
