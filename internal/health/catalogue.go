@@ -211,9 +211,8 @@ const longestMessage = 1024 // the resource provider's limit of a message, in by
 
 // judge evaluates a condition if its evidence was gathered.
 func (c entry) judge(e *Evidence) Condition {
-	switch {
-	case c.use&ofMachine != 0 && e.Machine == nil, c.use&ofUpkeep != 0 && e.Upkeep == nil,
-		c.use&(ofExamined|ofEndpoints) != 0 && e.Examined == nil:
+	if c.use&ofMachine != 0 && e.Machine == nil || c.use&ofUpkeep != 0 && e.Upkeep == nil ||
+		c.use&(ofExamined|ofEndpoints) != 0 && e.Examined == nil {
 		return notAsked()
 	}
 	for _, part := range []struct {

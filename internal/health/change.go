@@ -3,24 +3,21 @@ package health
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 func hostAsConfigured(e Evidence) Condition {
-	if e.Transition != nil {
+	switch {
+	case e.Transition != nil:
 		return changing(*e.Transition)
-	}
-	if !e.Drift.OK() {
+	case !e.Drift.OK():
 		return e.Drift.missing()
-	}
-	n := e.Drift.Value
-	if n == 0 {
+	case e.Drift.Value == 0:
 		return holds()
 	}
-	differ := "differences from the applied configuration on this machine: " + strconv.Itoa(n)
+	differ := fmt.Sprint("differences from the applied configuration on this machine: ", e.Drift.Value)
 	const list cure = "`aks-flex-node drift` lists them"
 	if e.BudgetExhausted {
 		return fails(OwnerMachine, "RepairBudgetExhausted", differ+", which were repaired several "+

@@ -186,8 +186,7 @@ func nodeOwned(e Evidence) Condition {
 		return e.Node.missing()
 	case e.Machine == nil:
 		return notAsked()
-	}
-	if !Anothers(e.Node.Value, e.Machine.Facts) {
+	case !Anothers(e.Node.Value, e.Machine.Facts):
 		return holds()
 	}
 	info, name := e.Node.Value.Status.NodeInfo, e.Wanted.Agent.NodeName

@@ -57,15 +57,14 @@ func layer(fault *kube.Fault) (owner, reason string) {
 
 // credentialValid checks the credential with one request, as an old token lasts for hours.
 func credentialValid(e Evidence) Condition {
-	if e.Credential.OK() {
-		return holds()
-	}
 	fault, isFault := errors.AsType[*kube.Fault](e.Probe.Err)
 	refused, issuer := errors.Is(e.Credential.Err, kube.ErrUnauthorized), OwnerCluster
 	if e.Wanted.Azure.ShowsToken() {
 		issuer = OwnerAzure
 	}
 	switch {
+	case e.Credential.OK():
+		return holds()
 	case refused && issuer == OwnerAzure:
 		return fails(issuer, "Unauthorized", "the API server does not accept the identity's "+
 			"token of Entra ID (401); the cluster must use Entra ID (az aks update --enable-aad) "+
@@ -118,13 +117,12 @@ func clusterUpgradable(e Evidence) Condition {
 }
 
 func certificateIssued(e Evidence) Condition {
-	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
+	switch {
+	case e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName:
 		return holds()
-	}
-	if !e.CSRs.OK() {
+	case !e.CSRs.OK():
 		return e.CSRs.missing()
-	}
-	if len(e.CSRs.Value) == 0 {
+	case len(e.CSRs.Value) == 0:
 		return unknown("NotRequested", "kubelet has not asked for a certificate")
 	}
 	last := e.CSRs.Value[len(e.CSRs.Value)-1]
@@ -222,15 +220,12 @@ type Arc struct {
 
 // arcConnected checks that Azure still accepts the Arc machine, and that it still has its roles.
 func arcConnected(e Evidence) Condition {
-	if e.Wanted.Azure.AuthMode() != config.AuthArc {
-		return holds()
-	}
-	if !e.Arc.Asked {
-		return notAsked()
-	}
 	const mend cure = "`aks-flex-node bootstrap` connects it again"
-	a := e.Arc.Value
-	switch {
+	switch a := e.Arc.Value; {
+	case e.Wanted.Azure.AuthMode() != config.AuthArc:
+		return holds()
+	case !e.Arc.Asked:
+		return notAsked()
 	case e.Arc.Err != nil:
 		return fails(OwnerMachine, "AgentSilent", "the Arc agent does not report its status: "+
 			oneLine(e.Arc.Err)+"; check azcmagent show and systemctl status himdsd")

@@ -13,15 +13,14 @@ import (
 )
 
 func containerdRunning(e Evidence) Condition {
-	if !e.Containerd.OK() {
-		return e.Containerd.missing()
-	}
-	if c, ok := lacksDownload(e); ok && !e.Containerd.Value.Active {
-		return c
-	}
 	const advice cure = "read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be " +
 		"wrong"
+	lacking, lacks := lacksDownload(e)
 	switch s := e.Containerd.Value; {
+	case !e.Containerd.OK():
+		return e.Containerd.missing()
+	case lacks && !s.Active:
+		return lacking
 	case !s.Active:
 		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log), advice)
 	case errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):

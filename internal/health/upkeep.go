@@ -214,8 +214,7 @@ func principalCredential(e Evidence) Condition {
 		what = "the certificate of the service principal (azure.servicePrincipal.certificateFile)"
 	}
 	return renewal{
-		what:    what,
-		owner:   OwnerAzure,
+		what: what, owner: OwnerAzure,
 		margin:  func(life time.Duration) time.Duration { return min(soon, life/3) },
 		expired: ", and Entra ID issues no more tokens for it",
 		reason:  "ExpiringSoon", renew: renew, late: renew,
