@@ -256,8 +256,7 @@ func WaitDeleted(ctx context.Context, a *Env) error {
 		return err
 	}
 	defer client.Close()
-	err = client.WaitDeleted(ctx, c.Agent.NodeName)
-	if kube.NodeMissing(err) {
+	if err = client.WaitDeleted(ctx, c.Agent.NodeName); kube.NodeMissing(err) {
 		return ErrNodeMissing
 	}
 	return err

@@ -196,11 +196,10 @@ func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
 // package has replaced a manual installation. The change is drift.
 func adoptProgram(n *Node) {
 	was := n.Saved.Bindings.Program
-	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) ||
-		n.TrustedFile(n.Program) != nil {
-		return
+	_, err := os.Stat(was)
+	if was != "" && errors.Is(err, fs.ErrNotExist) && n.TrustedFile(n.Program) == nil {
+		n.Saved.Bindings.Program = n.Program
 	}
-	n.Saved.Bindings.Program = n.Program
 }
 
 // ErrNoNode reports that a verb needs a node.

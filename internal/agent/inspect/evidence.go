@@ -265,10 +265,7 @@ func refusal(h *Node, known *Work) *health.Rejection {
 			return &health.Rejection{Version: r.Generation[:12], Reason: r.Reason, At: r.At}
 		}
 	}
-	if known == nil {
-		return nil
-	}
-	return known.Refused
+	return cmp.Or(known, &Work{}).Refused
 }
 
 // withRuntime adds whether containerd runs and serves kubelet. It asks again if there is no answer.

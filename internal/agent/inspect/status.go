@@ -124,8 +124,7 @@ func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	}
 	switch {
 	case h.Saved.Live == nil && h.Saved.Transition != nil:
-		t, is, finish := h.Saved.Transition, Joining, "not a node yet"
-		verb := "bootstrap"
+		t, is, finish, verb := h.Saved.Transition, Joining, "not a node yet", "bootstrap"
 		if t.Kind == transition.Leave {
 			is, finish, verb = Leaving, "no longer a node", "unbootstrap"
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -151,12 +152,10 @@ func (s *Store) ClearTransition(ctx context.Context) error {
 		return err
 	}
 	known := len(s.Secrets)
-	for id := range s.Secrets {
+	maps.DeleteFunc(s.Secrets, func(id string, _ config.Credentials) bool {
 		live := s.Live != nil && s.Live.ID == id
-		if !live && id != s.AppliedID() && id != s.Bindings.Answered {
-			delete(s.Secrets, id)
-		}
-	}
+		return !live && id != s.AppliedID() && id != s.Bindings.Answered
+	})
 	if len(s.Secrets) == known {
 		return nil
 	}
@@ -245,10 +244,9 @@ type Secrets map[string]config.Credentials
 func (s *Store) SaveSecrets(ctx context.Context) error {
 	list := make(map[string]json.RawMessage)
 	for id, c := range s.Secrets {
-		if c == (config.Credentials{}) {
-			continue
+		if c != (config.Credentials{}) {
+			list[id] = c.Reveal()
 		}
-		list[id] = c.Reveal()
 	}
 	if len(list) == 0 {
 		return s.Remove(ctx, SecretsFile)
