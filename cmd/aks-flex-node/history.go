@@ -114,13 +114,8 @@ func writeComparison(w io.Writer, c history.Comparison) {
 }
 
 func difference(d config.Difference) string {
-	switch {
-	case d.From == nil:
-		return d.Path + ": " + *d.To + " (was not set)"
-	case d.To == nil:
-		return d.Path + ": not set (was " + *d.From + ")"
-	}
-	return d.Path + ": " + *d.To + " (was " + *d.From + ")"
+	unset := "not set"
+	return d.Path + ": " + *cmp.Or(d.To, &unset) + " (was " + *cmp.Or(d.From, &unset) + ")"
 }
 
 func rollbackCommand(o *options) *cobra.Command {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,7 @@ type results struct {
 
 func (r *results) Write(data []byte) (int, error) {
 	n, err := r.Writer.Write(data)
-	if r.err == nil {
-		r.err = err
-	}
+	r.err = cmp.Or(r.err, err)
 	return n, err
 }
 

@@ -62,8 +62,7 @@ Shows what it will undo and asks for confirmation at a terminal; elsewhere it ne
 					}
 					writePlan(o.err, report)
 				}
-				err := o.ask(ctx, a, "Leave the cluster and restore the machine?", show)
-				if err != nil {
+				if err := o.ask(ctx, a, "Leave the cluster and restore the machine?", show); err != nil {
 					return err
 				}
 			}
