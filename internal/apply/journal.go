@@ -115,8 +115,7 @@ func (j *Journal) Content(sha256 string) (io.ReadCloser, error) {
 // makeDirs creates the journal's own directories, which are in no ledger: they go with the ledger.
 func (j *Journal) makeDirs(ctx context.Context) error {
 	for _, dir := range []string{j.dir, j.before()} {
-		err := Make(ctx, j.disk, state.Dir{Path: dir, Mode: 0o700, Purge: true})
-		if err != nil {
+		if err := Make(ctx, j.disk, state.Dir{Path: dir, Mode: 0o700, Purge: true}); err != nil {
 			return err
 		}
 	}

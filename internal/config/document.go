@@ -178,14 +178,13 @@ func rename(doc map[string]any, r *report) {
 		parent := objectAt(doc, parentPath, false)
 		v := parent[name]
 		delete(parent, name)
-		if v == nil {
-			continue
-		}
-		if kindOf(v) != a.kind {
+		switch {
+		case v == nil:
+		case kindOf(v) != a.kind:
 			r.add(a.name, "", fmt.Sprintf("must be %s, not %s", a.kind, kindOf(v)))
-			continue
+		default:
+			a.set(doc, fmt.Sprint(v), r)
 		}
-		a.set(doc, fmt.Sprint(v), r)
 	}
 	for _, group := range []string{"components", "networking"} { // they hold only aliases
 		members, ok := doc[group].(map[string]any)

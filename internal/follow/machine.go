@@ -166,11 +166,10 @@ func Introduce(ctx context.Context, q Question, principal string) error {
 	q.Alive()
 	ctx, cancel := context.WithTimeout(ctx, beginLimit)
 	defer cancel()
-	_, err := r.Poll(ctx, "", 0) // this registers the key if the provider does not know it
-	if err != nil {
+	if _, err := r.Poll(ctx, "", 0); err != nil { // this registers a key unknown to the provider
 		return err
 	}
-	_, err = r.post(ctx, registerAction, agentapi.RegisterKey{PrincipalID: principal})
+	_, err := r.post(ctx, registerAction, agentapi.RegisterKey{PrincipalID: principal})
 	return err
 }
 

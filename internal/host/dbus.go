@@ -111,8 +111,7 @@ func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) erro
 	if err != nil {
 		return err
 	}
-	err = do(ctx, conn)
-	if err == nil || conn.Connected() || ctx.Err() != nil {
+	if err = do(ctx, conn); err == nil || conn.Connected() || ctx.Err() != nil {
 		return err
 	}
 	if conn, err = s.connect(ctx); err != nil {

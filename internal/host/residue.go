@@ -29,8 +29,8 @@ func (h *Host) observeResidue(ctx context.Context, name string) (state.Resource,
 	if r.Kind == state.Files || r.Kind == state.Trees {
 		return h.observeFiles(r)
 	}
-	found, err := h.Kernel.Find(ctx, r)
-	if err != nil {
+	var err error
+	if r.Found, err = h.Kernel.Find(ctx, r); err != nil {
 		return nil, err
 	}
 	if r.Kind == state.Cgroups {
@@ -38,10 +38,9 @@ func (h *Host) observeResidue(ctx context.Context, name string) (state.Resource,
 		if err != nil {
 			return nil, fmt.Errorf("cannot observe %s: %w", match, err)
 		}
-		found = append(found, units...)
-		slices.Sort(found)
+		r.Found = append(r.Found, units...)
+		slices.Sort(r.Found)
 	}
-	r.Found = found
 	return r, nil
 }
 

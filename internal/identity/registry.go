@@ -51,8 +51,7 @@ func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Second) // kubelet kills it after a minute
 	defer cancel()
 	token, err := i.token(ctx, host)
-	err = errors.Join(err, i.keep(host, err))
-	if err != nil {
+	if err = errors.Join(err, i.keep(host, err)); err != nil {
 		return err
 	}
 	return json.NewEncoder(w).Encode(map[string]any{

@@ -95,11 +95,8 @@ func (p Policy) Check(
 }
 
 func texts(c *config.Config) map[string]string {
-	if c == nil {
-		return nil
-	}
 	list := map[string]string{}
-	for _, s := range c.Settings() {
+	for _, s := range cmp.Or(c, &config.Config{}).Settings() {
 		list[s.Path] = s.Text
 	}
 	return list

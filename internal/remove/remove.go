@@ -18,8 +18,7 @@ type Touch func(what string) (done func(), err error)
 // Tree removes a name, with all contents, from an open directory. A missing name is no error.
 func Tree(dir *os.File, name string, touch Touch) error {
 	path := filepath.Join(dir.Name(), name)
-	err := unlink(dir, name, 0, touch)
-	if !errors.Is(err, unix.EISDIR) {
+	if err := unlink(dir, name, 0, touch); !errors.Is(err, unix.EISDIR) {
 		return err
 	}
 	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
