@@ -29,7 +29,11 @@ func (a *API) getNode(r *request) (any, error) {
 	applied := wait.applied()
 	a.askDiagnosis(r)
 	r.waited = wait.end()
-	a.tellPace(r, wait != nil, r.waited) // a replica that stops does not delay the next poll
+	waited := r.waited
+	if !applied { // a replica that stops ends all polls at once: the next ones are spread
+		waited = 0
+	}
+	a.tellPace(r, wait != nil, waited)
 	if applied {
 		seconds := strconv.Itoa(int(wait.granted / time.Second))
 		r.answer.Header().Set("Preference-Applied", "wait="+seconds)

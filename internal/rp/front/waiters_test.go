@@ -242,14 +242,16 @@ func TestWaitingIsBounded(t *testing.T) {
 // as the number of agents permits: the next replica holds their polls.
 func TestWaitingEndsWithTheReplica(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
+		w.api.Pace.perSecond = 1
+		w.api.Pace.Expect(20)
 		a := w.poll(t, asA, same, "Prefer: wait=20")
-		time.Sleep(time.Second)
+		time.Sleep(10 * time.Second)
 		w.api.Waiters.End()
-		a.is(304, time.Second, "")
+		a.is(304, 10*time.Second, "")
 		b := w.poll(t, asA, same, "Prefer: wait=20")
 		b.is(304, 0, "")
 		for _, x := range []*answered{a, b} {
-			equal(t, "when it is to ask again", x.header.Get("X-Ms-Flexnode-Poll-Interval"), "1")
+			equal(t, "when it is to ask again", x.header.Get("X-Ms-Flexnode-Poll-Interval"), "20")
 		}
 	})
 }
