@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # are more of them than processors, of which each has half, so that none spends one on collecting.
 # The lab compiles its components in the same way (lab/component) and shares what is made.
 CPUS := $(shell nproc 2>/dev/null || echo 2)
-BUILD = GOGC=400 GOMAXPROCS=$$((($(CPUS) + 1) / 2)) \
+BUILD = GOGC=1600 GOMEMLIMIT=1GiB GOMAXPROCS=$$((($(CPUS) + 1) / 2)) \
 	$(GO) build -p $$(($(CPUS) + 1)) -ldflags '$(LDFLAGS)'
 
 # Tests compile as programs do, so that each package is compiled once. `make lint` vets them.

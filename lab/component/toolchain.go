@@ -56,7 +56,7 @@ func environment(cgo bool) []string {
 // time.
 func compiling(processors int) (env, flags []string) {
 	each := max(1, processors/2)
-	return []string{"GOGC=400", fmt.Sprintf("GOMAXPROCS=%d", each)},
+	return []string{"GOGC=1600", "GOMEMLIMIT=1GiB", fmt.Sprintf("GOMAXPROCS=%d", each)},
 		[]string{"-p", strconv.Itoa(processors + 1)}
 }
 
