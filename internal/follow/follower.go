@@ -55,7 +55,7 @@ type Follower struct {
 // Run follows until ctx ends or the machine is given back.
 func (f *Follower) Run(ctx context.Context) {
 	f.pace.interval = f.Interval
-	for pause := f.pace.soon(); wait.Sleep(ctx, pause); {
+	for pause := f.pace.first(); wait.Sleep(ctx, pause); {
 		held := f.Wait
 		if f.stones > 0 {
 			held = 0
@@ -213,9 +213,8 @@ type pace struct {
 	failures int
 }
 
-// soon returns the pause after a start and after the first failure: machines that start together,
-// or lose the same provider, do not poll together.
-func (p *pace) soon() time.Duration { return rand.N(min(p.usual(), leastInterval)) } // no secret
+// first returns the pause after a start: machines that start together do not poll together.
+func (p *pace) first() time.Duration { return rand.N(min(p.usual(), leastInterval)) } // no secret
 
 func (p *pace) after(a Answer) time.Duration {
 	p.failures = 0
@@ -228,14 +227,11 @@ func (p *pace) after(a Answer) time.Duration {
 	return p.usual()*2/3 + rand.N(p.usual()*2/3) // no secret
 }
 
-// afterError returns the pause after a failure: short once, then longer, at least the server's.
+// afterError returns the pause after a failure: twice the last, and at least what the server asks.
 func (p *pace) afterError(err error) time.Duration {
-	pause := p.soon()
-	if p.failures > 0 {
-		pause = min(p.usual()<<min(p.failures-1, 10), max(maxPause, p.usual()))
-		pause = pause*2/3 + rand.N(pause/3) // no secret
-	}
+	pause := min(p.usual()/6<<min(p.failures, 12), max(maxPause, p.usual()))
 	p.failures++
+	pause = pause/2 + rand.N(pause/2) // no secret
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		pause = max(pause, refused.Pause)
 	}

@@ -416,7 +416,7 @@ func TestPaceSpreads(t *testing.T) {
 	var early int
 	for range 1000 {
 		p := pace{}
-		if first := p.soon(); first < 0 || first >= leastInterval {
+		if first := p.first(); first < 0 || first >= leastInterval {
 			t.Fatalf("the first pause is %s", first)
 		} else if first < leastInterval/2 {
 			early++
@@ -433,12 +433,9 @@ func TestPaceSpreads(t *testing.T) {
 // One failure, as while the provider restarts, costs seconds; an outage is not polled often.
 func TestPaceAfterFailures(t *testing.T) {
 	p := pace{}
-	for i, most := range []time.Duration{leastInterval, 30 * time.Second, time.Minute} {
-		least := most * 2 / 3
-		if i == 0 {
-			least = 0
-		}
-		if d := p.afterError(errors.New("no network")); d < least || d >= most {
+	for i := range 6 {
+		most := 5 * time.Second << i
+		if d := p.afterError(errors.New("no network")); d < most/2 || d >= most {
 			t.Errorf("the pause after failure %d is %s", i+1, d)
 		}
 	}
