@@ -366,7 +366,6 @@ func TestFollowsWithAFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, sim := azureWorld(t)
-			w.config.Agent.ReadyTimeout = "2s"
 			w.knowing()
 			if _, err := w.bootstrap(); err != nil {
 				t.Fatal(err)

@@ -218,7 +218,6 @@ func (w *world) onlySecret(sim *azuresim.Sim, secret string, gone ...string) {
 func TestSecretOfARejectedConfiguration(t *testing.T) {
 	t.Parallel()
 	w, sim := azureWorld(t)
-	w.config.Agent.ReadyTimeout = "2s"
 	w.knowing()
 	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
 		Secrets: []azuresim.Secret{{Value: canary}, {Value: newSecret}}})

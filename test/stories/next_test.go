@@ -264,9 +264,6 @@ func TestFollowsClusterWhateverIsWanted(t *testing.T) {
 			t.Parallel()
 			w, sim := azureWorld(t)
 			w.knowing()
-			if tt.ill {
-				w.config.Agent.ReadyTimeout = "1500ms"
-			}
 			if _, err := w.bootstrap(); err != nil {
 				t.Fatal(err)
 			}
