@@ -34,8 +34,10 @@ type Build struct {
 	// CGO builds with the C compiler, still statically.
 	CGO bool
 	// Tests builds the packages' tests, with go test -c.
-	Tests    bool `json:",omitempty"`
-	Programs []Program
+	Tests bool `json:",omitempty"`
+	// NoInlining is a pattern of the packages that are compiled without inlining.
+	NoInlining string `json:",omitempty"`
+	Programs   []Program
 }
 
 // Program is one executable.

@@ -35,7 +35,7 @@ func All() ([]Component, error) {
 		runc("1.4.3"),
 		cniPlugins("1.9.1"),
 		nodeProblemDetector("1.34.0"),
-		node("1.34.4"),
+		olderNode("1.34.4"),
 		containerd("2.1.9"),
 		node("1.36.2"),
 		helm("3.19.5", "34"),
@@ -90,6 +90,14 @@ func node(version string) Component {
 	return Component{Name: KubernetesNode, Version: version, Builds: []Build{
 		kubernetes(version, "kubelet", "kubectl", "kubeadm"),
 	}}
+}
+
+// olderNode is a node of another minor version, whose packages are compiled for it alone. Without
+// inlining that takes a sixth less time, and upgrades only start from it.
+func olderNode(version string) Component {
+	c := node(version)
+	c.Builds[0].NoInlining = "k8s.io/..."
+	return c
 }
 
 // kubernetes uses the tags of the project's hack/lib/golang.sh; without grpcnotrace the linker

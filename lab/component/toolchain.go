@@ -78,6 +78,9 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 		"-tags", strings.Join(b.Tags, ","),
 		"-ldflags", strings.Join(append([]string{"-s -w"}, b.LDFlags...), " "),
 		"-o", bin+string(filepath.Separator)), flags...)
+	if b.NoInlining != "" {
+		args = append(args, "-gcflags="+b.NoInlining+"=-dwarf=false -l")
+	}
 	for _, p := range b.Programs {
 		args = append(args, p.Package)
 	}
