@@ -48,11 +48,10 @@ keys. The provider need not run. The result is printed as JSON. The exit code is
 			if verify {
 				return verifyBackup(cmd, args[0], s.KeysFile)
 			}
-			if err := store.Backup(cmd.Context(), s.Endpoints(), args[0]); err != nil {
-				return err
+			if err = store.Backup(cmd.Context(), s.Endpoints(), args[0]); err == nil {
+				fmt.Fprintln(cmd.OutOrStdout(), "backup written to", args[0])
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "backup written to", args[0])
-			return nil
+			return err
 		},
 	}
 	c.Flags().BoolVar(&verify, "verify", false, "read FILE completely and report its contents")

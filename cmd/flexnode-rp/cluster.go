@@ -66,10 +66,8 @@ to become ready on the flex nodes that have joined already.
 The exit code is 0 when nothing is missing, 2 when something is, or when --dry-run
 shows changes, and 1 when the command has failed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd, func(ctx context.Context, c *prepare.Cluster) (prepare.Report, error) {
+			return f.run(cmd, o, func(c *prepare.Cluster, ctx context.Context) (prepare.Report, error) {
 				return c.Plan(ctx, o, f.force)
-			}, func(ctx context.Context, c *prepare.Cluster, r *prepare.Report) error {
-				return c.Await(ctx, r, o)
 			})
 		},
 	}
@@ -103,9 +101,7 @@ is kept, so that revoked machines stay revoked when the cluster is prepared agai
 Nodes that have joined keep running; they cannot renew their certificates unless
 another role allows it, and they lose Services when kube-proxy is removed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd, func(ctx context.Context, c *prepare.Cluster) (prepare.Report, error) {
-				return c.PlanRemoval(ctx)
-			}, func(context.Context, *prepare.Cluster, *prepare.Report) error { return nil })
+			return f.run(cmd, prepare.Options{}, (*prepare.Cluster).PlanRemoval)
 		},
 	}
 }
@@ -113,8 +109,8 @@ another role allows it, and they lose Services when kube-proxy is removed.`,
 // run plans, shows the plan, asks, applies it, waits for its effects, and returns errFound if
 // something is missing.
 func (f *clusterFlags) run(
-	cmd *cobra.Command, plan func(context.Context, *prepare.Cluster) (prepare.Report, error),
-	await func(context.Context, *prepare.Cluster, *prepare.Report) error,
+	cmd *cobra.Command, o prepare.Options,
+	plan func(*prepare.Cluster, context.Context) (prepare.Report, error),
 ) error {
 	if f.output != "text" && f.output != "json" {
 		return fmt.Errorf("cannot use --output %s: it must be text or json", f.output)
@@ -123,7 +119,7 @@ func (f *clusterFlags) run(
 	if err != nil {
 		return err
 	}
-	r, err := plan(cmd.Context(), c)
+	r, err := plan(c, cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -131,18 +127,16 @@ func (f *clusterFlags) run(
 	if f.output == "text" {
 		printChanges(out, r)
 	}
-	if r.Pending() > 0 && !f.dryRun {
-		if err := f.confirm(cmd, r); err != nil {
-			return err
-		}
-	}
 	made := 0
 	if !f.dryRun {
 		made = r.Pending()
+		if err := f.confirm(cmd, r); err != nil {
+			return err
+		}
 		if err := c.Apply(cmd.Context(), &r, f.force); err != nil {
 			return err
 		}
-		if err := await(cmd.Context(), c, &r); err != nil {
+		if err := c.Await(cmd.Context(), &r, o); err != nil {
 			return err
 		}
 	}
@@ -158,9 +152,9 @@ func (f *clusterFlags) run(
 	return nil
 }
 
-// confirm asks at the terminal whether to make the changes.
+// confirm asks at the terminal whether to make the changes, if there are any.
 func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
-	if f.yes {
+	if f.yes || r.Pending() == 0 {
 		return nil
 	}
 	if in, ok := cmd.InOrStdin().(*os.File); ok {

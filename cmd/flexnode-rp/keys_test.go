@@ -103,6 +103,21 @@ func TestKeys(t *testing.T) {
 	expect(now.Keys[0].ID+"  1 boxes  seals and signs", "status")
 }
 
+// A misspelt command fails; without one, a group shows its commands.
+func TestUnknownCommand(t *testing.T) {
+	for _, args := range [][]string{
+		{"epoch", "rise"}, {"keys", "rotate", "x"}, {"store", "dearm"}, {"cluster", "prepar", "--yes"},
+	} {
+		out, err := run(t, args...)
+		if err == nil || !strings.Contains(err.Error(), "unknown command") {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+		if out, err = run(t, args[0]); err != nil || !strings.Contains(out, "Available Commands") {
+			t.Errorf("%s: %v\n%s", args[0], err, out)
+		}
+	}
+}
+
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

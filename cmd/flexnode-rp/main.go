@@ -57,6 +57,12 @@ docs/reference/provider-settings.md describes the settings.`,
 				fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())
 			},
 		})
+	for _, group := range root.Commands() {
+		if group.HasSubCommands() { // cobra would print the help for a misspelt command, and succeed
+			group.Args = cobra.NoArgs
+			group.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 	return root
 }
 
@@ -132,11 +138,10 @@ unused according to the backup are revoked, since they may have been used after 
 				return errors.New("cannot restore an external etcd: stop all replicas, use `etcdutl snapshot " +
 					"restore` on its members, then `flexnode-rp epoch raise`")
 			}
-			if err := service.Restore(args[0], s.DataDir); err != nil {
-				return err
+			if err = service.Restore(args[0], s.DataDir); err == nil {
+				fmt.Println("restored to", s.DataDir)
 			}
-			fmt.Println("restored to", s.DataDir)
-			return nil
+			return err
 		},
 	}
 }
