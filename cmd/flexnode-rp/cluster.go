@@ -73,10 +73,11 @@ shows changes, and 1 when the command has failed.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Provider, "provider", prepare.ProviderUser,
-		"`user` name of the provider in the cluster; for an Entra identity, its object id; \"\" for "+
-			"no roles, if no provider serves the cluster or its chart has made them")
+		"`user` name of the provider in the cluster; for an Entra identity, its object id; for the "+
+			"chart, system:serviceaccount:NAMESPACE:NAME; \"\" only if no provider serves the cluster")
 	flags.StringVar(&o.Identities, "identities", "",
-		"object `id` of the Entra group of machines that join with an identity for a certificate")
+		"object `id` of the Entra group of machines that join with an identity for a certificate; "+
+			"with --provider \"\", the cluster approves a member's request for any node")
 	flags.BoolVar(&o.Leave, "leave", false,
 		"let nodes delete their own Node, for clusters without a provider")
 	flags.StringVar(&o.KubeProxy, "kube-proxy", "auto",

@@ -153,33 +153,37 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// An identity as the provider is in the bindings and in the policy; old clusters get what they
-// know.
+// An identity or the chart's service account as the provider is in the bindings and in the policy,
+// and it alone approves the certificates of identities; old clusters get what they know.
 func TestDesired(t *testing.T) {
 	s, c := newServer(t)
 	s.Version = "v1.31.2-aks"
-	o := all
-	o.Provider = "11111111-2222-3333-4444-555555555555"
-	planned(t, c, o)
-	if s.Objects[policies+"flexnode-revoked"] != nil || s.Objects[proxy] != nil {
-		t.Error("1.31 has a policy or a kube-proxy that it does not know")
-	}
-	text := fmt.Sprint(s.Objects[policies+"flexnode-rp"])
-	if !strings.Contains(text, `["`+o.Provider+`", "system:serviceaccount:`) {
-		t.Errorf("the policy is %s", text)
-	}
-	if text := fmt.Sprint(s.Objects); strings.Count(text, "name:"+o.Provider) != 3 ||
-		strings.Contains(text, "kind:User name:flexnode-rp") {
-		t.Errorf("the bindings are %s", text)
-	}
 	const approves = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/" +
 		"aks-flex-node:identities-approve-first-certificate"
-	if s.Objects[approves] != nil {
-		t.Error("the cluster approves an identity's certificate, which is for the provider to decide")
-	}
-	planned(t, c, Options{Identities: "group-1", KubeProxy: "no"})
-	if !strings.Contains(fmt.Sprint(s.Objects[approves]), "name:group-1") {
-		t.Error("without a provider no one approves an identity's certificate")
+	for _, provider := range []string{
+		"11111111-2222-3333-4444-555555555555", "system:serviceaccount:flexnode:flexnode-rp",
+	} {
+		planned(t, c, Options{Identities: "group-1", KubeProxy: "no"})
+		if !strings.Contains(fmt.Sprint(s.Objects[approves]), "name:group-1") {
+			t.Error("without a provider no one approves an identity's certificate")
+		}
+		o := all
+		o.Provider = provider
+		planned(t, c, o)
+		if s.Objects[policies+"flexnode-revoked"] != nil || s.Objects[proxy] != nil {
+			t.Error("1.31 has a policy or a kube-proxy that it does not know")
+		}
+		text := fmt.Sprint(s.Objects[policies+"flexnode-rp"])
+		if !strings.Contains(text, `["`+provider+`", "system:serviceaccount:`) {
+			t.Errorf("the policy is %s", text)
+		}
+		if text := fmt.Sprint(s.Objects); strings.Count(text, "kind:User name:"+provider) != 3 ||
+			strings.Contains(text, "kind:User name:flexnode-rp") {
+			t.Errorf("the bindings are %s", text)
+		}
+		if s.Objects[approves] != nil {
+			t.Error("the cluster approves an identity's certificate, which is for the provider to decide")
+		}
 	}
 	for want, o := range map[string]Options{
 		"not the name of a user":     {Provider: `a"}`, KubeProxy: "no"},
