@@ -54,9 +54,9 @@ func prepareCluster(f *clusterFlags) *cobra.Command {
 		Long: `Apply the objects that flex nodes and their provider need in a cluster: roles, admission
 policies and, unless another kube-proxy is scheduled on flex nodes, kube-proxy. The changes
 are computed by the API server in a dry run, shown, and made after confirmation. A second
-run changes nothing. Objects that an earlier run has added and these flags no longer ask for
-are removed; objects that existed before, or that another program such as helm manages, are
-not.
+run with the same flags changes nothing. Objects that an earlier run has added and these
+flags no longer ask for are removed; objects that existed before, or that another program
+such as helm manages, are not.
 
 Then it checks what it cannot add: the API server's address, DNS, pod subnets, routes
 to pods and the path to kubelets. For each it reports what is missing and who can add it,

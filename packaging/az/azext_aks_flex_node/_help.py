@@ -237,8 +237,8 @@ short-summary: Prepare a cluster for flex nodes.
 long-summary: >-
     Runs `flexnode-rp cluster prepare` with your kubeconfig of the cluster: it shows what changes,
     asks for confirmation, applies roles, admission policies and kube-proxy, and reports what is
-    missing and who can add it. A second run changes nothing. Exits with 2 if something is
-    missing.
+    missing and who can add it. A second run with the same options changes nothing; with others it
+    removes what they no longer ask for. Exits with 2 if something is missing.
 examples:
   - name: See what would change.
     text: az aks flex-node enable -g my-rg -n my-cluster --dry-run
