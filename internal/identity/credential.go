@@ -251,7 +251,7 @@ func secret(p config.ServicePrincipal) (string, error) {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY")
 		if dir == "" {
 			return "", fmt.Errorf("cannot read the credential %s: systemd has not passed it to this "+
-				"process; run it in a unit with LoadCredential=%s", path, path)
+				"process; run it in a unit with LoadCredential=%s (systemd 251 or later)", path, path)
 		}
 		path = filepath.Join(dir, path)
 	}

@@ -81,7 +81,7 @@ func TestSecretFromElsewhere(t *testing.T) {
 		{filepath.Join(dir, "empty"), "", "", "it is empty"},
 		{filepath.Join(dir, "missing"), "", "", "no such file"},
 		{"good", dir, "s3cret", ""},
-		{"good", "", "", "LoadCredential=good"},
+		{"good", "", "", "LoadCredential=good (systemd 251"},
 	}
 	for _, tt := range tests {
 		t.Setenv("CREDENTIALS_DIRECTORY", tt.credentials)
