@@ -101,8 +101,8 @@ func Required(c config.Config) (kube.Access, string) {
 	}
 	return kube.Access{
 			Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests",
-		}, "the ClusterRole system:node-bootstrapper in the cluster (docs/how-to/prepare-a-cluster.md " +
-			"applies it), or azure.credential token with roles of Azure"
+		}, "the ClusterRole system:node-bootstrapper in the cluster (`flexnode-rp cluster prepare " +
+			"--identities`), or azure.kubeletCredential token with roles of Azure"
 }
 
 // Token authenticates kubelet to the API server.
