@@ -146,10 +146,9 @@ func writeEndpoints(w io.Writer, list []health.Endpoint) {
 	for _, e := range list {
 		verdict := "answers"
 		switch {
-		case e.Err == nil:
-		case e.Needed:
+		case e.Err != nil && e.Needed:
 			verdict = "FAILS"
-		default:
+		case e.Err != nil:
 			verdict = "silent"
 		}
 		fmt.Fprintf(w, "%-8s %s  %s", verdict, e.URL, e.Purpose)

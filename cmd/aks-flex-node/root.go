@@ -306,15 +306,12 @@ expected value and the value that was found. The Node object is included when th
 answers. Exits with 2 when there is drift. With --repair, exactly these differences are
 repaired, and the exit code is 0 once they are.`,
 		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
-			var report inspect.Report
-			var err error
-			if repair {
-				report, err = change.Repair(ctx, a, nil)
-			} else {
-				report, err = inspect.Drift(ctx, &a.Env)
+			if !repair {
+				report, err := inspect.Drift(ctx, &a.Env)
+				return o.differs(report, err, writeDrift, "no drift")
 			}
-			err = o.differs(report, err, writeDrift, "no drift")
-			if repair && errors.Is(err, errFound) {
+			report, err := change.Repair(ctx, a, nil)
+			if err = o.differs(report, err, writeDrift, "no drift"); errors.Is(err, errFound) {
 				return nil
 			}
 			return err

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // A configuration that was named for unbootstrap and cannot be read ends it; the usual one is left
@@ -46,6 +49,22 @@ func TestGiven(t *testing.T) {
 				t.Errorf("the warning is %q, %v", told, err)
 			}
 		})
+	}
+}
+
+// Drift that was not looked for is not reported as none.
+func TestStatusOfDrift(t *testing.T) {
+	for want, c := range map[string]health.Condition{
+		"Drift       none\n": {Status: health.True},
+		"Drift       unknown (driftPolicy off): this was not checked\n": {
+			Status: health.Unknown, Message: "this was not checked"},
+	} {
+		var out strings.Builder
+		c.Type = health.HostAsConfigured
+		writeStatus(&out, inspect.Status{DriftPolicy: "off", Conditions: []health.Condition{c}})
+		if !strings.HasSuffix(out.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, out.String())
+		}
 	}
 }
 

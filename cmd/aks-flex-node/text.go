@@ -83,16 +83,20 @@ func writeStatus(w io.Writer, s inspect.Status) {
 			fmt.Fprintf(w, "            | %s\n", line)
 		}
 	}
+	drift := "none"
 	for _, c := range s.Conditions {
-		if c.Status == health.False {
+		switch {
+		case c.Status == health.False:
 			fmt.Fprintf(w, "Condition   %s %s: %s\n", c.Type, c.Reason, c.Message)
+		case c.Type == health.HostAsConfigured && c.Status == health.Unknown:
+			drift = fmt.Sprintf("unknown (driftPolicy %s): %s", s.DriftPolicy, c.Message)
 		}
 	}
 	for _, d := range s.Pending {
 		fmt.Fprintf(w, "Pending     %s\n", d.Action)
 	}
 	if len(s.Drift)+len(s.Pending) == 0 {
-		fmt.Fprintln(w, "Drift       none")
+		fmt.Fprintln(w, "Drift       "+drift)
 	}
 	for _, d := range s.Drift {
 		fmt.Fprintf(w, "Drift       %s: expected %s, found %s\n", d.Key, d.Expected, d.Found)
