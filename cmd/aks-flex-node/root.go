@@ -139,6 +139,7 @@ configured, and restores the machine when it leaves.
   aks-flex-node unbootstrap  leave the cluster and restore the machine
 
 Exit codes of all commands:
+
   0  success, and nothing was found
   1  failure
   2  plan, drift, diff: something differs; status, doctor, endpoints: something is wrong;
