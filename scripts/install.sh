@@ -155,7 +155,7 @@ by_apt() {
 	fi
 	for file in "$program" "$unit"; do
 		[ ! -e "$file" ] || fail "$file would be used instead of the package; remove it first:" \
-			'AKS_FLEX_NODE_REMOVE=keep uninstall.sh'
+			'AKS_FLEX_NODE_REMOVE=keep /usr/local/lib/aks-flex-node/uninstall.sh'
 	done
 	# What works is put back if the index of this one cannot be read.
 	[ ! -e "$source" ] || was_source=$(base64 -w0 <"$source")
