@@ -123,7 +123,7 @@ check() {
 	system=$(. /etc/os-release && echo "${ID:-} ${VERSION_ID:-}")
 	case "$system" in
 	'ubuntu 22.04' | 'ubuntu 24.04' | 'debian 12') ;;
-	*) say "warning: not tested on $system, but on Ubuntu 22.04 and 24.04 and Debian 12" ;;
+	*) say "warning: made for Ubuntu 22.04 and 24.04 and tested on Debian 12, not on $system" ;;
 	esac
 	memory=$(awk '/^MemTotal:/ {print int($2 / 1024)}' /proc/meminfo)
 	[ "$memory" -ge 1900 ] || say "warning: a node needs 2 GB of memory; here are $memory MB"
