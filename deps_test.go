@@ -74,7 +74,7 @@ var rules = []struct {
 	}, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/store", []string{
 		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/seal",
-		"internal/rp/store/kv",
+		"internal/rp/store/kv", "internal/wait",
 	}, []string{"net/http", "os/exec"}},
 	{"internal/rp/store/kv", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/credential", []string{

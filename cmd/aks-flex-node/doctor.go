@@ -27,8 +27,7 @@ func (o *options) now(ctx context.Context) support.Given {
 	read, err := config.Load(o.config, o.applied(ctx))
 	switch {
 	case err == nil:
-		in := o.inputOf(read)
-		g.Input = &in
+		g.Input = new(o.inputOf(read))
 	case g.Unprivileged && errors.Is(err, fs.ErrPermission):
 	case errors.Is(err, fs.ErrNotExist) && !o.named:
 	default:

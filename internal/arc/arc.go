@@ -200,10 +200,7 @@ func (a Arc) connect(ctx context.Context) error {
 	if tags := pairs(a.Config.Arc.Tags); tags != "" {
 		settings["tags"] = tags
 	}
-	file, err := json.Marshal(settings)
-	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
-	}
+	file, _ := json.Marshal(settings) // texts can be encoded
 	_, err = a.Machine.Run(ctx, connectLimit, file, "azcmagent", "connect", "--config")
 	if err != nil {
 		return fmt.Errorf("cannot connect the machine to Azure Arc: %w; the identity needs the "+
@@ -225,10 +222,7 @@ func (a Arc) principal(ctx context.Context, is Status) (principal string, err er
 }
 
 func (a Arc) find(ctx context.Context, is Status) (principal string, found bool, err error) {
-	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
-	if err != nil {
-		return "", false, err
-	}
+	machines := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
 	got, err := machines.Get(ctx, is.Group, is.Name, nil)
 	if isMissing(err) {
 		return "", false, nil
@@ -254,12 +248,9 @@ func hasCode(err error, codes ...string) bool {
 func client[C any](
 	a Arc, make func(string, azcore.TokenCredential, *arm.ClientOptions) (C, error),
 	subscription string,
-) (C, error) {
-	c, err := make(subscription, a.Credential, a.Options)
-	if err != nil {
-		err = fmt.Errorf("cannot create a client for Resource Manager: %w", err)
-	}
-	return c, err
+) C {
+	c, _ := make(subscription, a.Credential, a.Options) // fails only for options without an endpoint
+	return c
 }
 
 // retry repeats a request, with growing pauses, until it is done, fails, or too long has passed.
@@ -308,10 +299,7 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	machines, err := client(a, armhybridcompute.NewMachinesClient, id.SubscriptionID)
-	if err != nil {
-		return err
-	}
+	machines := client(a, armhybridcompute.NewMachinesClient, id.SubscriptionID)
 	a.Say("removing the machine from Azure Arc")
 	// Deleting needs a role that connecting does not, so the machine is deleted only if it exists.
 	principal, found, err := a.find(ctx, Status{Subscription: id.SubscriptionID,
@@ -354,10 +342,7 @@ func (a Arc) tag(ctx context.Context, is Status) error {
 	if len(a.Config.Arc.Tags) == 0 {
 		return nil
 	}
-	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
-	if err != nil {
-		return err
-	}
+	machines := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
 	need := identity.Need{Doing: "tag the Arc machine", Role: onboarding, Scope: is.MachineID()}
 	got, err := machines.Get(ctx, is.Group, is.Name, nil)
 	if err != nil {

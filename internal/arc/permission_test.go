@@ -115,10 +115,7 @@ func TestTags(t *testing.T) {
 		if _, _, err := a.Enrol(ctx, w.record); err != nil {
 			t.Fatalf("killed at %d, again: %v", n, err)
 		}
-		machines, err := client(a, armhybridcompute.NewMachinesClient, subscription)
-		if err != nil {
-			t.Fatal(err)
-		}
+		machines := client(a, armhybridcompute.NewMachinesClient, subscription)
 		got, err := machines.Get(ctx, "edge", "edge-1", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -40,10 +40,7 @@ func (a Arc) assign(
 	ctx context.Context, r *Record, principal string,
 ) (newest time.Time, err error) {
 	scope := a.Config.TargetCluster.ResourceID
-	client, err := client(a, armauthorization.NewRoleAssignmentsClient, a.Config.SubscriptionID)
-	if err != nil {
-		return newest, err
-	}
+	client := client(a, armauthorization.NewRoleAssignmentsClient, a.Config.SubscriptionID)
 	for _, role := range a.Config.Arc.Roles {
 		mine := Assignment{Scope: scope, Name: AssignmentName(scope, principal, roleID(role))}
 		before := slices.Clone(r.Assignments)
@@ -101,10 +98,7 @@ func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignment
 }
 
 func (a Arc) unassign(ctx context.Context, mine Assignment) error {
-	client, err := client(a, armauthorization.NewRoleAssignmentsClient, a.Config.SubscriptionID)
-	if err != nil {
-		return err
-	}
+	client := client(a, armauthorization.NewRoleAssignmentsClient, a.Config.SubscriptionID)
 	if _, err := client.Delete(ctx, mine.Scope, mine.Name, nil); err != nil && !isMissing(err) {
 		return identity.Explain(err, identity.Need{Doing: "remove the role assignment " + mine.Name,
 			Role: accessAdmin, Scope: mine.Scope})
@@ -186,10 +180,7 @@ func (a Arc) permissions(
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
-	client, err := client(a, armauthorization.NewPermissionsClient, id.SubscriptionID)
-	if err != nil {
-		return nil, err
-	}
+	client := client(a, armauthorization.NewPermissionsClient, id.SubscriptionID)
 	if kind := id.ResourceType; kind.String() == arm.ResourceGroupResourceType.String() {
 		pages := client.NewListForResourceGroupPager(id.ResourceGroupName, nil)
 		for err == nil && pages.More() {

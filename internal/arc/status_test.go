@@ -26,11 +26,8 @@ func (w *world) status() Status {
 func (w *world) remove() {
 	w.t.Helper()
 	a, ctx := w.arc(0)
-	machines, err := client(a, armhybridcompute.NewMachinesClient, subscription)
-	if err == nil {
-		_, err = machines.Delete(ctx, "edge", "edge-1", nil)
-	}
-	if err != nil {
+	machines := client(a, armhybridcompute.NewMachinesClient, subscription)
+	if _, err := machines.Delete(ctx, "edge", "edge-1", nil); err != nil {
 		w.t.Fatal(err)
 	}
 }

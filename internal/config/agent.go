@@ -96,9 +96,7 @@ func (u UpgradePolicy) DrainDeadline() time.Duration {
 }
 
 // DeletesEmptyDir reports whether a drain evicts pods with an emptyDir, which deletes its data.
-func (o DrainOptions) DeletesEmptyDir() bool {
-	return o.DeleteEmptyDir == nil || *o.DeleteEmptyDir
-}
+func (o DrainOptions) DeletesEmptyDir() bool { return *cmp.Or(o.DeleteEmptyDir, new(true)) }
 
 // Opens returns the next time that the window is open: now if it is open. Parse has validated it.
 func (w MaintenanceWindow) Opens(now time.Time) time.Time {

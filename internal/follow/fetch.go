@@ -92,10 +92,7 @@ func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tryLimit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Reveal(), nil)
-	if err != nil {
-		return nil, 0, errors.New("internal error: cannot make a request for the configuration")
-	}
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, u.Reveal(), nil) // it was parsed
 	resp, err := ask(f.Client, req)
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot fetch the configuration from %s: %w", u.Host, err)

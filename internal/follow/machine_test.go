@@ -153,11 +153,7 @@ type heldKeys struct {
 func (k *heldKeys) MachineKey(context.Context) (*machinekey.Key, error) {
 	if k.key == nil {
 		k.made++
-		key, err := machinekey.New()
-		if err != nil {
-			return nil, err
-		}
-		k.key = key
+		k.key = machinekey.New()
 	}
 	return k.key, nil
 }

@@ -136,10 +136,7 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 
 // route returns the server of a configuration URL, and the TLS proxy before it, or "".
 func route(proxy func(*http.Request) (*url.URL, error), u URL) (at, between string, err error) {
-	to, err := url.Parse(u.Reveal())
-	if err != nil {
-		return "", "", errors.New("internal error: a configuration URL was not parsed")
-	}
+	to, _ := url.Parse(u.Reveal()) // ParseURL has parsed it before
 	at = to.Hostname()
 	if proxy == nil {
 		return at, "", nil

@@ -26,10 +26,7 @@ func newRoot(at time.Time) testRoot {
 	if err != nil {
 		panic(err)
 	}
-	key, err := rootkey.NewKey()
-	if err != nil {
-		panic(err)
-	}
+	key := rootkey.NewKey()
 	certificate, err := root.Certify(key, "key", at)
 	if err != nil {
 		panic(err)

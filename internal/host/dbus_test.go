@@ -257,7 +257,7 @@ func TestUnitSince(t *testing.T) {
 				"ActiveEnterTimestamp":          uint64(time.Now().Add(step).UnixMicro()),
 				"ActiveEnterTimestampMonotonic": uint64(70_000_000),
 			}})
-			s.uptime = func() (time.Duration, error) { return 100 * time.Second, nil }
+			s.uptime = func() time.Duration { return 100 * time.Second }
 			got, err := s.Unit(t.Context(), "x.slice", true)
 			if age := time.Since(got.Since); err != nil || age != 30*time.Second {
 				t.Errorf("stepped by %s, the unit is %s old, %v", step, age, err)
@@ -265,8 +265,8 @@ func TestUnitSince(t *testing.T) {
 			s.Close()
 		}
 	})
-	if up, err := uptime(); err != nil || up <= 0 {
-		t.Errorf("the machine has been up for %s, %v", up, err)
+	if up := uptime(); up <= 0 {
+		t.Errorf("the machine has been up for %s", up)
 	}
 }
 

@@ -259,10 +259,8 @@ func isEmpty(path string) (bool, error) {
 func isMountPoint(path string) (bool, error) {
 	var st unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
-	if err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_TYPE, &st); err != nil {
-		return false, err
-	}
-	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_TYPE, &st)
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, err
 }
 
 // setDir creates a directory, or restores its old mode, owner and emptiness. A mount point and the

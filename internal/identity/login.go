@@ -101,9 +101,6 @@ type UserCLI struct {
 func (c UserCLI) GetToken(
 	ctx context.Context, o policy.TokenRequestOptions,
 ) (azcore.AccessToken, error) {
-	if len(o.Scopes) != 1 {
-		return azcore.AccessToken{}, errors.New("internal error: a token has one scope")
-	}
 	argv := []string{"az", "account", "get-access-token", "--output", "json",
 		"--resource", strings.TrimSuffix(o.Scopes[0], "/.default")}
 	if c.Tenant != "" {

@@ -44,22 +44,16 @@ type PublicKey struct {
 }
 
 // New generates a key.
-func New() (*Key, error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make the machine's key: %w", err)
-	}
+func New() *Key {
+	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // it crashes the program on failure
 	return newKey(private)
 }
 
-func newKey(private *ecdsa.PrivateKey) (*Key, error) {
-	point, err := private.PublicKey.Bytes() // 4, x, y
-	if err != nil {
-		return nil, fmt.Errorf("cannot use the machine's key: %w", err)
-	}
-	const size = 32 // of a coordinate, in bytes
+func newKey(private *ecdsa.PrivateKey) *Key {
+	point, _ := private.PublicKey.Bytes() // 4, x, y; a key that was made or read is on the curve
+	const size = 32                       // of a coordinate, in bytes
 	x, y := encode(point[1:1+size]), encode(point[1+size:])
-	return &Key{PublicKey{Kty: "EC", Crv: "P-256", X: x, Y: y}, private}, nil
+	return &Key{PublicKey{Kty: "EC", Crv: "P-256", X: x, Y: y}, private}
 }
 
 const block = "PRIVATE KEY"
@@ -78,16 +72,13 @@ func Parse(text []byte) (*Key, error) {
 	if !ok || private.Curve != elliptic.P256() {
 		return nil, errors.New("cannot read the machine's key: it is not of P-256")
 	}
-	return newKey(private)
+	return newKey(private), nil
 }
 
 // PEM returns the key in the format of its file. It is a secret.
-func (k *Key) PEM() ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(k.private)
-	if err != nil {
-		return nil, fmt.Errorf("cannot encode the machine's key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: block, Bytes: der}), nil
+func (k *Key) PEM() []byte {
+	der, _ := x509.MarshalPKCS8PrivateKey(k.private) // each key of P-256 can be encoded
+	return pem.EncodeToMemory(&pem.Block{Type: block, Bytes: der})
 }
 
 // Thumbprint identifies the key (RFC 7638).
@@ -149,7 +140,7 @@ type Payload struct {
 }
 
 // Sign returns a token that is valid from now on.
-func (k *Key) Sign(c Claims, now time.Time) (string, error) {
+func (k *Key) Sign(c Claims, now time.Time) string {
 	t := jwt.NewWithClaims(jwt.SigningMethodES256, Payload{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Subject: c.UID, Audience: jwt.ClaimStrings{c.Audience},
@@ -158,11 +149,8 @@ func (k *Key) Sign(c Claims, now time.Time) (string, error) {
 		Claims: c,
 	})
 	t.Header["typ"], t.Header["kid"], t.Header["jwk"] = TokenType, k.Thumbprint(), k.PublicKey
-	text, err := t.SignedString(k.private)
-	if err != nil {
-		return "", fmt.Errorf("cannot sign with the machine's key: %w", err)
-	}
-	return text, nil
+	text, _ := t.SignedString(k.private) // texts can be encoded, and a key of P-256 can sign
+	return text
 }
 
 // Statement returns the text that a kubelet signs: that a key belongs to the node with the uid.

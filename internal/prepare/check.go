@@ -43,10 +43,8 @@ func checks(f facts, o Options, s services) []Check {
 
 func apiServer(f facts) Check {
 	const name = "APIServer"
-	host := ""
-	if u, err := url.Parse(f.server); err == nil {
-		host = u.Hostname()
-	}
+	u, _ := url.Parse(f.server) // in the form of address
+	host := u.Hostname()
 	ip, _ := netip.ParseAddr(host) // a name is the zero Addr
 	if host == "localhost" || ip.IsLoopback() || ip.IsUnspecified() {
 		return Check{name, Missing, "machines cannot reach " + f.server + ": set the address that they " +

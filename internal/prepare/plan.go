@@ -285,10 +285,7 @@ func short(v any) string {
 	}
 	text, ok := v.(string)
 	if !ok {
-		data, err := json.Marshal(v)
-		if err != nil {
-			return fmt.Sprint(v)
-		}
+		data, _ := json.Marshal(v) // what was decoded can be encoded
 		text = string(data)
 	}
 	text = strings.Join(strings.Fields(text), " ")

@@ -68,12 +68,10 @@ func lands(pod corev1.PodSpec) bool {
 	if !labels.SelectorFromSet(pod.NodeSelector).Matches(flexNode) {
 		return false
 	}
-	if pod.Affinity == nil || pod.Affinity.NodeAffinity == nil ||
-		pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return true
-	}
-	return slices.ContainsFunc(pod.Affinity.NodeAffinity.
-		RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matches)
+	return pod.Affinity == nil || pod.Affinity.NodeAffinity == nil ||
+		pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil ||
+		slices.ContainsFunc(pod.Affinity.NodeAffinity.
+			RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matches)
 }
 
 // matches reports whether flex nodes match a term. Requirements on fields select single nodes.

@@ -98,11 +98,9 @@ func (a *Archive) Close() (Manifest, error) {
 	slices.SortStableFunc(a.manifest.LeftOut, func(x, y LeftOut) int {
 		return strings.Compare(x.Name, y.Name)
 	})
-	text, err := json.MarshalIndent(a.manifest, "", "  ")
-	if err == nil {
-		a.write("manifest.json", string(text)+"\n")
-	}
-	return a.manifest, errors.Join(err, a.err, a.tar.Close(), a.zip.Close())
+	text, _ := json.MarshalIndent(a.manifest, "", "  ") // texts and numbers can be encoded
+	a.write("manifest.json", string(text)+"\n")
+	return a.manifest, errors.Join(a.err, a.tar.Close(), a.zip.Close())
 }
 
 func (a *Archive) write(name, text string) {

@@ -85,10 +85,8 @@ func (r *Redactor) Know(secrets ...string) {
 // forms returns a secret in every encoding. Base64 of a text that contains it has three forms, by
 // its offset in a group of three bytes, without the characters that its neighbours affect.
 func forms(s string) []string {
-	list := []string{s, strings.Trim(strconv.Quote(s), `"`)}
-	if quoted, err := json.Marshal(s); err == nil {
-		list = append(list, strings.Trim(string(quoted), `"`))
-	}
+	quoted, _ := json.Marshal(s) // a text can be encoded
+	list := []string{s, strings.Trim(strconv.Quote(s), `"`), strings.Trim(string(quoted), `"`)}
 	if len(s) < shortest {
 		return list
 	}

@@ -2,7 +2,6 @@ package state
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 )
@@ -24,8 +23,7 @@ func NewFile(path string, mode fs.FileMode, content string) File {
 
 // Digest returns the lower-case hex SHA-256 of content.
 func Digest(content string) string {
-	sum := sha256.Sum256([]byte(content))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(content)))
 }
 
 func (r File) Key() Key { return PathKey(r.Path) }

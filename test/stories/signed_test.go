@@ -38,8 +38,7 @@ func newKeys(root *rootkey.Root) keys {
 		k.root, err = rootkey.NewRoot(time.Now())
 		must(err)
 	}
-	k.key, err = rootkey.NewKey()
-	must(err)
+	k.key = rootkey.NewKey()
 	k.certify(time.Now())
 	return k
 }

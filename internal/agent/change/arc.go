@@ -185,6 +185,5 @@ func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.C
 		return c
 	}
 	l.Conceal(credentials.ClientSecret.Reveal())
-	with := c.WithCredentials(credentials)
-	return &with
+	return new(c.WithCredentials(credentials))
 }

@@ -139,8 +139,7 @@ func leaver(h *Home, given *config.Config) *config.Config {
 	if h.Saved.Live == nil && given != nil || g == nil {
 		return given
 	}
-	c := h.Saved.ConfigOf(g)
-	return &c
+	return new(h.Saved.ConfigOf(g))
 }
 
 // begun returns the live generation, else that of an unfinished join, else nil.
@@ -173,10 +172,7 @@ func found(ctx context.Context, l *leaving) inspect.Cluster {
 	if l.server != nil {
 		return *l.server
 	}
-	c := l.config
-	if l.given != nil {
-		c = l.given
-	}
+	c := cmp.Or(l.given, l.config)
 	t := &Target{Input: Input{Config: *c}, Locator: NewLocator(l.Home), At: l.Saved.At()}
 	if err := findAgain(ctx, l.Home, t); err != nil {
 		l.Warn("%v", err)

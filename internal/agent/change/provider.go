@@ -277,8 +277,7 @@ func permitted(h *Home, c config.Config) error {
 	}
 	var applied *config.Config
 	if g := cmp.Or(h.Saved.Applied, h.Saved.Live); g != nil {
-		is := h.Saved.ConfigOf(g)
-		applied = &is
+		applied = new(h.Saved.ConfigOf(g))
 	}
 	if problems := p.Check(c, applied, config.Defaults()); len(problems) > 0 {
 		return &PolicyError{problems}

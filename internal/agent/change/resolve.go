@@ -227,10 +227,7 @@ func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error)
 	if err == nil && said.DNSServiceIP == "" {
 		err = errors.New("its networkProfile in Azure does not include it")
 	}
-	if err != nil {
-		return "", err
-	}
-	return said.DNSServiceIP, nil
+	return said.DNSServiceIP, err
 }
 
 // ServerVersion returns the cluster's version, from the cluster or else from Azure.

@@ -56,10 +56,7 @@ func Working(ctx context.Context, a *Env) *Work {
 	}
 	transport := &http.Transport{DialContext: dial}
 	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/work", nil)
-	if err != nil {
-		return nil
-	}
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/work", nil) // a valid URL
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return nil

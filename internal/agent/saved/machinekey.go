@@ -43,14 +43,8 @@ func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
 	if err != nil || key != nil {
 		return key, err
 	}
-	if key, err = machinekey.New(); err != nil {
-		return nil, err
-	}
-	text, err := key.PEM()
-	if err != nil {
-		return nil, err
-	}
-	if err := k.Writer.Write(ctx, MachineKeyFile, string(text)); err != nil {
+	text := string(machinekey.New().PEM())
+	if err := k.Writer.Write(ctx, MachineKeyFile, text); err != nil {
 		return nil, err
 	}
 	return k.Writer.Records().MachineKey() // another process may have created it first

@@ -43,16 +43,16 @@ func verifier() Verifier {
 }
 
 func TestVerify(t *testing.T) {
-	key := must(machinekey.New())
+	key := machinekey.New()
 	bound := said
 	bound.Request = machinekey.RequestOf("POST", "/x/reportStatus", []byte("{}"))
-	got := must(verifier().Verify(must(key.Sign(bound, now))))
+	got := must(verifier().Verify(key.Sign(bound, now)))
 	if got.Claims != bound || got.Thumbprint != key.Thumbprint() ||
 		!got.Ends.Equal(now.Add(machinekey.Lifetime+Leeway)) {
 		t.Errorf("got %+v", got)
 	}
 	bound.Nonce = "given"
-	late := must(verifier().Verify(must(key.Sign(bound, now.Add(time.Hour)))))
+	late := must(verifier().Verify(key.Sign(bound, now.Add(time.Hour))))
 	if !got.Issued.Equal(now) || !late.Issued.Equal(now.Add(-time.Minute)) ||
 		!late.Signed.Equal(now.Add(time.Hour)) {
 		t.Errorf("made at %s; with a nonce at %s, by its clock %s", got.Issued, late.Issued, late.Signed)
@@ -63,7 +63,7 @@ func TestVerify(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	key := must(machinekey.New())
+	key := machinekey.New()
 	for name, test := range map[string]struct {
 		at    time.Duration
 		nonce string
@@ -82,7 +82,7 @@ func TestTimes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := said
 			c.Nonce = test.nonce
-			_, err := verifier().Verify(must(key.Sign(c, now.Add(test.at))))
+			_, err := verifier().Verify(key.Sign(c, now.Add(test.at)))
 			if (err == nil) != test.good || err != nil && !errors.Is(err, ErrTime) {
 				t.Errorf("got %v", err)
 			}
@@ -92,13 +92,13 @@ func TestTimes(t *testing.T) {
 
 // privateOf returns the private key in the file of a machine's key.
 func privateOf(key *machinekey.Key) *ecdsa.PrivateKey {
-	block, _ := pem.Decode(must(key.PEM()))
+	block, _ := pem.Decode(key.PEM())
 	return must(x509.ParsePKCS8PrivateKey(block.Bytes)).(*ecdsa.PrivateKey)
 }
 
 // publicOf returns the public key that the tokens of a machine's key have in their header.
 func publicOf(key *machinekey.Key) (public machinekey.PublicKey) {
-	header, _, _ := strings.Cut(must(key.Sign(said, now)), ".")
+	header, _, _ := strings.Cut(key.Sign(said, now), ".")
 	var h struct{ JWK *machinekey.PublicKey }
 	h.JWK = &public
 	if err := json.Unmarshal(must(base64.RawURLEncoding.DecodeString(header)), &h); err != nil {
@@ -117,7 +117,7 @@ type (
 func change(t *testing.T, key *machinekey.Key, differ func(header, *payload)) string {
 	t.Helper()
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{})
-	text := must(key.Sign(said, now))
+	text := key.Sign(said, now)
 	var c machinekey.Payload
 	parsed, _, err := jwt.NewParser().ParseUnverified(text, &c)
 	if err != nil {
@@ -130,8 +130,8 @@ func change(t *testing.T, key *machinekey.Key, differ func(header, *payload)) st
 }
 
 func TestRefused(t *testing.T) {
-	key, other := must(machinekey.New()), must(machinekey.New())
-	right := must(key.Sign(said, now))
+	key, other := machinekey.New(), machinekey.New()
+	right := key.Sign(said, now)
 	parts := strings.Split(right, ".")
 	body := must(base64.RawURLEncoding.DecodeString(parts[1]))
 	altered := base64.RawURLEncoding.EncodeToString(
@@ -196,14 +196,14 @@ func TestRefused(t *testing.T) {
 	v.Audiences = nil
 	c := said
 	c.Audience = ""
-	if _, err := v.Verify(must(key.Sign(c, now))); err == nil {
+	if _, err := v.Verify(key.Sign(c, now)); err == nil {
 		t.Error("a provider without an address takes a token for none")
 	}
 }
 
 func FuzzVerify(f *testing.F) {
-	key := must(machinekey.New())
-	f.Add(must(key.Sign(said, now)))
+	key := machinekey.New()
+	f.Add(key.Sign(said, now))
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := verifier().Verify(text)
 		if err == nil && got.Thumbprint != key.Thumbprint() && got.UID == "" {

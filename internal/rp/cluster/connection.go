@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -60,8 +59,7 @@ func (c *Connection) server(uid string) string {
 			proved = *root
 		}
 	}
-	sum := sha256.Sum256([]byte(proved + "\n" + uid))
-	return hex.EncodeToString(sum[:16])
+	return fmt.Sprintf("%.16x", sha256.Sum256([]byte(proved+"\n"+uid)))
 }
 
 // requestTimeout limits one request to a cluster, but not a watch.
@@ -177,8 +175,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.doubtful.Store(response.StatusCode == http.StatusUnauthorized)
 	if t := response.TLS; t != nil && len(t.VerifiedChains) > 0 {
 		chain := t.VerifiedChains[0]
-		sum := sha256.Sum256(chain[len(chain)-1].RawSubjectPublicKeyInfo)
-		w.root.Store(new(hex.EncodeToString(sum[:])))
+		w.root.Store(new(fmt.Sprintf("%x", sha256.Sum256(chain[len(chain)-1].RawSubjectPublicKeyInfo))))
 	}
 	if why := unfit(response); why != "" {
 		response.Body.Close()

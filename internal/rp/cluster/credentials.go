@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -57,8 +56,7 @@ const tokenUser, tokenSecret = "system:bootstrap:", "bootstrap-token-"
 // registration of the same API server, has another. Its length is fixed, so that the admission
 // policy can check that a Secret has no third group (rbac-provider.yaml).
 func tokenGroup(installation, cluster string) string {
-	sum := sha256.Sum256([]byte(installation + "\n" + cluster))
-	return TokenGroup + ":" + hex.EncodeToString(sum[:8])
+	return fmt.Sprintf("%s:%.8x", TokenGroup, sha256.Sum256([]byte(installation+"\n"+cluster)))
 }
 
 // The labels of the provider's Secrets: the program, its installation, the registration of the
@@ -74,9 +72,8 @@ const (
 )
 
 func (w *worker) marks() labels.Set {
-	sum := sha256.Sum256([]byte(w.key))
 	return labels.Set{providerLabel: providerName, installationLabel: w.Installation,
-		clusterLabel: hex.EncodeToString(sum[:16])}
+		clusterLabel: fmt.Sprintf("%.16x", sha256.Sum256([]byte(w.key)))}
 }
 
 // tokens creates and removes bootstrap tokens in the cluster (credential.Tokens).

@@ -3,8 +3,8 @@ package cluster
 import (
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -69,8 +69,7 @@ func readCSR(csr *certificates.CertificateSigningRequest) credential.Application
 	if request, a.Flaw = parseRequest(csr.Spec.Request); a.Flaw != "" {
 		return a
 	}
-	sum := sha256.Sum256(request.RawSubjectPublicKeyInfo)
-	a.KeyHash = hex.EncodeToString(sum[:])
+	a.KeyHash = fmt.Sprintf("%x", sha256.Sum256(request.RawSubjectPublicKeyInfo))
 	a.Flaw = flawOf(request, csr.Spec.Usages)
 	if node, _ := strings.CutPrefix(request.Subject.CommonName, "system:node:"); isName(node) {
 		a.Node = node

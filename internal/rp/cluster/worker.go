@@ -287,16 +287,13 @@ func (w *worker) use() (*session, error) {
 func patch[T any](ctx context.Context, w *worker, client interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error)
 }, name string, members map[string]any) error {
-	body, err := json.Marshal(members)
-	if err != nil {
-		return fmt.Errorf("internal error: cannot encode a patch of %s: %w", name, err)
-	}
+	body, _ := json.Marshal(members) // texts and taints can be encoded
 	if !w.owner.Valid() {
 		return errNotOwner
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	_, err = client.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err := client.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
 	return err
 }
 

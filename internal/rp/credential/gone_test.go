@@ -253,7 +253,7 @@ func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 	w.work()
 	old, lost := w.keys.Keys[0], seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0]}}
 	w.change(func(v *store.View) error {
-		box := must(lost.Seal(secretSeal+clusterKey+"/lost", []byte("x")))
+		box := lost.Seal(secretSeal+clusterKey+"/lost", []byte("x"))
 		return w.store().Secrets.Put(v, clusterKey+"/lost", store.Sealed{Box: box})
 	})
 	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0], old}})

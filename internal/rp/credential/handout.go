@@ -41,19 +41,14 @@ const HandoutPath = "/configs/"
 
 // Put implements Delivery.
 func (h *Handout) Put(v *store.View, key string, text []byte, _ int64, expires time.Time) error {
-	box, err := h.Keys.Seal(bundleSeal+key, text)
-	v.Fail(err)
+	box := h.Keys.Seal(bundleSeal+key, text)
 	return h.Store.Bundles.Set(v, key, store.Sealed{Box: box, Expires: expires})
 }
 
 // URL implements Delivery.
 func (h *Handout) URL(key string, expires time.Time) (string, error) {
 	path := HandoutPath + key + ".json"
-	signed, err := queries(h.Keys, path, expires)
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimSuffix(h.PublicURL, "/") + path + "?" + signed[0], nil
+	return strings.TrimSuffix(h.PublicURL, "/") + path + "?" + queries(h.Keys, path, expires)[0], nil
 }
 
 // Remove implements Delivery.
@@ -170,19 +165,18 @@ const (
 // queries returns the parameters of the URL of a path until a time, signed by each key of a ring.
 // They have the form of a service SAS for one blob, read only: sv, se, sr=b, sp=r, sig. The text to
 // sign has its 16 fields, with unused ones empty (Azure Storage, "Create a service SAS").
-func queries(keys seal.Ring, path string, expires time.Time) ([]string, error) {
+func queries(keys seal.Ring, path string, expires time.Time) (all []string) {
 	end := expires.UTC().Format(signedTime)
-	macs, err := keys.MACs(urlSigning, strings.Join([]string{
+	macs := keys.MACs(urlSigning, strings.Join([]string{
 		"r", "", end, "/blob" + path, "", "", "https", signedVersion, "b", "", "", "", "", "", "", "",
 	}, "\n"))
-	all := make([]string, 0, len(macs))
 	for _, mac := range macs {
 		all = append(all, url.Values{
 			"sv": {signedVersion}, "se": {end}, "sr": {"b"}, "sp": {"r"}, "spr": {"https"},
 			"sig": {base64.StdEncoding.EncodeToString(mac)},
 		}.Encode())
 	}
-	return all, err
+	return all
 }
 
 // isGenuine reports whether a key of the ring has signed a URL, its parameters are unchanged, and
@@ -194,8 +188,8 @@ func (h *Handout) isGenuine(from *url.URL) bool {
 		return false
 	}
 	given := []byte(query.Encode())
-	signed, err := queries(h.Keys, from.Path, expires)
-	return err == nil && h.Now().Before(expires) && slices.ContainsFunc(signed, func(q string) bool {
+	signed := queries(h.Keys, from.Path, expires)
+	return h.Now().Before(expires) && slices.ContainsFunc(signed, func(q string) bool {
 		return hmac.Equal([]byte(q), given)
 	})
 }

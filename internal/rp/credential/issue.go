@@ -58,9 +58,7 @@ func (s *Service) drawToken(v *store.View, key string, c *store.Credential) {
 		text := strings.ToLower(rand.Text())
 		id, secret = text[:6], text[6:22]
 	}
-	box, err := s.Keys.Seal(tokenSeal+key, []byte(secret))
-	v.Fail(err)
-	c.TokenID, c.Secret = id, &box
+	c.TokenID, c.Secret = id, new(s.Keys.Seal(tokenSeal+key, []byte(secret)))
 	v.Fail(s.Store.Tokens.Put(v, c.Cluster+"/"+id, key))
 }
 

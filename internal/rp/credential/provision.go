@@ -134,10 +134,10 @@ func (s *Service) deliver(v *store.View, key string, c *store.Credential, n flex
 		return err
 	}
 	token, err := s.token(key, *c)
-	enrolment, err2 := s.enrolmentSecret(n.UID, flexnode.LastOf(key))
-	if err := errors.Join(err, err2); err != nil {
+	if err != nil {
 		return err
 	}
+	enrolment := s.enrolmentSecret(n.UID, flexnode.LastOf(key))
 	text, err := s.bundle(v, n, r, enrolment, flexnode.Grants{ClientSecret: secret, Token: token})
 	if err != nil {
 		return err

@@ -15,8 +15,7 @@ import (
 
 // KeepSecret stores a version of the client secret of a node within a change.
 func (s *Service) KeepSecret(v *store.View, nodeKey, secret string, version int64) error {
-	box, err := s.Keys.Seal(secretSeal+nodeKey, []byte(secret))
-	v.Fail(err)
+	box := s.Keys.Seal(secretSeal+nodeKey, []byte(secret))
 	return s.Store.Secrets.Set(v, nodeKey, store.Sealed{Box: box, Version: version})
 }
 
@@ -71,9 +70,7 @@ func (s *Service) LeaveArc(
 			"node", nodeKey, "error", err)
 	}
 	if withSecret && secret != "" {
-		box, err := s.Keys.Seal(arcLeftSeal+key, []byte(secret))
-		v.Fail(err)
-		left.Secret = &box
+		left.Secret = new(s.Keys.Seal(arcLeftSeal+key, []byte(secret)))
 	}
 	return s.Store.ArcLeft.Put(v, key, left)
 }
@@ -96,24 +93,21 @@ const enrolling = "enrolment secrets"
 // enrolmentSecret returns the secret with which a machine registers its key as the node with a uid.
 // It is not stored: it is derived from its id, the last part of the credential's key, and a key of
 // the ring.
-func (s *Service) enrolmentSecret(uid, id string) (string, error) {
-	macs, err := s.Keys.MACs(enrolling, uid+"/"+id)
-	if err != nil {
-		return "", err
-	}
-	return id + "." + base64.RawURLEncoding.EncodeToString(macs[0]), nil
+func (s *Service) enrolmentSecret(uid, id string) string {
+	mac := s.Keys.MACs(enrolling, uid+"/"+id)[0]
+	return id + "." + base64.RawURLEncoding.EncodeToString(mac)
 }
 
 // Enrolment returns the id of an enrolment secret of the node with a uid, and whether it was made
 // for that node. flexnode.Node.Register decides whether it still registers a key.
-func (s *Service) Enrolment(uid, secret string) (id string, genuine bool, err error) {
+func (s *Service) Enrolment(uid, secret string) (id string, genuine bool) {
 	id, text, _ := strings.Cut(secret, ".")
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || id == "" {
-		return "", false, nil
+		return "", false
 	}
-	macs, err := s.Keys.MACs(enrolling, uid+"/"+id)
-	return id, slices.ContainsFunc(macs, func(made []byte) bool { return hmac.Equal(made, mac) }), err
+	macs := s.Keys.MACs(enrolling, uid+"/"+id)
+	return id, slices.ContainsFunc(macs, func(made []byte) bool { return hmac.Equal(made, mac) })
 }
 
 // disenrol invalidates the enrolment secret of a credential.

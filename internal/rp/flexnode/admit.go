@@ -359,10 +359,8 @@ func (a *admission) admits(c *Candidate) bool {
 		return false
 	}
 	s := a.state(c.Change)
-	if c.Insisted || s == nil {
-		return true
-	}
-	return a.hold(s) == "" && (a.proved(s) || s.Good+s.Trying < a.policy.Canaries)
+	return c.Insisted || s == nil ||
+		a.hold(s) == "" && (a.proved(s) || s.Good+s.Trying < a.policy.Canaries)
 }
 
 // hold returns the reason that a change admits no node; "" if it admits some.

@@ -2,7 +2,7 @@ package flexnode
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -59,8 +59,7 @@ func (c Certificates) last(counts func(Certificate) bool) (end time.Time) {
 
 // CertificateID returns the id that API servers since 1.32 report for a certificate in DER.
 func CertificateID(der []byte) string {
-	sum := sha256.Sum256(der)
-	return "X509SHA256=" + hex.EncodeToString(sum[:])
+	return fmt.Sprintf("X509SHA256=%x", sha256.Sum256(der))
 }
 
 // Note adds an issued certificate. renewed is the id of the one that it renews; "" for the first

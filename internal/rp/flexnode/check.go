@@ -105,11 +105,8 @@ func (n Node) check(own object, parent Parent) (open object, problems Problems) 
 	open, found := leftopen.Find(whole, anyHost())
 	problems.unless(textIn(whole, "node", "kubelet", "dnsServiceIP") != "", "properties", "%s", NoDNS)
 	for _, p := range found {
-		message := p.Message
-		if p.Value != "" {
-			message = p.Value + " is not allowed: " + message
-		}
-		problems = append(problems, Problem{n.place(p.Path), message})
+		problems = append(problems, Problem{n.place(p.Path),
+			config.Problem{Value: p.Value, Message: p.Message}.String()})
 	}
 	return open, problems
 }

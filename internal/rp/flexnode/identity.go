@@ -258,9 +258,8 @@ func WithoutSecret(d api.Desired) (api.Desired, string) {
 		d.AzureAuth.ServicePrincipal = &own
 		return d, secret
 	}
-	arc := *d.AzureAuth.Arc
-	arc.Onboarding = &own
-	d.AzureAuth.Arc = &arc
+	d.AzureAuth.Arc = new(*d.AzureAuth.Arc)
+	d.AzureAuth.Arc.Onboarding = &own
 	return d, secret
 }
 

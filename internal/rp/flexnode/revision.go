@@ -3,8 +3,8 @@ package flexnode
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -62,8 +62,7 @@ func NextVersion(previous int64, now time.Time) int64 { return max(now.Unix(), p
 
 // ContentID returns the id of a layer, a digest of its content.
 func ContentID(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:16])
+	return fmt.Sprintf("%.16x", sha256.Sum256(content))
 }
 
 // ShownRevision returns a revision of a node as callers see it. applied is the one that runs.
@@ -146,8 +145,8 @@ func ChangeOf(from, to map[string]any) Change {
 	if len(c.Settings) == 0 {
 		return c
 	}
-	sum := sha256.Sum256([]byte(strings.Join(c.Settings, "\n")))
-	c.ID, c.Settings = hex.EncodeToString(sum[:6]), c.Settings[:min(len(c.Settings), maxSettings)]
+	c.ID = fmt.Sprintf("%.6x", sha256.Sum256([]byte(strings.Join(c.Settings, "\n"))))
+	c.Settings = c.Settings[:min(len(c.Settings), maxSettings)]
 	for i, s := range c.Settings {
 		c.Settings[i] = strings.ToValidUTF8(s[:min(len(s), maxSetting)], "")
 	}

@@ -66,11 +66,8 @@ func (c Caller) is(identity string) bool {
 		return arm.EqualFold(rest, c.MachineID)
 	}
 	tenant, id, _ := strings.Cut(rest, "/")
-	if id == "" || !arm.EqualFold(tenant, c.TenantID) {
-		return false
-	}
-	return kind == "app" && arm.EqualFold(id, c.AppID) ||
-		kind == "oid" && arm.EqualFold(id, c.ObjectID)
+	return id != "" && arm.EqualFold(tenant, c.TenantID) &&
+		(kind == "app" && arm.EqualFold(id, c.AppID) || kind == "oid" && arm.EqualFold(id, c.ObjectID))
 }
 
 // ManagerCertificate authenticates Azure Resource Manager by the name in its client certificate,

@@ -102,7 +102,7 @@ func (a *API) listNodes(r *request) (any, error) {
 	nodes, next, err := a.listed(key, after, size, filter)
 	list := api.List[json.RawMessage]{Value: nodes}
 	if err == nil && next != "" {
-		list.NextLink, err = a.nextLink(r, key, next)
+		list.NextLink = a.nextLink(r, key, next)
 	}
 	return list, err
 }

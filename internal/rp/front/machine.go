@@ -93,12 +93,11 @@ func badToken(why string) error {
 		strings.TrimSpace("The machine's token is invalid. "+why))
 }
 
-// nonce returns the nonce of the present time; "" without a key. It makes tokens of machines with
-// wrong clocks valid, at all replicas: it is a signed time of the provider.
+// nonce returns the nonce of the present time. It makes tokens of machines with wrong clocks valid,
+// at all replicas: it is a signed time of the provider.
 func (m *machines) nonce() string {
 	at := binary.BigEndian.AppendUint64(nil, uint64(m.now().Unix())) // after 1970
-	nonce, _ := signed(m.ring, nonceTimes, "", at)                   // empty without a key
-	return base64.RawURLEncoding.EncodeToString(nonce)
+	return base64.RawURLEncoding.EncodeToString(signed(m.ring, nonceTimes, "", at))
 }
 
 // validUntil returns the time until which a nonce is valid, if it is. Another replica's clock may
@@ -124,11 +123,10 @@ func (a *API) authorizeMachine(r *request) error {
 		return r.forbidden(r.scope())
 	case r.route.registers: // its handler authorizes
 		return nil
-	case r.own:
-		return a.checkBoot(r)
-	}
-	if err := a.ownOr(notRegistered(), r, r.principal()); err != nil {
-		return err
+	case !r.own:
+		if err := a.ownOr(notRegistered(), r, r.principal()); err != nil {
+			return err
+		}
 	}
 	return a.checkBoot(r)
 }

@@ -34,7 +34,7 @@ func (w *world) machineOf(name string) *machine {
 }
 
 func (w *world) machineOfUID(name, uid string) *machine {
-	return &machine{w: w, key: must(machinekey.New()), node: name, said: machinekey.Claims{
+	return &machine{w: w, key: machinekey.New(), node: name, said: machinekey.Claims{
 		UID: uid, Audience: publicURL, Boot: machinekey.NewBoot(),
 	}}
 }
@@ -43,7 +43,7 @@ func (w *world) machineOfUID(name, uid string) *machine {
 func (m *machine) signs(bound machinekey.Request) string {
 	c := m.said
 	c.Request = bound
-	return "Authorization: MachineKey " + must(m.key.Sign(c, m.w.clock.Now().Add(m.ahead)))
+	return "Authorization: MachineKey " + m.key.Sign(c, m.w.clock.Now().Add(m.ahead))
 }
 
 func (m *machine) path(action string) string {
@@ -78,7 +78,7 @@ func (m *machine) registersAs(t testing.TB, status int, as string) string {
 	t.Helper()
 	c := m.said
 	c.Request = machinekey.RequestOf("POST", m.path("/registerKey"), nil)
-	token := must(m.key.Sign(c, m.w.clock.Now()))
+	token := m.key.Sign(c, m.w.clock.Now())
 	_, text := m.w.must(status, "POST", nodeURL(m.node, "/registerKey"),
 		`{"machineToken":"`+token+`"}`, as)
 	m.w.caughtUp()
@@ -301,7 +301,7 @@ func TestIdentityRegisters(t *testing.T) {
 	register := func(m *machine, as, path string) (status int) {
 		c := m.said
 		c.Request = machinekey.RequestOf("POST", path, nil)
-		body := must(json.Marshal(api.RegisterKey{MachineToken: must(m.key.Sign(c, w.clock.Now()))}))
+		body := must(json.Marshal(api.RegisterKey{MachineToken: m.key.Sign(c, w.clock.Now())}))
 		r := w.do("POST", nodeURL("n", "/registerKey"), string(body), as)
 		w.caughtUp()
 		return r.StatusCode

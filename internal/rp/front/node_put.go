@@ -327,9 +327,7 @@ func (p *put) answer(url *api.ConfigURL) (any, error) {
 	state := shown.Properties.ProvisioningState
 	if state == api.Creating || state == api.Updating {
 		target := flexnode.Operation{Kind: putNodeKind, Target: p.node.ID, UID: p.node.UID}
-		if err := p.api.accept(p.r, target, false); err != nil {
-			return nil, err
-		}
+		p.api.accept(p.r, target, false)
 	}
 	return resource{p.created, shown.ETag, shown}, nil
 }

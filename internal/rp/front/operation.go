@@ -41,18 +41,12 @@ type operationStatus struct {
 
 // accept adds the URLs of an operation that continues after the answer (pointTo). It writes no row:
 // the id holds the operation, and its target the progress.
-func (a *API) accept(r *request, target flexnode.Operation, only bool) error {
+func (a *API) accept(r *request, target flexnode.Operation, only bool) {
 	target.State, target.By = inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
-	text, err := json.Marshal(target)
-	if err != nil {
-		return err
-	}
-	id, err := signed(a.Credentials.Keys, operationIDs, r.subscriptionKey(), text)
-	if err == nil {
-		a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), only)
-	}
-	return err
+	text, _ := json.Marshal(target) // texts, numbers and times can be encoded
+	id := signed(a.Credentials.Keys, operationIDs, r.subscriptionKey(), text)
+	a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), only)
 }
 
 // pointTo adds the URLs of an operation, as its caller reaches the provider: of its status and, if

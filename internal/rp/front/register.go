@@ -135,14 +135,14 @@ func (a *API) enrols(r *request, n flexnode.Node, ask api.RegisterKey) (string, 
 		}
 		return "", r.forbidden(r.scope())
 	}
-	id, genuine, err := a.Credentials.Enrolment(n.UID, ask.EnrolmentSecret)
-	if err == nil && !genuine && r.caller.MachineKey != n.MachineKey {
-		err = unenrolled()
+	id, genuine := a.Credentials.Enrolment(n.UID, ask.EnrolmentSecret)
+	switch {
+	case genuine:
+		return id, nil
+	case r.caller.MachineKey == n.MachineKey:
+		return "", nil
 	}
-	if !genuine {
-		id = ""
-	}
-	return id, err
+	return "", unenrolled()
 }
 
 // unenrolled returns the error for a machine that does not prove that it may be the node.

@@ -82,7 +82,8 @@ func (a *API) issue(r *request, will func(*store.View, *flexnode.Node) (bool, er
 	target := flexnode.Operation{
 		Kind: regenerateKind, Target: next.ID, UID: next.UID, Credential: next.Credential,
 	}
-	return nil, a.accept(r, target, true)
+	a.accept(r, target, true)
+	return nil, nil
 }
 
 // listConfigURL answers with the URL in force. It makes one for a node whose URLs no machine has

@@ -133,11 +133,10 @@ func (r *Ring) add(by *rootkey.Root, now time.Time) error {
 	random := make([]byte, 32+4)
 	_, _ = rand.Read(random) // it never fails
 	id := fmt.Sprintf("%x", random[32:])
-	signs, err := rootkey.NewKey()
-	if err == nil {
-		r.Certificates[id], err = by.Certify(signs, "flexnode-rp "+id, now)
-	}
+	signs := rootkey.NewKey()
 	r.Keys = append(r.Keys, Key{ID: id, Bytes: random[:32], Signing: signs})
+	var err error
+	r.Certificates[id], err = by.Certify(signs, "flexnode-rp "+id, now)
 	return err
 }
 
@@ -155,12 +154,8 @@ func loadRoot(path string) (*rootkey.Root, error) {
 
 func makeRoot(path string, now time.Time) (*rootkey.Root, error) {
 	root, err := rootkey.NewRoot(now)
-	var text []byte
 	if err == nil {
-		text, err = root.PEM()
-	}
-	if err == nil {
-		err = write(path, text)
+		err = write(path, root.PEM())
 	}
 	return root, err
 }
@@ -208,10 +203,7 @@ func Drop(path string, boxes map[string]int) (Ring, error) {
 }
 
 func (r Ring) save(path string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
-	}
+	data, _ := json.MarshalIndent(r, "", "  ") // texts and bytes can be encoded
 	return write(path, append(data, '\n'))
 }
 
@@ -236,9 +228,6 @@ func write(path string, data []byte) error {
 
 // Sign signs a statement with the first key, and returns that key's id.
 func (r Ring) Sign(s signing.Statement) (id string, signature []byte, err error) {
-	if len(r.Keys) == 0 {
-		return "", nil, errors.New("internal error: no key to sign with")
-	}
 	signature, err = rootkey.Sign(r.Keys[0].Signing, s)
 	return r.Keys[0].ID, signature, err
 }
@@ -271,18 +260,11 @@ func (r Ring) IDs() []string {
 func (r Ring) Current(b Box) bool { return len(r.Keys) > 0 && b.Key == r.Keys[0].ID }
 
 // Seal seals content in a box. about names its owner; the box opens only with the same one.
-func (r Ring) Seal(about string, content []byte) (Box, error) {
-	if len(r.Keys) == 0 {
-		return Box{}, errors.New("internal error: no key to seal with")
-	}
-	dataKey := make([]byte, 32)
+func (r Ring) Seal(about string, content []byte) Box {
+	first, dataKey := r.Keys[0], make([]byte, 32)
 	_, _ = rand.Read(dataKey) // it never fails
-	wrapped, err := encrypt(r.Keys[0].Bytes, dataKey, about)
-	if err != nil {
-		return Box{}, err
-	}
-	data, err := encrypt(dataKey, content, about)
-	return Box{Key: r.Keys[0].ID, Wrapped: wrapped, Data: data}, err
+	return Box{Key: first.ID, Wrapped: encrypt(first.Bytes, dataKey, about),
+		Data: encrypt(dataKey, content, about)}
 }
 
 // Open opens a box.
@@ -305,50 +287,33 @@ func (r Ring) Rewrap(about string, b Box) (Box, error) {
 	if err != nil {
 		return b, err
 	}
-	return r.Seal(about, content)
+	return r.Seal(about, content), nil
 }
 
 // MACs returns the MACs of a text for a purpose, one with each key of the ring: new texts get the
 // first, and all are accepted.
-func (r Ring) MACs(purpose, text string) ([][]byte, error) {
-	if len(r.Keys) == 0 {
-		return nil, errors.New("internal error: no key to make a MAC with")
-	}
-	var all [][]byte
+func (r Ring) MACs(purpose, text string) (all [][]byte) {
 	for _, k := range r.Keys {
-		derived, err := hkdf.Key(sha256.New, k.Bytes, nil, purpose, 32)
-		if err != nil {
-			return nil, fmt.Errorf("cannot derive a key: %w", err)
-		}
+		derived, _ := hkdf.Key(sha256.New, k.Bytes, nil, purpose, 32) // fails only for a longer one
 		h := hmac.New(sha256.New, derived)
 		h.Write([]byte(text))
 		all = append(all, h.Sum(nil))
 	}
-	return all, nil
+	return all
 }
 
-func aead(key []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
-	return cipher.NewGCMWithRandomNonce(block)
+func aead(key []byte) cipher.AEAD {
+	block, _ := aes.NewCipher(key) // of 32 bytes, as checked
+	gcm, _ := cipher.NewGCMWithRandomNonce(block)
+	return gcm
 }
 
-func encrypt(key, content []byte, about string) ([]byte, error) {
-	gcm, err := aead(key)
-	if err != nil {
-		return nil, err
-	}
-	return gcm.Seal(nil, nil, content, []byte(about)), nil
+func encrypt(key, content []byte, about string) []byte {
+	return aead(key).Seal(nil, nil, content, []byte(about))
 }
 
 func decrypt(key, data []byte, about string) ([]byte, error) {
-	gcm, err := aead(key)
-	if err != nil {
-		return nil, err
-	}
-	content, err := gcm.Open(nil, nil, data, []byte(about))
+	content, err := aead(key).Open(nil, nil, data, []byte(about))
 	if err != nil {
 		return nil, fmt.Errorf("cannot open what is sealed for %s: %w", about, err)
 	}

@@ -129,9 +129,9 @@ const etcdRow = "etcd"
 func noteCluster(ctx context.Context, st *store.Store, id string) error {
 	_, err := st.Update(ctx, "etcd cluster noted", nil, func(v *store.View) error {
 		row := st.Meta.Row(v, etcdRow)
-		now, err := json.Marshal(id)
-		if err != nil || bytes.Equal(row.Value, now) {
-			return err
+		now, _ := json.Marshal(id) // a text can be encoded
+		if bytes.Equal(row.Value, now) {
+			return nil
 		}
 		if row.Exists() {
 			if _, err := st.RaiseEpoch(v); err != nil {

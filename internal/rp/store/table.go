@@ -3,10 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Row is a value with the revision of its last change; revision 0 is an absent row.
@@ -267,16 +268,10 @@ func (t Table[T]) tell(events []Event, at int64, known map[string]int64, see fun
 const followPause = time.Second
 
 // Pause waits, at most until ctx ends, and reports whether ctx has not ended.
-func Pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-	return ctx.Err() == nil
-}
+func Pause(ctx context.Context, d time.Duration) bool { return wait.Sleep(ctx, d) }
 
 // Jitter returns a random time from half a mean to one and a half.
-func Jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
+func Jitter(mean time.Duration) time.Duration { return wait.Jitter(mean) }
 
 // resync calls readAll until it succeeds or ctx ends, and say with each error.
 func (t Table[T]) resync(

@@ -21,12 +21,10 @@ import (
 const rootFor, keyFor = 30 * 365 * 24 * time.Hour, 2 * 365 * 24 * time.Hour
 
 // NewKey generates a P-256 signing key and returns its 32 bytes.
-func NewKey() ([]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a key that signs: %w", err)
-	}
-	return key.Bytes()
+func NewKey() []byte {
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // it crashes the program on failure
+	text, _ := key.Bytes()                                    // each key of P-256 has them
+	return text
 }
 
 // Sign signs a statement: ECDSA with SHA-256, in ASN.1.
@@ -46,10 +44,7 @@ type Root struct {
 
 // NewRoot generates the root of an installation.
 func NewRoot(now time.Time) (*Root, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a root key: %w", err)
-	}
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // it crashes the program on failure
 	root := &Root{key: key}
 	der, err := root.certify(&key.PublicKey, "flexnode-rp root", now, now.Add(rootFor))
 	if err == nil {
@@ -91,13 +86,10 @@ func (r *Root) certify(
 }
 
 // PEM returns the root with its key, in the format of its file.
-func (r *Root) PEM() ([]byte, error) {
-	key, err := x509.MarshalPKCS8PrivateKey(r.key)
-	if err != nil {
-		return nil, fmt.Errorf("internal error: cannot encode the root key: %w", err)
-	}
+func (r *Root) PEM() []byte {
+	key, _ := x509.MarshalPKCS8PrivateKey(r.key) // each key of P-256 can be encoded
 	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.certificate.Raw})...), nil
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.certificate.Raw})...)
 }
 
 // ParseRoot parses a root with its key.

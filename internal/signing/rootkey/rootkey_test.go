@@ -22,7 +22,7 @@ func must[T any](v T, err error) T {
 func TestVerify(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	root, other := must(NewRoot(now)), must(NewRoot(now))
-	key := must(NewKey())
+	key := NewKey()
 	certificate := must(root.Certify(key, "key", now))
 	said := signing.Statement{Kind: signing.Revision, UID: "u", Version: "7", Epoch: 2, Time: now,
 		Content: []byte("{}")}
@@ -45,7 +45,7 @@ func TestVerify(t *testing.T) {
 		"other root":                 {root: other.Certificate()},
 		"no root":                    {root: []byte{}},
 		"certified by another root":  {by: must(other.Certify(key, "key", now))},
-		"other key":                  {by: must(root.Certify(must(NewKey()), "key", now))},
+		"other key":                  {by: must(root.Certify(NewKey(), "key", now))},
 		"certified by a certificate": {rogue: true},
 		"expired certificate": {by: must(root.Certify(key, "key", now.Add(-2*keyFor))),
 			holds: true, expired: true},
@@ -80,12 +80,12 @@ func TestVerify(t *testing.T) {
 // A root is the same after it was kept.
 func TestRootIsKept(t *testing.T) {
 	root := must(NewRoot(time.Now()))
-	text := must(root.PEM())
+	text := root.PEM()
 	kept := must(ParseRoot(text))
 	if !bytes.Equal(kept.Certificate(), root.Certificate()) || !kept.key.Equal(root.key) {
 		t.Error("it is another")
 	}
-	strange := must(must(NewRoot(time.Now())).PEM())
+	strange := must(NewRoot(time.Now())).PEM()
 	at := bytes.Index(text, []byte("-----BEGIN CERTIFICATE"))
 	from := bytes.Index(strange, []byte("-----BEGIN CERTIFICATE"))
 	mixed := append(bytes.Clone(text[:at]), strange[from:]...)
