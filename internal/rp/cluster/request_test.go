@@ -198,14 +198,17 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 	})
 }
 
-// The label of a Node, which its machine can change, hides no machine of ours: its taints are set,
-// and its successor joins.
+// The label of a Node, which its machine can change, hides no machine of ours, even one that says
+// that it has left: its taints are set, and its successor joins.
 func TestAMachineHidesItsNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.want("edge-1", "edge:NoSchedule")
 		equal(t, "the first machine", c.Ask(w.joining("first", "edge-1")), "Approved")
 		c.sign("first")
 		c.joinTainted("edge-1", "edge:NoSchedule")
+		edit(w, w.store.Certificates, factory+"/edge-1", func(c *flexnode.Certificates) {
+			*c = c.Leave(w.node(factory + "/edge-1").UID)
+		})
 		for label, value := range map[string]string{
 			managedLabel: "true", installationLabel: "another.example",
 		} {
@@ -215,6 +218,9 @@ func TestAMachineHidesItsNode(t *testing.T) {
 			pass(time.Minute)
 			equal(t, "its taints with "+label, c.taints("edge-1"), "edge:NoSchedule")
 		}
+		edit(w, w.store.Certificates, factory+"/edge-1", func(c *flexnode.Certificates) {
+			*c = c.Revoke("", nil, time.Now(), 1)
+		})
 		w.want("edge-1", "edge:NoSchedule") // with another token
 		equal(t, "its successor", c.Ask(w.joining("next", "edge-1")), "Approved")
 	})

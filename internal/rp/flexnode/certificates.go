@@ -181,9 +181,9 @@ func (c Certificates) HeldUntil(now time.Time) time.Time {
 }
 
 // OursUntil returns the end of the last certificate of a machine that had joined as a node of this
-// provider, unless that has left; zero for none.
+// provider; zero for none. A machine that says it has left may still have its certificate.
 func (c Certificates) OursUntil() time.Time {
-	return c.last(func(o Certificate) bool { return !o.Left && (o.UID != "" || o.Enrolment != "") })
+	return c.last(func(o Certificate) bool { return o.UID != "" || o.Enrolment != "" })
 }
 
 // May returns the ids of the certificates that may write, and whether all others may not.
