@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// keptCertificates is the max number of certificates kept of one machine; the oldest go first.
-	keptCertificates = 16
+	keptCertificates = 16 // the max number kept of one machine; the oldest go first
 	// longestCertificate is the assumed lifetime of a kubelet certificate that was not seen
 	// (kube-controller-manager, --cluster-signing-duration).
 	longestCertificate = 365 * 24 * time.Hour
@@ -91,16 +90,11 @@ func (c Certificates) Note(
 	c.Seen = append(slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool {
 		return !now.Before(o.Ends)
 	}), issued)
-	same := func(o Certificate) bool { return o.UID == issued.UID && o.Enrolment == issued.Enrolment }
-	n := 0
-	for _, o := range c.Seen {
-		if same(o) {
-			n++
-		}
-	}
-	if n > keptCertificates {
-		first := slices.IndexFunc(c.Seen, same)
-		c.Seen = slices.Delete(c.Seen, first, first+1)
+	own := slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool {
+		return o.UID != issued.UID || o.Enrolment != issued.Enrolment
+	})
+	if len(own) > keptCertificates {
+		c.Seen = slices.DeleteFunc(c.Seen, func(o Certificate) bool { return o.ID == own[0].ID })
 	}
 	return c
 }
@@ -211,9 +205,6 @@ func (c Certificates) Revoked(now time.Time) (ids []string) {
 
 // Next returns the next time at which the answer of May changes; zero for never.
 func (c Certificates) Next(now time.Time) (next time.Time) {
-	if c.Since.IsZero() {
-		return next
-	}
 	sooner := func(t time.Time) {
 		if now.Before(t) && (next.IsZero() || t.Before(next)) {
 			next = t

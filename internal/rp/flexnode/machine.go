@@ -12,9 +12,6 @@ import (
 // and only an enrolment secret registers another machine.
 const ShutOut = "shut-out"
 
-// HasKey reports whether a machine has registered its key, and is not shut out.
-func (n Node) HasKey() bool { return n.MachineKey != "" && n.MachineKey != ShutOut }
-
 // SecondMachine is a refused machine: it asked to be another's node, or is a copy with its key.
 type SecondMachine struct {
 	Key string    `json:"key"` // its thumbprint
@@ -25,12 +22,9 @@ type SecondMachine struct {
 type Registration int
 
 const (
-	// Registered: the key is the node's, already or from now on.
-	Registered Registration = iota
-	// Unenrolled: no machine is registered, and the secret does not register one.
-	Unenrolled
-	// Second: another machine is the node.
-	Second
+	Registered Registration = iota // the key is the node's, already or from now on
+	Unenrolled                     // no machine is registered, and the secret does not register one
+	Second                         // another machine is the node
 )
 
 // Register returns the node after a machine has asked to register its key, by the id of an
@@ -85,6 +79,8 @@ type Boots struct {
 	// Former holds the machine's previous boots, Refused those of other machines, newest first.
 	Former  []string `json:"former,omitempty"`
 	Refused []string `json:"refused,omitempty"`
+	// Quick counts the last boots that each followed another within quickBoot.
+	Quick int `json:"quick,omitempty"`
 }
 
 // Boot is the boot that a token names, and the earliest time at which that token was issued.
@@ -94,27 +90,26 @@ type Boot struct {
 }
 
 const (
-	// keptBoots is the max number of former, and of refused, boots.
-	keptBoots = 4
-	// bootMargin is the max sum of the clock differences between the machine and replicas.
-	bootMargin = time.Minute
+	keptBoots  = 4           // the max number of former, and of refused, boots
+	bootMargin = time.Minute // the max sum of the clock differences between machine and replicas
 	// copySilent is the silence of the older machine after which the newer one takes its place.
 	copySilent = 24 * time.Hour
 	// copyWaits is the silence of the machine after which an unknown boot counts as its own, while a
 	// copy of it is known: the copy could boot at any time, or claim to.
 	copyWaits = 10 * time.Minute
+	// quickBoot is the time in which an older machine with the key shows a token that was issued after
+	// the newer one's boot. Until then quick boots of the newer one must not push it out of Former.
+	quickBoot = 6 * time.Minute
 )
 
 // BootVerdict is the verdict about a machine by the boot in its token.
 type BootVerdict int
 
 const (
-	// CurrentBoot is a boot of the machine of the node.
-	CurrentBoot BootVerdict = iota
-	// FormerBoot: the token is from before the machine's reboot.
-	FormerBoot
-	// RefusedBoot: it is another machine with the same key.
-	RefusedBoot
+	CurrentBoot BootVerdict = iota // it is the machine of the node
+	FormerBoot                     // the token is from before the machine's reboot
+	RefusedBoot                    // it is another machine with the same key
+	QuickBoot                      // too many boots were seen in a short time
 )
 
 // Booted returns the node after a request with a token of a boot. seen is when the node's machine
@@ -122,7 +117,10 @@ const (
 // seen, is another machine: the newer of the two is refused, until an enrolment secret decides
 // (Register) or the older one has been silent for a day.
 func (n Node) Booted(b Boot, seen, now time.Time) (Node, BootVerdict) {
-	is := n.Boots
+	is, quick, at := n.Boots, 0, slices.Index(n.Boots.Former, b.ID)
+	if now.Before(is.Since.Add(quickBoot)) {
+		quick = is.Quick + 1
+	}
 	switch {
 	case b.ID == is.Current:
 		return n, CurrentBoot
@@ -131,25 +129,26 @@ func (n Node) Booted(b Boot, seen, now time.Time) (Node, BootVerdict) {
 	case slices.Contains(is.Refused, b.ID):
 		n.Second = nil
 		n.Boots = Boots{Current: b.ID, Former: before(is.Current, is.Former)}
-	case !slices.Contains(is.Former, b.ID) && n.copied() && !n.silent(copyWaits, seen, now):
+	case at < 0 && n.Copied() && !n.silent(copyWaits, seen, now):
 		return n, RefusedBoot
-	case !slices.Contains(is.Former, b.ID):
-		n.Boots = Boots{Current: b.ID, Former: before(is.Current, is.Former), Refused: is.Refused}
+	case at < 0 && quick >= keptBoots:
+		return n, QuickBoot
+	case at < 0:
+		n.Boots = Boots{Current: b.ID, Former: before(is.Current, is.Former), Refused: is.Refused,
+			Quick: quick}
 	case b.Issued.Before(is.Since.Add(bootMargin)):
 		return n, FormerBoot
 	default:
 		n.Second = &SecondMachine{Key: n.MachineKey, At: now.UTC().Truncate(time.Second)}
-		n.Boots = Boots{Current: b.ID, Refused: before(is.Current, is.Refused)}
-		n.Boots.Former = slices.DeleteFunc(slices.Clone(is.Former), func(id string) bool {
-			return id == b.ID
-		})
+		n.Boots = Boots{Current: b.ID, Former: is.Former[at+1:],
+			Refused: before(is.Current, slices.Concat(is.Former[:at], is.Refused))}
 	}
 	n.Boots.Since = now.UTC().Truncate(time.Second)
 	return n, CurrentBoot
 }
 
-// copied reports whether another machine with the node's key is known.
-func (n Node) copied() bool { return n.Second != nil && n.Second.Key == n.MachineKey }
+// Copied reports whether another machine with the node's key is known.
+func (n Node) Copied() bool { return n.Second != nil && n.Second.Key == n.MachineKey }
 
 // silent reports whether a machine beside which another was seen has been silent for so long. It is
 // false without a second machine: an owner has decided which one is the node's.
@@ -169,11 +168,10 @@ func before(id string, others []string) []string {
 // refused.
 func (n Node) enrolled(key, boot string, at time.Time) Boots {
 	b := Boots{Current: boot, Since: at.UTC().Truncate(time.Second)}
-	if key != n.MachineKey {
-		return b
+	if key == n.MachineKey {
+		others := append(before(n.Boots.Current, n.Boots.Former), n.Boots.Refused...)
+		others = slices.DeleteFunc(others, func(id string) bool { return id == boot })
+		b.Refused = others[:min(len(others), keptBoots)]
 	}
-	others := append(before(n.Boots.Current, n.Boots.Former), n.Boots.Refused...)
-	others = slices.DeleteFunc(others, func(id string) bool { return id == boot })
-	b.Refused = others[:min(len(others), keptBoots)]
 	return b
 }

@@ -127,19 +127,15 @@ func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.F
 	if r != nil {
 		shown.Properties.ConfigVersion = ShownVersion(r.Version)
 	}
-	if n.Reason != "" {
-		shown.Properties.Status = withReason(status, n)
+	if n.Reason == "" {
+		return shown
 	}
-	return shown
-}
-
-// withReason adds to a status the reason that a node cannot be rendered or has no credential.
-func withReason(status *api.Status, n Node) *api.Status {
 	s := *cmp.Or(status, &api.Status{})
 	told := api.Condition{Type: "Resolved", Status: "False", Reason: "CannotRender", Message: n.Reason}
-	if n.State != api.Failed {
+	if n.State != api.Failed { // it is rendered, and has no credential
 		told.Type, told.Reason = "Credential", "NotIssued"
 	}
 	s.Conditions = append(s.Conditions[:len(s.Conditions):len(s.Conditions)], told)
-	return &s
+	shown.Properties.Status = &s
+	return shown
 }

@@ -9,6 +9,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 )
@@ -90,10 +91,14 @@ func TestCopiedDisk(t *testing.T) {
 	if c.told(t) || isSecond(w) {
 		t.Fatal("a reboot and a copy cannot be told apart yet")
 	}
+	again := c.copied()
+	both.next()
+	again.poll(t, 200)
 	both.next()
 	w.clock.Pass(2 * time.Minute)
 	m.poll(t, 200)
 	w.caughtUp()
+	equal(t, "the newer machine, by its last boot", again.poll(t, 409), "SecondMachine")
 	for range 2 {
 		both.next()
 		equal(t, "the newer machine", c.poll(t, 409), "SecondMachine")
@@ -122,13 +127,23 @@ func TestCopiedDisk(t *testing.T) {
 // A stolen key is refused while its machine is heard, and for good after a new key with a new URL.
 func TestStolenKey(t *testing.T) {
 	w, m := enrolled(t)
+	w.api.Throttle = fair.NewThrottle(fair.DefaultRates(), nil, w.clock.Now)
 	m.poll(t, 200)
 	thief := m.copied()
 	thief.poll(t, 200)
-	w.caughtUp()
+	for range 2 {
+		thief.boots()
+		thief.poll(t, 200)
+		w.caughtUp()
+	}
 	w.clock.Pass(2 * time.Minute)
+	for range 10 { // which uses up the rate of unknown boots, too
+		thief.boots()
+		thief.poll(t, 429)
+	}
 	m.poll(t, 200)
 	w.caughtUp()
+	w.clock.Pass(20 * time.Second)
 	for range 2 {
 		thief.boots()
 		thief.poll(t, 409)

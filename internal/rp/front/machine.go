@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,7 @@ type machines struct {
 func newMachines(
 	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
-	m := &machines{others: others, ring: ring, now: now}
-	m.tokens = newTokens(200_000, now) // each agent has one
+	m := &machines{others: others, ring: ring, now: now, tokens: newTokens(200_000, now)}
 	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.validUntil}
 	return m
 }
@@ -137,7 +137,11 @@ func (a *API) checkBoot(r *request) error {
 		return nil
 	}
 	of := fair.Bucket{Of: fair.Node, Kind: fair.Refreshes, ID: r.nodeKey() + " boots"}
-	err := a.take(r, of, 0) // a machine can invent boots
+	node, _ := a.Index.Node(r.nodeKey()) // after an error the boot counts as unknown
+	if slices.Contains(node.Value.Boots.Former, r.caller.Boot.ID) {
+		of.ID += r.caller.Boot.ID // boots that a machine invents do not use up its rate
+	}
+	err := a.take(r, of, 0)
 	if err == nil {
 		err = a.throttleStored(r)
 	}
@@ -146,9 +150,8 @@ func (a *API) checkBoot(r *request) error {
 	}
 	var is flexnode.BootVerdict
 	err = a.change(r, "machine booted", func(v *store.View) error {
-		row := a.Store.Nodes.Row(v, r.nodeKey())
-		n := row.Value
-		if is = flexnode.CurrentBoot; !row.Exists() || r.caller.MachineKey != n.MachineKey {
+		n := a.Store.Nodes.Row(v, r.nodeKey()).Value
+		if is = flexnode.CurrentBoot; r.caller.MachineKey != n.MachineKey {
 			return nil // the handler compares the row again, and a deleted node has no boots
 		}
 		var next flexnode.Node
@@ -160,6 +163,8 @@ func (a *API) checkBoot(r *request) error {
 		return err
 	case is == flexnode.RefusedBoot:
 		return secondMachine()
+	case is == flexnode.QuickBoot:
+		return throttle(time.Minute)
 	case is == flexnode.FormerBoot && r.Method != http.MethodGet:
 		return badToken("It is from an earlier boot of the machine.")
 	}

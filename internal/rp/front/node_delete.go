@@ -83,11 +83,9 @@ func (a *API) joined(v *store.View, key string, n flexnode.Node) bool {
 // leaveArc has the machine of a node that is being deleted leave Azure Arc, if it is enrolled. A
 // machine that is shut out at once, or without a known key, gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
-	hasKey := n.HasKey()
-	if n.LeftArc != "" && (n.MachineKey == n.LeftArc || !hasKey) {
-		return nil // and no other machine has joined since
-	}
-	if !hasKey && !a.joined(v, r.nodeKey(), n) {
+	hasKey := n.MachineKey != "" && n.MachineKey != flexnode.ShutOut
+	left := n.LeftArc != "" && (n.MachineKey == n.LeftArc || !hasKey) // and no other one has joined
+	if left || !hasKey && !a.joined(v, r.nodeKey(), n) {
 		return nil
 	}
 	return a.Credentials.LeaveArc(v, r.nodeKey(), n, hasKey && !r.flag("revokeNow"), a.Now())

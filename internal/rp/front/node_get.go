@@ -264,7 +264,9 @@ func (a *API) heard(r *request, poll store.Poll) {
 	if r.Header[trialHeader] != nil { // the node may go back to a former identity
 		return
 	}
-	if !r.node && !r.caller.isNodeBehindManager(poll, r.uid) {
+	if !r.node && !r.caller.isMachineBehindManager(poll, r.uid) &&
+		!(r.caller.Trusted && named(r.uid, poll.UID) &&
+			r.caller.hasIdentity(poll.Identity, poll.Former)) {
 		return
 	}
 	key := r.nodeKey()
@@ -314,12 +316,6 @@ func (a *API) notePrincipal(r *request) {
 func (c Caller) isPresent(poll store.Poll, uid string) bool {
 	return c.isMachine() || c.is(poll.Identity) ||
 		poll.Former == "" && c.isMachineBehindManager(poll, uid)
-}
-
-// isNodeBehindManager reports whether a caller that Resource Manager has authorized is the node.
-func (c Caller) isNodeBehindManager(poll store.Poll, uid string) bool {
-	return c.Trusted && named(uid, poll.UID) && c.hasIdentity(poll.Identity, poll.Former) ||
-		c.isMachineBehindManager(poll, uid)
 }
 
 // isMachineBehindManager reports whether a caller names the uid of a present or former Arc machine,
