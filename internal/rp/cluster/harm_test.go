@@ -152,6 +152,38 @@ func TestAHostileNode(t *testing.T) {
 	})
 }
 
+// Nodes whose Ready conditions change without end cause a limited number of writes; the last change
+// of each is written.
+func TestNodesThatFlap(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		const nodes, burst, seconds = 100, 100, 10
+		w.manager.working[factory].readies.SetBurst(burst)
+		name := func(i int) string { return fmt.Sprintf("edge-%d", i) }
+		for i := range nodes {
+			w.put(factoryID, name(i), api.Desired{})
+			must(c.CoreV1().Nodes().Create(t.Context(), kubeNode(name(i), corev1.ConditionTrue),
+				metav1.CreateOptions{}))
+		}
+		pass(time.Minute)
+		before := w.memory.Commits()
+		for s := range seconds {
+			for i := range nodes {
+				n := kubeNode(name(i), corev1.ConditionTrue)
+				n.Status.Conditions[0].Reason = fmt.Sprintf("R%d", s)
+				must(c.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}))
+			}
+			pass(time.Second)
+		}
+		if n := w.memory.Commits() - before; n > burst+seconds*readyRate+seconds {
+			t.Errorf("%d commits", n)
+		}
+		pass(10 * time.Second)
+		for i := range nodes {
+			equal(t, name(i), w.ready(factory+"/"+name(i)).Reason, "R9")
+		}
+	})
+}
+
 // A panic in the work for a cluster ends only the session with that cluster and is counted; the
 // work starts again after a growing pause.
 func TestAPanicEndsTheSession(t *testing.T) {

@@ -35,6 +35,10 @@ func (w *worker) compareReady(ctx context.Context, s *session, key string) error
 	if err != nil || !node.Exists() || same(stored, s.ready(key, stored, noTime)) {
 		return nil
 	}
+	if !w.readies.Allow() { // a cluster's Nodes can change without end
+		w.tasks.AddAfter(task{taskReadiness, key}, reviewPause)
+		return nil
+	}
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
 	return w.update(ctx, "Nodes noted", ahead, func(v *store.View) error {
 		node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)
@@ -42,14 +46,13 @@ func (w *worker) compareReady(ctx context.Context, s *session, key string) error
 		if !node.Exists() || same(row.Value.Ready, ready) { // it was deleted or written meanwhile
 			return nil
 		}
-		next := row.Value
-		next.Ready = ready
 		seen, c := s.node(flexnode.LastOf(key)), claimOf(node.Value, row.Value)
 		if seen != nil && !s.other(seen) && c.first {
 			c.has = taintsIn(seen.taints.Value())
-			next.Taints = inOrder(c.known, filtered(c.want, c.on))
+			row.Value.Taints = inOrder(c.known, filtered(c.want, c.on))
 		}
-		return w.Store.Status.Put(v, key, next)
+		row.Value.Ready = ready
+		return w.Store.Status.Put(v, key, row.Value)
 	})
 }
 

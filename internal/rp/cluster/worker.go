@@ -41,6 +41,7 @@ type worker struct {
 	tasks, requests *line // in the pools of the Manager
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews map[bool]*rate.Limiter
+	readies *rate.Limiter // of writes of Ready conditions
 	// outstanding holds the states of the cluster's credentials that have not ended, by key.
 	outstanding sync.Map
 	// revocations holds the rows of certificates that need work, by key, machines the ends of those of
@@ -99,9 +100,10 @@ const (
 	// rolloutPause collects changes of nodes, so that one round decides on them together.
 	rolloutPause = 100 * time.Millisecond
 	// Limits of reviews of a cluster's certificate requests, per second and in a burst: of requests
-	// without an answer, and of approved ones. Others wait for reviewPause.
-	reviewRate, noteRate, reviewBurst = 50, 200, 2000
-	reviewPause                       = time.Second
+	// without an answer, and of approved ones; and of its Ready conditions. Others wait for
+	// reviewPause.
+	reviewRate, noteRate, readyRate, reviewBurst = 50, 200, 50, 2000
+	reviewPause                                  = time.Second
 )
 
 func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
@@ -111,7 +113,8 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		done: make(chan struct{}), parked: map[job]bool{},
 		reviews: map[bool]*rate.Limiter{false: rate.NewLimiter(reviewRate, reviewBurst),
 			true: rate.NewLimiter(noteRate, reviewBurst)},
-		again: make(chan struct{}, 1), taintsSet: flowcontrol.NewBackOff(taintsAgain, taintsLast),
+		readies: rate.NewLimiter(readyRate, reviewBurst),
+		again:   make(chan struct{}, 1), taintsSet: flowcontrol.NewBackOff(taintsAgain, taintsLast),
 	}
 	w.tasks, w.requests = &line{pool: m.tasks}, &line{pool: m.requests}
 	for _, l := range []*line{w.tasks, w.requests} {
