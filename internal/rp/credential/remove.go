@@ -204,6 +204,9 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 		Former: n.Former, MachineKey: n.MachineKey, Unused: unused,
 		Deleted: at.UTC().Truncate(time.Second), Wipe: wipe,
 	}
+	if n.Copied() {
+		stone.Boot = n.Boots.Current
+	}
 	signed, err := s.sign(tombstone(stone), s.Store.Epoch(v))
 	v.Fail(err)
 	stone.Signed = signed

@@ -16,6 +16,8 @@ type Tombstone struct {
 	Former   Former `json:"former,omitempty"`
 	// MachineKey is the key of the machine, which may still report and leave.
 	MachineKey string `json:"key,omitempty"`
+	// Boot is the machine's only boot that may leave, if another machine with its key is known.
+	Boot string `json:"boot,omitempty"`
 	// Unused reports that no machine has ever had the node.
 	Unused  bool      `json:"unused,omitempty"`
 	Deleted time.Time `json:"deleted"`

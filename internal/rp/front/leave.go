@@ -73,6 +73,9 @@ func (a *API) buried(v *store.View, r *request) (flexnode.Tombstone, error) {
 		!r.caller.isMachineBehindManager(is, r.uid)) {
 		err = a.notFound(r)
 	}
+	if err == nil && r.caller.isMachine() && stone.Boot != "" && stone.Boot != r.caller.Boot.ID {
+		err = secondMachine()
+	}
 	return stone, err
 }
 

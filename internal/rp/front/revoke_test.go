@@ -297,7 +297,8 @@ func (w *world) arcLeft() []api.ArcMachineLeft {
 	return reads[api.Summary](w, 200, "POST", summarizeURL, "").ArcMachinesLeft
 }
 
-// The machine of a deleted Arc node gets the secret that enrolled it, until it has left Arc.
+// The machine of a deleted Arc node gets the secret that enrolled it, until it has left Arc; a copy
+// that was refused cannot leave.
 func TestArcMachineOfADeletedNode(t *testing.T) {
 	w := newEdge(t)
 	body := `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
@@ -312,7 +313,21 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	}
 	m := joined()
 	m.post(t, 404, "/leave", ask)
+	m.poll(t, 200)
+	copied := m.copied()
+	copied.poll(t, 200)
+	w.caughtUp()
+	w.clock.Pass(2 * time.Minute)
+	m.poll(t, 200)
+	w.caughtUp()
+	copied.poll(t, 409)
 	w.settles(200, "DELETE", nodeURL("n"), "")
+	for range 2 {
+		for _, body := range []string{ask, "{}", `{"arc":{}}`} {
+			equal(t, "the copy leaves", copied.post(t, 409, "/leave", body), "SecondMachine")
+		}
+		copied.boots()
+	}
 	if is := w.arcLeft(); len(is) != 1 || is[0].Node != "n" || is[0].Problem != "" ||
 		!strings.Contains(is[0].MachineID, "/machines/n") {
 		t.Errorf("after the deletion there is left %+v", is)
@@ -338,6 +353,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	equal(t, "what is left after it has left", len(w.arcLeft()), 0)
 	equal(t, "after it has left", m.post(t, 404, "/leave", ask), "NoOnboardingSecret")
 
+	m.post(t, 204, "/leave", "{}")
 	again := joined()
 	w.settles(200, "DELETE", now(nodeURL("n")), "")
 	if got := again.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" || len(w.arcLeft()) != 1 {
