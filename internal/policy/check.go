@@ -47,11 +47,14 @@ func hosts(name string, list []string, means string, paths ...string) limit {
 // apiServer is the permission that does not apply to a machine's first API server.
 const apiServer = "apiServer"
 
-// permission limits who may set settings.
+// permission limits who may set settings. An application with an api:// id needs none: it is the
+// provider's, and no resource of Azure.
 func permission(name string, given *bool, usual bool, means string, paths ...string) limit {
 	granted := *cmp.Or(given, &usual)
 	return limit{"allow." + name, word(given), word(&usual), means, paths,
-		"does not allow a provider to set it", func(config.Setting) bool { return granted }, false}
+		"does not allow a provider to set it", func(s config.Setting) bool {
+			return granted || strings.HasPrefix(s.Text, "api://")
+		}, false}
 }
 
 const allowed = "allowed"
@@ -111,7 +114,12 @@ const (
 // hostOf returns the host in a setting; false if it names none, such as a digest.
 func hostOf(s config.Setting) (string, bool) {
 	if s.Path == image {
-		return registry(s.Text), true
+		first, _, more := strings.Cut(s.Text, "/")
+		host, _, port := strings.Cut(first, ":")
+		if more && (port || host == "localhost" || strings.Contains(host, ".")) {
+			return strings.ToLower(host), true
+		}
+		return "docker.io", true // as containerd completes it
 	}
 	if config.Below(s.Path, registries) {
 		host, _, _ := strings.Cut(s.Text, ":") // a list of hosts cannot contain a pattern
@@ -127,16 +135,6 @@ func hostOf(s config.Setting) (string, bool) {
 		return "", true
 	}
 	return strings.ToLower(u.Hostname()), true
-}
-
-// registry returns the host of an image: the first part if that has a dot or port, else Docker's.
-func registry(reference string) string {
-	first, _, more := strings.Cut(reference, "/")
-	host, _, port := strings.Cut(first, ":")
-	if more && (port || host == "localhost" || strings.Contains(host, ".")) {
-		return strings.ToLower(host)
-	}
-	return "docker.io"
 }
 
 func (d Diagnose) kinds() map[string]string {

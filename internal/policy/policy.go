@@ -63,6 +63,7 @@ type Allow struct {
 	Paths           *bool `json:"paths,omitempty"`
 	APIServer       *bool `json:"apiServer,omitempty"`
 	Proxies         *bool `json:"proxies,omitempty"`
+	Audiences       *bool `json:"audiences,omitempty"`
 }
 
 // Diagnose selects the diagnoses that a provider may request from the machine.
@@ -95,9 +96,8 @@ func Parse(data []byte) (Policy, error) {
 	check("deletion", p.Deletion, slices.Contains([]string{Follow, Confirm, Never}, p.Deletion),
 		"must be follow, confirm or never")
 	check(keyOfBundles, p.Diagnose.Key, err == nil, "must be a recipient of age: age1...")
-	for key, hosts := range map[string][]string{
-		"downloads": p.Hosts.Downloads, "endpoints": p.Hosts.Endpoints,
-	} {
+	for key, hosts := range map[string][]string{"downloads": p.Hosts.Downloads,
+		"endpoints": p.Hosts.Endpoints} {
 		for i, host := range hosts {
 			check(fmt.Sprintf("hosts.%s[%d]", key, i), host, isHost(host),
 				"must be the name or IP address of a host, in lower case, without a port")
@@ -181,6 +181,8 @@ func (p Policy) limits() []limit {
 			"one, or another Resource Manager to ask for them", "node.kubelet.serverURL",
 			"node.kubelet.caCertData", "azure.resourceManagerEndpoint"),
 		permission("proxies", p.Allow.Proxies, true, "other proxies", "proxy"),
+		permission("audiences", p.Allow.Audiences, false, "tokens of the machine's Azure identity for "+
+			"other than an application with an api:// id", "agent.monitoring.audience"),
 		{key: "diagnose.doctor", given: p.Diagnose.Doctor, usual: allow,
 			means: "the doctor report, if the provider requests it"},
 		{key: "diagnose.supportBundle", given: p.Diagnose.SupportBundle, usual: allow,

@@ -41,6 +41,10 @@ func TestCheck(t *testing.T) {
 	manager := func(c *config.Config) { c.Azure.ResourceManagerEndpoint = "https://arm.example" }
 	proxy := func(c *config.Config) { c.Proxy.HTTPS = "http://user:secret@proxy.example:3128" }
 	direct := func(c *config.Config) { c.Proxy.NoProxy = []string{"*"} }
+	audience := func(of string) func(*config.Config) {
+		return func(c *config.Config) { c.Agent.Monitoring.Audience = of }
+	}
+	const arm = "https://management.azure.com"
 	mirrors := func(c *config.Config) {
 		c.Artifacts.Mirror = "https://m.example:8443/x"
 		c.Artifacts.Mirrors = []string{"https://M2.example", "https://m.example"}
@@ -90,6 +94,10 @@ func TestCheck(t *testing.T) {
 		{"proxies", `{"allow": {"proxies": false}}`, func(c *config.Config) { proxy(c); direct(c) }, nil,
 			[]string{"proxy.https", "proxy.noProxy[0]"}},
 		{"the applied proxy", `{"allow": {"proxies": false}}`, proxy, proxy, nil},
+		{"tokens for the provider", "", audience("api://x"), nil, nil},
+		{"tokens for Azure", "", audience(arm), nil, []string{"agent.monitoring.audience"}},
+		{"tokens for Azure, applied", "", audience(arm), audience(arm), nil},
+		{"tokens for Azure, allowed", `{"allow": {"audiences": true}}`, audience(arm), nil, nil},
 		{"old versions, as usual", "", older, unchanged, nil},
 		{"old versions", floors, older, unchanged,
 			[]string{"containerd.version", "kubernetes.version", "runc.version"}},
@@ -180,7 +188,7 @@ minimumVersions.runc: "1.3" is not allowed: must be a version x.y.z`,
 		`{"deletion": "", "allow": {"paths": null, "proxy": true}, "hosts": {"downloads": [""]}}`: `` +
 			`allow.paths: must be omitted, not null
 allow.proxy: is not known; known names: overrides, urlTemplates, mirrorChecksums, paths, ` +
-			`apiServer, proxies
+			`apiServer, proxies, audiences
 deletion: must be omitted, not ""
 hosts.downloads[0]: must be omitted, not ""`,
 		`{"diagnose": {"doctor": "ask", "key": "age1x"}}`: `` +
@@ -215,7 +223,8 @@ func TestLimits(t *testing.T) {
 		"minimumVersions.containerd none", "minimumVersions.runc none", "hosts.downloads any",
 		"hosts.endpoints any", "agentUpdates allowed", "allow.overrides refused",
 		"allow.urlTemplates refused", "allow.mirrorChecksums refused", "allow.paths refused",
-		"allow.apiServer allowed", "allow.proxies allowed", "diagnose.doctor allow",
+		"allow.apiServer allowed", "allow.proxies allowed", "allow.audiences refused",
+		"diagnose.doctor allow",
 		"diagnose.supportBundle allow", "diagnose.key none"}, values); diff != "" {
 		t.Errorf("the usual limits (-want +got):\n%s", diff)
 	}
@@ -226,13 +235,14 @@ func TestLimits(t *testing.T) {
 		"minimumVersions": {"kubernetes": "1.34.0", "containerd": "2.0.0", "runc": "1.3.3"},
 		"hosts": {"downloads": [], "endpoints": ["a.example", "::1"]}, "allow": {"overrides": true,
 		"urlTemplates": true, "mirrorChecksums": true, "paths": true, "apiServer": false,
-		"proxies": false},
+		"proxies": false, "audiences": true},
 		"diagnose": {"doctor": "refuse", "supportBundle": "allow", "key": "` + recipient + `"}}`)
 	if diff := cmp.Diff([]string{"deletion never", "minimumVersions.kubernetes 1.34.0",
 		"minimumVersions.containerd 2.0.0", "minimumVersions.runc 1.3.3", "hosts.downloads none",
 		"hosts.endpoints a.example, ::1", "agentUpdates refused", "allow.overrides allowed",
 		"allow.urlTemplates allowed", "allow.mirrorChecksums allowed", "allow.paths allowed",
-		"allow.apiServer refused", "allow.proxies refused", "diagnose.doctor refuse",
+		"allow.apiServer refused", "allow.proxies refused", "allow.audiences allowed",
+		"diagnose.doctor refuse",
 		"diagnose.supportBundle allow", "diagnose.key " + recipient}, values); diff != "" {
 		t.Errorf("the limits of a file (-want +got):\n%s", diff)
 	}
