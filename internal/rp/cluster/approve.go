@@ -277,7 +277,8 @@ func (r *review) noteIssued(ctx context.Context) error {
 	if err != nil || !isNode(node, r.csr.Spec.Username) {
 		return err
 	}
-	err = r.noteCertificate(ctx, r.a.Node, flexnode.Certificate{UID: node.UID})
+	to := flexnode.Certificate{UID: node.UID, Enrolment: "identity"}
+	err = r.noteCertificate(ctx, r.a.Node, to)
 	if err != nil || node.Credential == "" {
 		return err
 	}

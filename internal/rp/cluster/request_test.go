@@ -223,6 +223,16 @@ func TestAMachineHidesItsNode(t *testing.T) {
 		})
 		w.want("edge-1", "edge:NoSchedule") // with another token
 		equal(t, "its successor", c.Ask(w.joining("next", "edge-1")), "Approved")
+
+		const user = "aaaaaaaa-0000-0000-0000-000000000001"
+		w.put(factoryID, "edge-2", withIdentity(user))
+		equal(t, "by its identity", c.Ask(byIdentity("identity", user, "edge-2")), "Approved")
+		c.sign("identity")
+		edit(w, w.store.Certificates, factory+"/edge-2", func(c *flexnode.Certificates) {
+			*c = c.Revoke("", nil, time.Now(), 1)
+		})
+		c.joinWith("edge-2", "", false)
+		equal(t, "its successor", c.Ask(byIdentity("another", user, "edge-2")), "Approved")
 	})
 }
 

@@ -22,8 +22,8 @@ type Certificate struct {
 	ID   string    `json:"id"`
 	Ends time.Time `json:"ends"`
 	// UID is the uid of the node that it was issued for; "" once another machine is that node.
-	// Enrolment is the id of the credential that its machine joined with; "" for an identity in
-	// Azure. A renewed certificate inherits both.
+	// Enrolment is the id of the credential that its machine joined with, "identity" for an identity
+	// in Azure. A renewed certificate inherits both.
 	UID       string `json:"uid,omitempty"`
 	Enrolment string `json:"enrolment,omitempty"`
 	// Revoked is the time from which it may not write.
