@@ -47,14 +47,23 @@ func hosts(name string, list []string, means string, paths ...string) limit {
 // apiServer is the permission that does not apply to a machine's first API server.
 const apiServer = "apiServer"
 
-// permission limits who may set settings. An application with an api:// id needs none: it is the
-// provider's, and no resource of Azure.
+// permission limits who may set settings.
 func permission(name string, given *bool, usual bool, means string, paths ...string) limit {
 	granted := *cmp.Or(given, &usual)
 	return limit{"allow." + name, word(given), word(&usual), means, paths,
-		"does not allow a provider to set it", func(s config.Setting) bool {
-			return granted || strings.HasPrefix(s.Text, "api://")
-		}, false}
+		"does not allow a provider to set it", func(config.Setting) bool { return granted }, false}
+}
+
+// audiences limits the audiences of tokens. An application with an api:// id needs no permission:
+// it is the provider's, and no resource of Azure.
+func audiences(given *bool) limit {
+	l := permission("audiences", given, false, "tokens of the machine's Azure identity for other "+
+		"than an application with an api:// id", "agent.monitoring.audience")
+	permits := l.allows
+	l.allows = func(s config.Setting) bool {
+		return permits(s) || strings.HasPrefix(s.Text, "api://")
+	}
+	return l
 }
 
 const allowed = "allowed"

@@ -181,8 +181,7 @@ func (p Policy) limits() []limit {
 			"one, or another Resource Manager to ask for them", "node.kubelet.serverURL",
 			"node.kubelet.caCertData", "azure.resourceManagerEndpoint"),
 		permission("proxies", p.Allow.Proxies, true, "other proxies", "proxy"),
-		permission("audiences", p.Allow.Audiences, false, "tokens of the machine's Azure identity for "+
-			"other than an application with an api:// id", "agent.monitoring.audience"),
+		audiences(p.Allow.Audiences),
 		{key: "diagnose.doctor", given: p.Diagnose.Doctor, usual: allow,
 			means: "the doctor report, if the provider requests it"},
 		{key: "diagnose.supportBundle", given: p.Diagnose.SupportBundle, usual: allow,
