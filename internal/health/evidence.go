@@ -97,6 +97,7 @@ type Machine struct {
 	Barriers           Answer[[]Firewall] // the owner's firewalls; not queried if they are ignored
 	Tunnel             bool               // an agent of the cluster's tunnel runs on the node
 	PodCIDRs           []string           // the known subnets of the node's own pod network
+	EngineNetwork      string             // the file of pods' network, if it is a container engine's
 }
 
 func (e Evidence) distro() distro.Distro {

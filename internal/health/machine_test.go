@@ -138,6 +138,8 @@ func TestRuntimeOwned(t *testing.T) {
 		blank("NotChecked"),
 		{"docker", machine(func(m *Machine) { m.Units = []host.InstalledUnit{docker} }), False,
 			"ForeignRuntime", OwnerMachine, "docker.service (/lib/systemd/system/docker.service)"},
+		{"podman", machine(func(m *Machine) { m.EngineNetwork = "/etc/cni/net.d/87-podman.conflist" }),
+			False, "ForeignNetwork", OwnerMachine, "mv /etc/cni/net.d/87-podman.conflist /root/"},
 	})
 }
 

@@ -176,6 +176,44 @@ func TestNetworkReplacesOursWhileJoining(t *testing.T) {
 	}
 }
 
+// The network of a container engine is not the cluster's. One before ours is refused before a join
+// and a change, and is reported; one after ours has no effect.
+func TestNetworkOfAnEngine(t *testing.T) {
+	const dir = "/etc/cni/net.d/"
+	const podman, nerdctl = dir + "87-podman-bridge.conflist", dir + "nerdctl-bridge.conflist"
+	w := newWorld(t)
+	w.write(nerdctl, `{"name": "bridge"}`)
+	refused := func() {
+		t.Helper()
+		w.write(podman, `{"name": "podman"}`)
+		before := w.tree()
+		if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "mv "+podman) {
+			t.Errorf("the error is %v", err)
+		}
+		w.same(before)
+		move(t, w, podman, "/podman")
+	}
+	refused()
+	for _, maxPods := range []int{41, 42} {
+		w.config.Node.MaxPods = maxPods
+		if _, err := w.bootstrap(); err != nil || !w.exists(ours) {
+			t.Fatalf("ours is there: %v, %v", w.exists(ours), err)
+		}
+		w.steady("with a network after ours")
+	}
+	w.write(podman, `{"name": "podman"}`)
+	w.steady("with a network before ours")
+	if c := w.condition("RuntimeOwned"); c.Reason != "ForeignNetwork" {
+		t.Errorf("the condition is %+v", c)
+	}
+	w.config.Node.MaxPods = 43
+	refused()
+	if _, err := w.bootstrap(); err != nil {
+		t.Error(err)
+	}
+	w.steady("with the network moved away")
+}
+
 // A cluster that allocates a subnet of each family has pods with two addresses, and the machine
 // forwards both.
 func TestTwoFamilies(t *testing.T) {

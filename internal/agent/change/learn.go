@@ -84,7 +84,7 @@ func learnNetwork(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
 	err := waitNode(ctx, w, func(n kube.Node) bool {
 		w.bindings.PodCIDRs = n.Spec.PodCIDRs
-		w.bindings.ForeignCNI = foreignCNI(w)
+		w.bindings.ForeignCNI = inspect.Foreign(w.Node, w.config, w.bindings.ForeignCNI)
 		return len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0
 	})
 	if err != nil || len(w.bindings.ForeignCNI) > 0 {
@@ -111,9 +111,8 @@ func learnReady(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	if foreign := foreignCNI(w); len(foreign) > 0 { // a new foreign network replaces ours
-		w.bindings.ForeignCNI = foreign
-	}
+	// A new network of the cluster replaces ours.
+	w.bindings.ForeignCNI = inspect.Foreign(w.Node, w.config, w.bindings.ForeignCNI)
 	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
 	return nil
 }
@@ -149,14 +148,6 @@ func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) error {
 	defer client.Close()
 	_, err = client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)
 	return err
-}
-
-func foreignCNI(w *work) []string {
-	configs, err := w.Agent.Machine.CNIConfigs(w.config.Paths.CNI.ConfDir)
-	if err != nil {
-		return w.bindings.ForeignCNI
-	}
-	return inspect.ForeignNetworks(configs)
 }
 
 // waiting runs a wait. In the service other verbs may take the lock meanwhile. If one has worked on

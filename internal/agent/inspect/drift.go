@@ -98,12 +98,7 @@ func DriftPlan(
 // Standing returns the bindings for comparing and repairing a node, and the items to leave alone:
 // if a foreign pod network is or was there, ours is neither wanted nor removed.
 func Standing(h *Node, g *generation.Generation, b node.Bindings) (node.Bindings, state.Desired) {
-	if configs, err := h.Reader.CNIConfigs(g.Config.Paths.CNI.ConfDir); err == nil {
-		if foreign := ForeignNetworks(configs); len(foreign) > 0 {
-			b.ForeignCNI = foreign
-		}
-	}
-	if len(b.ForeignCNI) == 0 {
+	if b.ForeignCNI = Foreign(h, g.Config, b.ForeignCNI); len(b.ForeignCNI) == 0 {
 		return b, nil
 	}
 	return b, slices.DeleteFunc(slices.Clone(g.Node), func(item state.Item) bool {

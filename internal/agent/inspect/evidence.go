@@ -59,6 +59,9 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 	m.Tunnel = slices.ContainsFunc(logs, func(pod string) bool {
 		return strings.HasPrefix(pod, "kube-system_konnectivity-agent-")
 	})
+	if first := slices.Min(append(seen.CNIConfigs, node.ConflistName)); engines.MatchString(first) {
+		m.EngineNetwork = c.Paths.CNI.ConfDir + "/" + first
+	}
 	own := len(ForeignNetworks(seen.CNIConfigs)) == 0
 	if own && (c.CNI.PodCIDR != "" || h.Saved.Joined()) {
 		m.PodCIDRs = Subnets(h, c)

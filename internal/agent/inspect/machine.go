@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"time"
 
@@ -57,11 +58,24 @@ func Subnets(h *Node, c config.Config) []string {
 	return h.Saved.Bindings.PodCIDRs
 }
 
-// ForeignNetworks returns the network configurations that are not ours.
+// engines matches the network configurations of container engines, such as 87-podman.conflist.
+var engines = regexp.MustCompile("podman|nerdctl|crio|containerd-net")
+
+// ForeignNetworks returns the configurations of the cluster's own pod network. containerd reads
+// only the first file, so those after ours have no effect.
 func ForeignNetworks(configs []string) []string {
 	return slices.DeleteFunc(slices.Clone(configs), func(name string) bool {
-		return name == node.ConflistName
+		return name >= node.ConflistName || engines.MatchString(name)
 	})
+}
+
+// Foreign returns the ForeignNetworks on the machine, or the known ones if it finds none.
+func Foreign(h *Node, c config.Config, known []string) []string {
+	configs, _ := h.Reader.CNIConfigs(c.Paths.CNI.ConfDir)
+	if found := ForeignNetworks(configs); len(found) > 0 {
+		return found
+	}
+	return known
 }
 
 func firewallEvidence(
