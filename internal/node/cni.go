@@ -33,7 +33,8 @@ func cni(p *part) {
 func podNetwork(p *part) {
 	file := path.Join(p.config.Paths.CNI.ConfDir, ConflistName)
 	p.only = OwnNetwork
-	p.add(state.NewFile(file, 0o644, p.conflist()))
+	p.add(state.NewFile(file, 0o644, conflist),
+		state.Residue{Kind: state.Chains, Match: masqueradeChain})
 	forwarding(p)
 	masquerade(p)
 }
@@ -50,32 +51,11 @@ func forwarding(p *part) {
 	p.sysctls(sysctlFile6, parameters)
 }
 
-// conflist returns a CNI network configuration list (CNI specification 1.0.0). The bridge plugin
-// gives packets of pods that leave this node the machine's address, unless masquerade does so.
-func (p *part) conflist() string {
-	list := object{
-		"cniVersion": "1.0.0",
-		"name":       "aks-flex-node",
-		"plugins": []object{
-			{
-				"type":         "bridge",
-				"bridge":       bridge,
-				"isGateway":    true,
-				"ipMasq":       len(p.config.CNI.NonMasqueradeCIDRs) == 0,
-				"hairpinMode":  true,
-				"promiscMode":  false,
-				"forceAddress": true, // the Node may get another subnet
-				"ipam": object{
-					"type":   "host-local",
-					"ranges": thisPodRanges,
-					"routes": thisPodRoutes,
-				},
-			},
-			{"type": "portmap", "capabilities": object{"portMappings": true}, "snat": true},
-		},
-	}
-	return indented(list, "") + "\n"
-}
+// conflist is a CNI network configuration list (CNI specification 1.0.0). The Node may get another
+// subnet (forceAddress), and masquerade does the work of ipMasq.
+//
+//go:embed cni.conflist
+var conflist string
 
 // podAddresses makes the host-local plugin give each pod an address from every subnet, with one
 // range set each, and a default route per family; both are "" without subnets.
@@ -127,14 +107,9 @@ var families = [...]family{
 func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
 
 // masquerade gives packets of pods the machine's address if they leave the network in which pods'
-// addresses are known. The bridge plugin cannot: it exempts only this node's subnet. Without such a
-// network it is left to the plugin (conflist).
+// addresses are known. The bridge plugin would exempt only this node's subnet, and would not add
+// its rules again for running pods after a restart of nftables.
 func masquerade(p *part) {
-	if len(p.config.CNI.NonMasqueradeCIDRs) == 0 {
-		return
-	}
-	p.only = OwnNetwork
-	p.add(state.Residue{Kind: state.Chains, Match: masqueradeChain})
 	for _, f := range families {
 		unit := "aks-flex-node-masquerade" + f.suffix + ".service"
 		file := OptDir + "/masquerade" + f.suffix + ".rules"

@@ -26,8 +26,15 @@ func TestMasqueradeRules(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skip(err)
 	}
+	masquerades(t, nil, 4)
+	masquerades(t, []string{"10.244.0.0/16", "fd00:10:244::/48"}, 5)
+}
+
+// masquerades loads the rules of a node twice, and counts those of each family.
+func masquerades(t *testing.T, direct []string, rulesOfChain int) {
+	t.Helper()
 	c, f, b := base(), facts(), bindings()
-	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00:10:244::/48"}
+	c.CNI.NonMasqueradeCIDRs = direct
 	joined(&b)
 	b.PodCIDRs = []string{"10.244.3.0/24", "fd00:10:244:3::/64"}
 	d := Bind(Render(c, f), b)
@@ -49,7 +56,7 @@ func TestMasqueradeRules(t *testing.T) {
 		if n := strings.Count(string(out), "-j "+masqueradeChain); n != 1 {
 			t.Errorf("%s has %d jumps:\n%s", tool, n, out)
 		}
-		if n := strings.Count(string(out), "-A "+masqueradeChain); n != 5 {
+		if n := strings.Count(string(out), "-A "+masqueradeChain); n != rulesOfChain {
 			t.Errorf("%s has %d rules:\n%s", tool, n, out)
 		}
 	}

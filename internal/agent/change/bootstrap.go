@@ -189,6 +189,9 @@ func foresee(
 	if len(b.PodCIDRs) == 0 { // unknown yet; they have the same families as the cluster's
 		b.PodCIDRs = to.Config.CNI.NonMasqueradeCIDRs
 	}
+	if len(b.PodCIDRs) == 0 {
+		b.PodCIDRs = []string{"0.0.0.0/0"}
+	}
 	b, err := inspect.WithArc(ctx, h.Node, to.Node, b)
 	if err != nil {
 		return nil, err
