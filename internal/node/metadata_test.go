@@ -140,14 +140,15 @@ ip link set eth0 up; ip route add default via 10.244.0.1; ip -6 route add defaul
 ip addr add 127.9.9.1/32 dev eth0; ip addr del 127.0.0.1/8 dev lo
 ip route add 127.0.0.1/32 via 10.244.0.1 src 10.244.0.2`)
 	outside.run(`ip addr add 10.0.0.1/24 dev eth0; ip -6 addr add fd00:1::1/64 dev eth0 nodad
-for a in 169.254.169.254 168.63.129.16 100.100.100.200; do ip addr add $a/32 dev lo; done
+for a in 169.254.169.254 169.254.42.42 169.254.0.23 168.63.129.16 100.100.100.200
+do ip addr add $a/32 dev lo; done
 for a in fd00:ec2::254 fd20:ce::254; do ip -6 addr add $a/128 dev lo nodad; done
 ip link set eth0 up
 ip route add 10.244.0.0/24 via 10.0.0.4; ip -6 route add fd00:244::/64 via fd00:1::4`)
 	machine.run("ip route add default via 10.0.0.1; ip -6 route add default via fd00:1::1")
 	outside.listen("169.254.169.254:80", "169.254.169.254:53", "168.63.129.16:80",
 		"168.63.129.16:32526", "168.63.129.16:443", "100.100.100.200:80", "[fd00:ec2::254]:80",
-		"[fd20:ce::254]:80")
+		"[fd20:ce::254]:80", "169.254.42.42:80", "169.254.0.23:80")
 	machine.listen("127.0.0.1:10248")
 	pod.listen("10.244.0.2:8080")
 	return pod, machine, outside
@@ -181,7 +182,8 @@ func TestMetadataTable(t *testing.T) {
 	}
 	pod, machine, _ := cloud(t)
 	guarded := []string{"169.254.169.254:80", "168.63.129.16:80", "168.63.129.16:32526",
-		"100.100.100.200:80", "[fd00:ec2::254]:80", "[fd20:ce::254]:80"}
+		"100.100.100.200:80", "[fd00:ec2::254]:80", "[fd20:ce::254]:80", "169.254.42.42:80",
+		"169.254.0.23:80"}
 	open := []string{"168.63.129.16:443"}
 	expect := func(n *network, want string, addresses ...string) {
 		t.Helper()
