@@ -16,13 +16,10 @@ func containerdRunning(e Evidence) Condition {
 	const advice cure = "read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be " +
 		"wrong"
 	lacking, lacks := lacksDownload(e)
-	switch s := e.Containerd.Value; {
+	s := e.Containerd.Value
+	switch {
 	case !e.Containerd.OK():
 		return e.Containerd.missing()
-	case lacks && !s.Active:
-		return lacking
-	case !s.Active:
-		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log), advice)
 	case errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):
 		return fails(OwnerMachine, "RuntimeServiceMissing", "containerd runs without its CRI plugin, "+
 			"so kubelet cannot start pods"+failedPlugin(s.Log), "run `systemctl restart containerd`, and "+
@@ -31,12 +28,20 @@ func containerdRunning(e Evidence) Condition {
 		return fails(OwnerMachine, "Hung", "containerd runs but does not answer, so kubelet cannot "+
 			"start pods"+lastWords(s.Log), "run `systemctl restart containerd`; a disk that hangs has the "+
 			"same effect: see `dmesg`")
+	case s.Active && e.Unanswered < 2:
+		return holds()
+	case lacks:
+		return lacking
+	case s.Active: // it is starting, again and again
+		return fails(OwnerMachine, "NotAnswering", oneLine(e.Runtime.Err)+lastWords(s.Log), advice)
 	}
-	return holds()
+	return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log), advice)
 }
 
 // Hangs reports whether the runtime runs but does not answer. A busy machine may miss one request.
-func (e Evidence) Hangs() bool { return e.Unanswered > 1 }
+func (e Evidence) Hangs() bool {
+	return e.Unanswered > 1 && errors.Is(e.Runtime.Err, kube.ErrRuntimeSilent)
+}
 
 // failedPlugin quotes the reason why containerd has no CRI plugin, if its log still has it.
 func failedPlugin(log []string) string {

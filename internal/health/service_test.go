@@ -31,13 +31,19 @@ func TestContainerdRunning(t *testing.T) {
 		{"down, and so not asked", with(func(e *Evidence) {
 			e.Containerd, e.Runtime = Answered(down, nil), Answer[struct{}]{}
 		}), False, "NotRunning", OwnerMachine, "conf.d/x.toml"},
-		{"it hangs", with(func(e *Evidence) { e.Unanswered = 2 }), False, "Hung", OwnerMachine, "dmesg"},
+		{"it hangs", with(func(e *Evidence) {
+			e.Runtime, e.Unanswered = Tried(kube.ErrRuntimeSilent), 2
+		}), False, "Hung", OwnerMachine, "dmesg"},
 		{"it was slow once", with(func(e *Evidence) {
 			e.Runtime, e.Unanswered = Tried(kube.ErrRuntimeSilent), 1
 		}), True, "", "", ""},
 		{"its socket is not there yet", with(func(e *Evidence) {
-			e.Runtime = Tried(errors.New("connection refused"))
+			e.Runtime, e.Unanswered = Tried(errors.New("connection refused")), 1
 		}), True, "", "", ""},
+		{"it exits again and again", with(func(e *Evidence) {
+			e.Runtime, e.Unanswered = Tried(errors.New("connection refused")), 2
+			e.Containerd.Value.Log = down.Log
+		}), False, "NotAnswering", OwnerMachine, "conf.d/x.toml"},
 		{"systemd is silent", with(func(e *Evidence) { e.Containerd = failed[Service]() }), Unknown,
 			"NotAnswered", "", "etcd is down"},
 	})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -15,10 +17,12 @@ import (
 
 const containerd = "unit:containerd.service"
 
-// served returns the answer of the container runtime: none for the first w.hung calls, and none for
-// kubelet before it was started w.deaf times.
+// served returns the answer of the container runtime, if it accepts connections: none for the first
+// w.hung calls, and none for kubelet before it was started w.deaf times.
 func (w *world) served(context.Context) error {
 	switch {
+	case w.exits.Load():
+		return unix.ECONNREFUSED
 	case w.hung.Add(-1) >= 0:
 		return kube.ErrRuntimeSilent
 	case w.deaf.Load() > 0:
@@ -169,6 +173,39 @@ func TestRuntimeHangs(t *testing.T) {
 		s.hung.Store(0)
 		s.until(2*time.Minute, "it answers", func() bool { return !hung() })
 	})
+}
+
+// A containerd that exits after each start is found with its log. A restart would not help.
+func TestRuntimeExits(t *testing.T) {
+	story(t, func(t *testing.T, s *serviceStory) {
+		s.edit(policy("repair"))
+		s.join()
+		s.exits.Store(true)
+		restarts := s.restarts()
+		found := func() bool { return s.condition(health.ContainerdRunning).Reason == "NotAnswering" }
+		s.until(3*time.Minute, "it is found", found)
+		s.sleep(10 * time.Minute)
+		if drift := s.drifts(); len(drift) > 0 || !found() || restarts() > 0 {
+			t.Errorf("the drift is %v; it is restarted %d times", drift, restarts())
+		}
+		s.deaf.Store(0)
+		s.exits.Store(false)
+		s.until(2*time.Minute, "it answers", func() bool { return !found() })
+	})
+}
+
+// A user who may not ask containerd hears of no fault.
+func TestRuntimeOfAUser(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	e, a := health.Evidence{}, w.agent()
+	a.Runtime = func(context.Context) error { return unix.EACCES }
+	inspect.ServiceEvidence(t.Context(), inspect.NewNode(&a.Env, nil), &e)
+	if e.Unanswered > 0 {
+		t.Errorf("%d requests count as not answered", e.Unanswered)
+	}
 }
 
 // A repair by hand asks a runtime that does not answer a second time before it restarts it.

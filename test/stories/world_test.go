@@ -76,7 +76,8 @@ type world struct {
 	// deaf is the number of times that containerd must be started until it serves kubelet.
 	deaf atomic.Int64
 	// hung is the number of requests that containerd does not answer.
-	hung atomic.Int64
+	hung  atomic.Int64
+	exits atomic.Bool // containerd accepts no connections
 	// facts changes the facts of the machine; may be nil.
 	facts func(*host.Facts)
 	// mute makes systemd answer no request.

@@ -284,8 +284,9 @@ func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 		}
 	}
 	for {
-		e.Runtime = health.Tried(ask(ctx))
-		if !errors.Is(e.Runtime.Err, kube.ErrRuntimeSilent) {
+		err := ask(ctx)
+		e.Runtime = health.Tried(err)
+		if err == nil || errors.Is(err, kube.ErrNoRuntimeService) || errors.Is(err, fs.ErrPermission) {
 			h.unanswered = 0
 			return
 		}
