@@ -44,9 +44,8 @@ func toolsInstalled(e Evidence) Condition {
 		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
 			"network needs it: "+string(d.Manager.Fetch+" "+d.IPTables))
 	}
-	return when(!e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow,
-		OwnerMachine, "NFTablesMissing", "nft is not installed, and is needed to block pods from the "+
-			"metadata service of this machine: "+string(d.Manager.Fetch+" "+d.NFTables))
+	return when(!e.Machine.NFTables, OwnerMachine, "NFTablesMissing", "nft is not installed, and the "+
+		"pod network needs it: "+string(d.Manager.Fetch+" "+d.NFTables))
 }
 
 // The free bytes that a node needs: first for artifacts and images, later for an update.

@@ -40,7 +40,8 @@ func Openings(f state.Firewall) state.Desired {
 	return list
 }
 
-// MetadataTable is the nftables table that keeps pods from the machine's metadata service.
+// MetadataTable is the nftables table that keeps pods from the machine's metadata service. It also
+// limits their segments to the machine's MTU.
 const MetadataTable = "inet aks-flex-node"
 
 // MetadataAddress is the address of most clouds' metadata services; some also resolve names there.
@@ -63,30 +64,21 @@ var metadataService string
 // metadata rejects packets from pods to the metadata services of clouds, which answer any request
 // with tokens of the machine's identity.
 func metadata(p *part) {
-	if p.config.Network.Metadata == config.MetadataAllow {
-		return
+	first := ""
+	switch {
+	case p.config.Network.Metadata == config.MetadataAllow:
+		first = "\t\treturn\n"
+	case p.facts.MetadataResolver:
+		first = metadataResolver
 	}
-	resolver := ""
-	if p.facts.MetadataResolver {
-		resolver = metadataResolver
-	}
-	rules := header + fill(metadataRules, "{{Table}}", MetadataTable, "{{Resolver}}", resolver)
+	rules := header + fill(metadataRules, "{{Table}}", MetadataTable, "{{First}}", first)
 	p.owe([]string{metadataUnit}, state.NewFile(metadataFile, 0o644, rules))
 	p.unit(metadataUnit, 0o644, fill(metadataService, "{{File}}", metadataFile))
 	p.add(state.Table{Name: MetadataTable, File: metadataFile, Rules: countRules(rules)})
 	p.run(metadataUnit)
 }
 
-// countRules counts the rules of a ruleset with one rule per line.
+// countRules counts the rules of metadata.nft: the lines in its chains, except the chains' types.
 func countRules(ruleset string) int {
-	count := 0
-	for line := range strings.Lines(ruleset) {
-		line = strings.TrimSpace(line)
-		switch word, _, _ := strings.Cut(line, " "); word {
-		case "", "#", "table", "delete", "chain", "type", "}":
-		default:
-			count++
-		}
-	}
-	return count
+	return strings.Count(ruleset, "\n\t\t") - strings.Count(ruleset, "\n\t\ttype ")
 }

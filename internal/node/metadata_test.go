@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -95,7 +95,7 @@ func (n *network) dial(address string) string {
 		if addr, err = net.ResolveTCPAddr("tcp", address); err != nil {
 			return
 		}
-		err = connect(addr)
+		_, err = connect(addr)
 	})
 	switch {
 	case err == nil:
@@ -106,7 +106,8 @@ func (n *network) dial(address string) string {
 	return err.Error()
 }
 
-func connect(to *net.TCPAddr) error {
+// connect returns the size of the segments that the connection sends.
+func connect(to *net.TCPAddr) (int, error) {
 	family, address := unix.AF_INET6, unix.Sockaddr(nil)
 	if ip := to.IP.To4(); ip != nil {
 		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(ip)}
@@ -115,18 +116,26 @@ func connect(to *net.TCPAddr) error {
 	}
 	s, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer unix.Close(s)
 	timeout := unix.Timeval{Sec: 3}
 	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout); err != nil {
-		return err
+		return 0, err
 	}
-	return unix.Connect(s, address)
+	if err := unix.Connect(s, address); err != nil {
+		return 0, err
+	}
+	return unix.GetsockoptInt(s, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
 }
 
 // cloud is a pod, the machine that it runs on and the network of the machine's cloud.
 func cloud(t *testing.T) (pod, machine, outside *network) {
+	for _, tool := range []string{"nft", "ip", "sysctl"} {
+		if _, err := exec.LookPath(tool); err != nil || os.Geteuid() != 0 {
+			t.Skip("the test needs root and ", tool)
+		}
+	}
 	pod, machine, outside = newNetwork(t), newNetwork(t), newNetwork(t)
 	machine.run("ip link add pod0 type veth peer name eth0 netns " + pod.path + `
 ip link add eth0 type veth peer name eth0 netns ` + outside.path + `
@@ -150,14 +159,14 @@ ip route add 10.244.0.0/24 via 10.0.0.4; ip -6 route add fd00:244::/64 via fd00:
 		"168.63.129.16:32526", "168.63.129.16:443", "100.100.100.200:80", "[fd00:ec2::254]:80",
 		"[fd20:ce::254]:80", "169.254.42.42:80", "169.254.0.23:80")
 	machine.listen("127.0.0.1:10248")
-	pod.listen("10.244.0.2:8080")
+	pod.listen("10.244.0.2:8080", "[fd00:244::2]:8080")
 	return pod, machine, outside
 }
 
 // loadMetadata has the kernel take the table of a node, twice.
-func (n *network) loadMetadata(f Facts) {
+func (n *network) loadMetadata(c config.Config, f Facts) {
 	n.t.Helper()
-	d := Bind(Render(base(), f), bindings())
+	d := Bind(Render(c, f), bindings())
 	rules := find(n.t, d, state.PathKey(metadataFile)).Resource.(state.File).Content
 	file := filepath.Join(n.t.TempDir(), "rules")
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
@@ -175,11 +184,6 @@ func (n *network) loadMetadata(f Facts) {
 
 // Pods do not reach the metadata services, and reach what they reached before.
 func TestMetadataTable(t *testing.T) {
-	for _, tool := range []string{"nft", "ip", "sysctl"} {
-		if _, err := exec.LookPath(tool); err != nil || os.Geteuid() != 0 {
-			t.Skip("the test needs root and ", tool)
-		}
-	}
 	pod, machine, _ := cloud(t)
 	guarded := []string{"169.254.169.254:80", "168.63.129.16:80", "168.63.129.16:32526",
 		"100.100.100.200:80", "[fd00:ec2::254]:80", "[fd20:ce::254]:80", "169.254.42.42:80",
@@ -195,7 +199,7 @@ func TestMetadataTable(t *testing.T) {
 	}
 	expect(pod, "connected", append(guarded, "169.254.169.254:53", "127.0.0.1:10248")...)
 
-	machine.loadMetadata(facts())
+	machine.loadMetadata(base(), facts())
 	expect(pod, "refused", append(guarded, "169.254.169.254:53")...)
 	expect(pod, "connected", open...)
 	expect(machine, "connected", guarded...)
@@ -205,7 +209,7 @@ func TestMetadataTable(t *testing.T) {
 
 	resolves := facts()
 	resolves.MetadataResolver = true
-	machine.loadMetadata(resolves)
+	machine.loadMetadata(base(), resolves)
 	expect(pod, "connected", "169.254.169.254:53")
 	expect(pod, "refused", guarded...)
 
@@ -224,12 +228,22 @@ nft add rule ip portmap post ip saddr 127.0.0.1 ip daddr 10.244.0.2 masquerade`)
 	expect(machine, "connected", "127.0.0.1:9090")
 }
 
+// Pods may reach them if that is configured. Connections have segments for the machine's MTU.
 func TestMetadataAllowed(t *testing.T) {
+	pod, machine, outside := cloud(t)
+	machine.run("ip link set eth0 mtu 1400")
 	c := base()
 	c.Network.Metadata = config.MetadataAllow
-	for _, item := range Render(c, facts()) {
-		if strings.Contains(string(item.Resource.Key()), "metadata") {
-			t.Errorf("%s is rendered", item.Resource.Key())
-		}
+	machine.loadMetadata(c, facts())
+	if got := pod.dial("169.254.169.254:80"); got != "connected" {
+		t.Errorf("a pod at the metadata service: %s", got)
+	}
+	for _, address := range []string{"10.244.0.2:8080", "[fd00:244::2]:8080"} {
+		outside.do(func() {
+			size, err := connect(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)))
+			if err != nil || size > 1400-40 {
+				t.Errorf("segments to %s have %d bytes, %v", address, size, err)
+			}
+		})
 	}
 }
