@@ -37,7 +37,8 @@ type Kernel interface {
 	Rules(table string) (int, error)
 	// LoadTable replaces a table with the one in its file.
 	LoadTable(ctx context.Context, to state.Table) error
-	// DialFrom connects to a TCP port from a network namespace, and closes the connection.
+	// DialFrom connects to a TCP port from a network namespace, and closes the connection. It returns
+	// ECONNREFUSED for a refusal, also for one that is hidden by a proxy in the namespace.
 	DialFrom(ctx context.Context, namespace string, to netip.AddrPort) error
 	// ClockSynchronized reports whether a service has marked the kernel's clock as synchronised.
 	ClockSynchronized() (bool, error)
@@ -83,11 +84,23 @@ func dialFrom(ctx context.Context, namespace string, to netip.AddrPort) error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("cannot enter the network of a pod: %w", err)
 	}
-	conn, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, "tcp", to.String())
+	dialer := net.Dialer{Timeout: 3 * time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return err
 	}
-	return conn.Close()
+	conn.Close()
+	// A service mesh accepts each connection inside the pod, but redirects no datagrams.
+	if conn, err = dialer.DialContext(ctx, "udp", to.String()); err == nil {
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		_, _ = conn.Write([]byte{0})
+		_, err = conn.Read([]byte{0})
+	}
+	if errors.Is(err, unix.EHOSTUNREACH) { // administratively prohibited
+		return unix.ECONNREFUSED
+	}
+	return nil
 }
 
 // sysctlPath returns the file of a kernel parameter. In names, dots separate; an interface's own

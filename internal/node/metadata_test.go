@@ -198,8 +198,25 @@ func TestMetadataTable(t *testing.T) {
 		}
 	}
 	expect(pod, "connected", append(guarded, "169.254.169.254:53", "127.0.0.1:10248")...)
+	probe := func(want error) {
+		t.Helper()
+		to := netip.AddrPortFrom(netip.MustParseAddr(MetadataAddress), 80)
+		err := host.New("", nil).Kernel.DialFrom(t.Context(), pod.path, to)
+		if !errors.Is(err, want) {
+			t.Errorf("the agent's probe ends with %v, want %v", err, want)
+		}
+	}
+	probe(nil)
+	// a service mesh, whose proxy accepts each connection inside the pod
+	pod.run(`nft add table ip mesh
+nft add chain ip mesh output '{ type nat hook output priority -100; }'
+nft add rule ip mesh output ip daddr 169.254.169.254 tcp dport 80 dnat to 10.244.0.2:8080`)
+	probe(nil)
 
 	machine.loadMetadata(base(), facts())
+	probe(unix.ECONNREFUSED)
+	pod.run("nft delete table ip mesh")
+	probe(unix.ECONNREFUSED)
 	expect(pod, "refused", append(guarded, "169.254.169.254:53")...)
 	expect(pod, "connected", open...)
 	expect(machine, "connected", guarded...)
