@@ -126,7 +126,7 @@ func TestProviderAway(t *testing.T) {
 		s.until(2*time.Minute, "nothing waits", s.nothingWaits)
 		asked := len(s.provider.has())
 		s.provider.set(func() { s.provider.down = true })
-		s.write(panicSysctl, "0\n")
+		s.write(forwardSysctl, "0\n")
 		s.until(3*time.Minute, "the repair", func() bool { return !s.reverted() })
 		if n := len(s.provider.has()); n != asked {
 			t.Errorf("a repair has asked %d times", n-asked)

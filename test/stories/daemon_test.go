@@ -19,7 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-const panicSysctl = "/proc/sys/kernel/panic"
+// forwardSysctl is a parameter of the kernel that the daemon repairs only with the policy repair.
+const forwardSysctl = "/proc/sys/net/ipv4/ip_forward"
 
 // The daemon joins the cluster, and sends READY before it does anything.
 func TestDaemonJoins(t *testing.T) {
@@ -70,7 +71,7 @@ func TestOutageBeforeRestart(t *testing.T) {
 					s.end()
 					silence(s)
 					s.set(func() { s.messages = nil })
-					s.write(panicSysctl, "0\n")
+					s.write(forwardSysctl, "0\n")
 					s.start()
 					if ready := s.told("READY=1"); len(ready) != 1 {
 						t.Fatalf("told %v", s.messages)
@@ -80,7 +81,8 @@ func TestOutageBeforeRestart(t *testing.T) {
 						s.sleep(2 * time.Minute)
 					}
 					s.sleep(2 * time.Minute)
-					if drifts := s.drifts(); slices.Contains(drifts, "sysctl:kernel.panic") != (p == "report") {
+					drifts := s.drifts()
+					if slices.Contains(drifts, "sysctl:net.ipv4.ip_forward") != (p == "report") {
 						t.Errorf("drift is %v", drifts)
 					}
 					if c := s.condition(health.APIServerReachable); c.Status != health.False {
@@ -177,14 +179,14 @@ func TestBusyLock(t *testing.T) {
 		s.edit(policy("repair"))
 		s.join()
 		release := s.hold("bootstrap")
-		s.write(panicSysctl, "0\n")
+		s.write(forwardSysctl, "0\n")
 		s.sleep(2 * time.Minute)
 		s.edit(policy("repair"), pods(42))
 		s.sleep(4 * time.Minute)
-		if is := maxPods(s.root); is != "110" || s.read(panicSysctl) != "0\n" {
+		if is := maxPods(s.root); is != "110" || s.read(forwardSysctl) != "0\n" {
 			t.Errorf("the node takes %s pods while another verb is at work", is)
 		}
-		if drifts := s.drifts(); !slices.Equal(drifts, []string{"sysctl:kernel.panic"}) {
+		if drifts := s.drifts(); !slices.Equal(drifts, []string{"sysctl:net.ipv4.ip_forward"}) {
 			t.Errorf("drift is %v", drifts)
 		}
 		if c := s.condition(health.HostAsConfigured); c.Reason != "Drift" {
@@ -277,13 +279,13 @@ func TestPolicies(t *testing.T) {
 				s.join()
 				s.harm()
 				s.sleep(5 * time.Minute)
-				repaired := s.read(panicSysctl) != "0\n"
+				repaired := s.read(forwardSysctl) != "0\n"
 				if repaired != (p == "repair") {
 					t.Errorf("repaired: %v", repaired)
 				}
 				drifts, want := s.drifts(), []string{
-					"path:/usr/local/bin/kubelet", "path:/var/lib/kubelet/config.yaml", "sysctl:kernel.panic",
-					"unit:kubelet.service",
+					"path:/usr/local/bin/kubelet", "path:/var/lib/kubelet/config.yaml",
+					"sysctl:net.ipv4.ip_forward", "unit:kubelet.service",
 				}
 				if p != "report" {
 					want = nil
@@ -312,9 +314,9 @@ func TestRepairBudget(t *testing.T) {
 		s.edit(policy("repair"))
 		s.join()
 		revert := func() bool {
-			s.write(panicSysctl, "0\n")
+			s.write(forwardSysctl, "0\n")
 			s.sleep(2 * time.Minute)
-			return s.read(panicSysctl) != "0\n"
+			return s.read(forwardSysctl) != "0\n"
 		}
 		for i := range 3 {
 			if !revert() {
@@ -328,7 +330,7 @@ func TestRepairBudget(t *testing.T) {
 		}
 		s.restart()
 		s.sleep(5 * time.Minute)
-		if s.read(panicSysctl) != "0\n" {
+		if s.read(forwardSysctl) != "0\n" {
 			t.Error("the next daemon has repaired it")
 		}
 		if c := s.condition(health.HostAsConfigured); c.Reason != "RepairBudgetExhausted" {
@@ -342,7 +344,7 @@ func TestRepairBudget(t *testing.T) {
 			return s.read("/etc/modules-load.d/aks-flex-node.conf") != "changed"
 		})
 		right := s.read("/etc/modules-load.d/aks-flex-node.conf")
-		s.write(panicSysctl, "10\n")
+		s.write(forwardSysctl, "1\n")
 		release := s.hold("bootstrap")
 		s.write("/etc/modules-load.d/aks-flex-node.conf", "changed")
 		s.sleep(2 * time.Minute)
@@ -353,7 +355,7 @@ func TestRepairBudget(t *testing.T) {
 		s.until(2*time.Minute, "it is repaired", func() bool {
 			return s.read("/etc/modules-load.d/aks-flex-node.conf") == right
 		})
-		s.write(panicSysctl, "0\n")
+		s.write(forwardSysctl, "0\n")
 		s.sleep(30 * time.Minute)
 		s.until(30*time.Minute, "repaired after an hour", func() bool { return !s.reverted() })
 		s.healthy("110")

@@ -229,7 +229,7 @@ func TestUnreadable(t *testing.T) {
 				if c := s.condition("ConfigurationAccepted"); c.Status != health.False {
 					t.Errorf("the condition is %+v", c)
 				}
-				s.write(panicSysctl, "0\n")
+				s.write(forwardSysctl, "0\n")
 				s.until(2*time.Minute, "repaired", func() bool { return !s.reverted() })
 				s.restart()
 				s.healthy("110")

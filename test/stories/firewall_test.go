@@ -346,7 +346,7 @@ func TestFirewallReloaded(t *testing.T) {
 		if runs != 0 {
 			t.Errorf("in an hour %d programs ran", runs)
 		}
-		s.write(panicSysctl, "0\n")
+		s.write(forwardSysctl, "0\n")
 		s.reloadFirewalls()
 		s.until(3*time.Minute, "it is open again", func() bool { return s.kernel.show() == joined })
 		if runs != 6 || !s.reverted() {

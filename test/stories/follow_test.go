@@ -465,13 +465,13 @@ func TestFollowsPastACrashingKubelet(t *testing.T) {
 func TestFollowsDriftPolicies(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		const file = "/etc/sysctl.d/999-aks-flex-node.conf"
-		own := s.read(panicSysctl)
-		s.write(panicSysctl, "0\n")
+		own := s.read(forwardSysctl)
+		s.write(forwardSysctl, "0\n")
 		s.sleep(5 * time.Minute)
 		if !s.reverted() || len(s.drifts()) != 1 {
 			t.Fatalf("with the policy report something is repaired: %v", s.drifts())
 		}
-		s.write(panicSysctl, own)
+		s.write(forwardSysctl, own)
 		kubelet := s.started()
 		policies := func(c map[string]any) {
 			c["agent"].(map[string]any)["driftPolicies"] = map[string]any{
@@ -482,7 +482,7 @@ func TestFollowsDriftPolicies(t *testing.T) {
 		s.until(time.Minute, "the version is applied", func() bool {
 			return s.read(saved.StateDir+"/config-version.txt") == "8\n"
 		})
-		s.write(panicSysctl, "0\n")
+		s.write(forwardSysctl, "0\n")
 		s.write(file, "# foreign\n")
 		s.until(3*time.Minute, "the repair", func() bool { return !s.reverted() })
 		if err := s.systemd.Stop(t.Context(), "kubelet.service"); err != nil {

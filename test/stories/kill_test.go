@@ -251,7 +251,7 @@ func (w *world) refuseChangedKubelet() {
 
 // harm changes resources of the agent, like an owner who forgets whose they are.
 func (w *world) harm() {
-	w.write("/proc/sys/kernel/panic", "0\n")
+	w.write("/proc/sys/net/ipv4/ip_forward", "0\n")
 	for _, path := range []string{"/usr/local/bin/kubelet", "/var/lib/kubelet/config.yaml"} {
 		if err := os.Remove(w.root + path); err != nil {
 			w.t.Fatal(err)

@@ -100,7 +100,7 @@ func TestNetworkComesLater(t *testing.T) {
 	w.steady("with a network beside ours")
 	move(t, w, ours, ours+".cilium_bak")
 	w.steady("with ours renamed")
-	w.write("/proc/sys/kernel/panic", "0\n")
+	w.write("/proc/sys/net/ipv4/ip_forward", "0\n")
 	if _, err := w.drift(true); err != nil || w.exists(ours) {
 		t.Errorf("a repair of something else has brought ours back: %v", err)
 	}
@@ -429,14 +429,14 @@ func TestPodSubnetsOfANewNode(t *testing.T) {
 		if report, err := w.drift(false); err != nil || len(report.Changes) != 1 {
 			t.Errorf("%s: drift is %+v, %v", how, report, err)
 		}
-		w.write("/proc/sys/kernel/panic", "0\n")
+		w.write("/proc/sys/net/ipv4/ip_forward", "0\n")
 		if err := repair(); err != nil {
 			t.Errorf("%s: %v", how, err)
 		}
 		if text := w.read(ours); !strings.Contains(text, subnet) {
 			t.Errorf("%s: the network is %s, want %s", how, text, subnet)
 		}
-		if left := w.read("/proc/sys/kernel/panic") == "0\n"; left != (how == "the daemon") {
+		if left := w.read("/proc/sys/net/ipv4/ip_forward") == "0\n"; left != (how == "the daemon") {
 			t.Errorf("%s: what was not to be repaired: %v", how, left)
 		}
 		if _, err := w.drift(true); err != nil {

@@ -27,7 +27,7 @@ func TestPaused(t *testing.T) {
 					}
 				}
 				pause(time.Hour)
-				s.write(panicSysctl, "0\n")
+				s.write(forwardSysctl, "0\n")
 				s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(42), policy("repair")))
 				s.until(3*time.Minute, "the change waits", s.waits(health.MachinePaused, "a new disk"))
 				s.until(3*time.Minute, "it is reported", func() bool {

@@ -360,7 +360,7 @@ func (s *serviceStory) join() {
 func (s *serviceStory) isReady() bool { return s.is().Ready == "True" }
 
 // reverted reports whether the kernel's setting is the one of another process.
-func (s *serviceStory) reverted() bool { return s.read(panicSysctl) == "0\n" }
+func (s *serviceStory) reverted() bool { return s.read(forwardSysctl) == "0\n" }
 
 // takes returns a check that kubelet's max pods is a number.
 func (s *serviceStory) takes(pods string) func() bool {

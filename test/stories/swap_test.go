@@ -85,6 +85,20 @@ func TestSwapOfAService(t *testing.T) {
 	}
 }
 
+// So it does for kernel parameters that kubelet checks at its start.
+func TestParametersOfKubelet(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.write("/proc/sys/vm/overcommit_memory", "2\n")
+	w.write(forwardSysctl, "0\n")
+	found, err := w.checkAndRepair()
+	if err != nil || !slices.Equal(found.Repair, []string{"sysctl:vm.overcommit_memory"}) {
+		t.Errorf("found %+v; %v", found, err)
+	}
+}
+
 // Swap that a boot turns on during the health gate is turned off: kubelet would not start.
 func TestSwapDuringTheGate(t *testing.T) {
 	for _, kind := range []transition.Kind{transition.Rollback, transition.Change} {

@@ -268,7 +268,7 @@ func TestDriftPolicies(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	w.write("/proc/sys/kernel/panic", "0\n")
+	w.write("/proc/sys/net/ipv4/ip_forward", "0\n")
 	w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# foreign\n")
 	if err := w.systemd.Stop(t.Context(), "kubelet.service"); err != nil {
 		t.Fatal(err)
@@ -281,7 +281,7 @@ func TestDriftPolicies(t *testing.T) {
 		t.Errorf("repaired: %v, want %v", found.Repair, want)
 	}
 	if !slices.Contains(found.Drift, "path:/etc/sysctl.d/999-aks-flex-node.conf") ||
-		slices.Contains(found.Drift, "sysctl:kernel.panic") {
+		slices.Contains(found.Drift, "sysctl:net.ipv4.ip_forward") {
 		t.Errorf("drift: %v", found.Drift)
 	}
 	left := w.check()

@@ -43,12 +43,12 @@ func TestCheckWithoutAnswers(t *testing.T) {
 		s.join()
 		s.mute.Store(true)
 		s.set(func() { s.hole = true })
-		s.write(panicSysctl, "0\n")
+		s.write(forwardSysctl, "0\n")
 		s.sleep(5 * time.Minute)
 		if age := time.Since(s.is().CheckedAt); age > 2*time.Minute {
 			t.Errorf("the node was checked last %s ago", age)
 		}
-		if drift := s.drifts(); !slices.Contains(drift, "sysctl:kernel.panic") {
+		if drift := s.drifts(); !slices.Contains(drift, "sysctl:net.ipv4.ip_forward") {
 			t.Errorf("the drift is %v", drift)
 		}
 		c := s.condition(health.NodeObserved)

@@ -67,7 +67,7 @@ func TestRepairFinishesHalfAChange(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	w.write(panicSysctl, "0\n")
+	w.write(forwardSysctl, "0\n")
 	err := w.run(func(ctx context.Context, a *change.Agent) error {
 		return leaves(ctx, a, transition.Transition{Kind: transition.Repair, Phase: transition.Apply,
 			Follows: transition.Leave, Touched: true, Cordoned: true})
@@ -88,7 +88,7 @@ func TestRepairFinishesHalfAChange(t *testing.T) {
 	if err := w.repair("node:labels"); err != nil {
 		t.Error(err)
 	}
-	if left := w.record(); left.Kind != "" || w.read(panicSysctl) == "0\n" {
+	if left := w.record(); left.Kind != "" || w.read(forwardSysctl) == "0\n" {
 		t.Errorf("the record is %+v, and not everything was repaired", left)
 	}
 }
@@ -99,7 +99,7 @@ func TestRepairOfOneThingIsFinished(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	w.write(panicSysctl, "0\n")
+	w.write(forwardSysctl, "0\n")
 	if err := w.kernel.SwapOn("/dev/zram0", 100); err != nil {
 		t.Fatal(err)
 	}
@@ -110,9 +110,9 @@ func TestRepairOfOneThingIsFinished(t *testing.T) {
 	if err = errors.Join(err, w.daemonReconciles()); err != nil {
 		t.Error(err)
 	}
-	if w.swapped() || w.underWay() != "" || w.read(panicSysctl) != "0\n" {
+	if w.swapped() || w.underWay() != "" || w.read(forwardSysctl) != "0\n" {
 		t.Errorf("swap is on: %t, under way is %s, the sysctl is %s", w.swapped(), w.underWay(),
-			w.read(panicSysctl))
+			w.read(forwardSysctl))
 	}
 }
 
@@ -134,7 +134,7 @@ func TestPreviousIsDamaged(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.write(panicSysctl, "0\n")
+	w.write(forwardSysctl, "0\n")
 	if _, err := w.drift(true); err != nil {
 		t.Errorf("a repair: %v", err)
 	}
