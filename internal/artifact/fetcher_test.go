@@ -29,9 +29,9 @@ func TestResumeAfterRestart(t *testing.T) {
 		if diff := cmp.Diff([]string{keptPrefix + a.ID}, r.leftovers(t)); diff != "" {
 			t.Fatal(diff)
 		}
-		os.Mkdir(filepath.Join(r.Store, partialPrefix+a.ID+"-1"), 0o700)
-		if err := r.again().Run(t.Context(), []Artifact{a}); err != nil {
-			t.Fatal(err)
+		os.MkdirAll(filepath.Join(r.Store, partialPrefix+a.ID, "bin"), 0o700) // of a killed process
+		if err := r.again().Run(t.Context(), []Artifact{a}); err != nil || len(r.leftovers(t)) > 0 {
+			t.Fatalf("%v, left are %v", err, r.leftovers(t))
 		}
 		r.wantFile(t, a, "kubelet", b, 0o755)
 		if got := r.net.requests()[1]; got != "upstream kubelet bytes=524288-" {

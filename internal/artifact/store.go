@@ -25,7 +25,7 @@ import (
 )
 
 // The store is a directory of entries <digest>/, each complete and verified from the moment it
-// exists. During and after a download it also holds .partial-<digest>-*, a directory being filled,
+// exists. During and after a download it also holds .partial-<digest>, a directory being filled,
 // and .download-<digest>[.zst], the bytes of an incomplete file.
 const partialPrefix, keptPrefix = ".partial-", ".download-"
 
@@ -41,16 +41,16 @@ func present(store, id string) bool {
 
 // build makes the entry of an artifact: fill writes verified files to a new directory.
 func (f *Fetcher) build(a Artifact, fill func(tree) error) error {
-	var dir string
-	err := f.Touch.do(func() (err error) {
-		dir, err = os.MkdirTemp(f.Store, partialPrefix+a.ID+"-")
-		return err
+	name := partialPrefix + a.ID
+	dir := filepath.Join(f.Store, name)
+	err := f.Touch.do(func() error { // a killed process may have left one
+		return errors.Join(removeTree(f.Store, name, f.Touch), os.Mkdir(dir, 0o700))
 	}, "make a directory for %s", a)
 	if err != nil {
 		return err
 	}
 	// Removes a directory that did not become an entry. Collect removes what this cannot.
-	defer func() { _ = removeTree(f.Store, filepath.Base(dir), f.Touch) }()
+	defer func() { _ = removeTree(f.Store, name, f.Touch) }()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return diskError(err)
