@@ -131,7 +131,8 @@ func (e *Engine) Revert(ctx context.Context) error {
 			continue
 		}
 		problems = append(problems, fmt.Errorf("step %s: %w", c.Step, err))
-		if stops(c.To) || ctx.Err() != nil {
+		unit, _ := c.To.(state.Unit)
+		if stops(c.To) && !unit.Active || ctx.Err() != nil {
 			saved := e.Journal.Save(context.WithoutCancel(ctx), e.Journal.Ledger().Done(done))
 			return errors.Join(append(problems, errUnchanged, saved)...)
 		}

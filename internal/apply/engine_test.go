@@ -282,6 +282,7 @@ func TestChangeKeepsEdits(t *testing.T) {
 
 // Reverting goes on after an error, but takes nothing away under a service that does not stop.
 func TestRevert(t *testing.T) {
+	const theirs = "unit:y.service"
 	for _, tt := range []struct {
 		name   string
 		broken state.Key
@@ -289,10 +290,12 @@ func TestRevert(t *testing.T) {
 	}{
 		{"a file that cannot be restored", file.Key(), []state.Key{file.Key()}},
 		{"a service that does not stop", unit.Key(), []state.Key{file.Key(), unit.Key()}},
+		{"a service of the owner that does not start", theirs, []state.Key{theirs}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := newMachine(old)
-			if err := apply(t, engine(t, m), want); err != nil {
+			m := newMachine(old, state.Unit{Name: "y.service", Active: true})
+			masked := state.Item{Resource: state.Unit{Name: "y.service", Enabled: state.Masked}}
+			if err := apply(t, engine(t, m), append(slices.Clone(want), masked)); err != nil {
 				t.Fatal(err)
 			}
 			m.broken[tt.broken] = errBroken

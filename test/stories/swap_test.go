@@ -3,11 +3,13 @@ package stories
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -67,6 +69,21 @@ func TestSwapPartition(t *testing.T) {
 	}
 	w.systemd.Appear(link)
 	w.same(before)
+}
+
+// Swap that its owner has removed since the join does not keep the machine from being given back.
+func TestSwapIsGone(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.systemd.OnStart = func(string, string) error { return errors.New("no such file") }
+	if err := w.unbootstrap(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(w.root + saved.StateDir); !os.IsNotExist(err) {
+		t.Errorf("records are left: %v", err)
+	}
 }
 
 // The daemon turns off swap that a service of the machine turns on at each boot, also if it only
