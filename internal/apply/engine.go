@@ -165,37 +165,30 @@ func (e *Engine) Owe(ctx context.Context, units ...string) error {
 	return e.Journal.Save(ctx, e.Journal.Ledger().Owe(units...))
 }
 
-// remember stores what the undo of the plan needs: contents first, then the ledger. It returns the
-// plan with the residues that it has found.
+// remember stores what the undo of the plan needs: contents first, then the ledger that refers to
+// them. It returns the plan with the residues that it has found.
 func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, error) {
 	plan = slices.Clone(plan)
 	for i, c := range plan {
-		if _, ok := c.To.(state.Residue); ok && !c.Undo {
-			found, err := e.Host.Observe(ctx, c.To.Key())
-			if err != nil {
-				return nil, err
-			}
-			plan[i].From, plan[i].To = found, found
+		if c.Undo {
+			continue
+		}
+		var err error
+		if _, ok := c.To.(state.Residue); ok {
+			c.From, err = e.Host.Observe(ctx, c.To.Key())
+			plan[i].From, plan[i].To = c.From, c.From
+		}
+		if file, ok := c.From.(state.File); ok && !state.Equal(file, c.To) && e.isBefore(file) {
+			err = e.Journal.Backup(ctx, file)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	if err := e.backup(ctx, plan); err != nil {
+	if err := e.Disk.Flush(); err != nil {
 		return nil, err
 	}
 	return plan, e.Journal.Save(ctx, e.Journal.Ledger().Record(plan))
-}
-
-// backup stores contents before the ledger that refers to them.
-func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
-	for _, c := range plan {
-		file, ok := c.From.(state.File)
-		if !ok || c.Undo || state.Equal(c.From, c.To) || !e.isBefore(file) {
-			continue
-		}
-		if err := e.Journal.Backup(ctx, file); err != nil {
-			return err
-		}
-	}
-	return e.Disk.Flush()
 }
 
 // isBefore reports whether an observed file has its content from before it was touched.

@@ -42,7 +42,7 @@ func TestWritesDownFirst(t *testing.T) {
 	}
 }
 
-// ordered is a machine that notes backups, flushes and writes of the ledger.
+// ordered is a machine that notes backups, undos, flushes and writes of the ledger.
 type ordered struct {
 	*machine
 	steps []string
@@ -61,6 +61,9 @@ func (o *ordered) Backup(ctx context.Context, f state.File, dir string) error {
 func (o *ordered) Set(ctx context.Context, c state.Change, content Contents) error {
 	if c.To.Key() == "path:/state/ledger.json" {
 		o.steps = append(o.steps, "ledger")
+	}
+	if c.Undo {
+		o.steps = append(o.steps, "undo")
 	}
 	return o.machine.Set(ctx, c, content)
 }
@@ -88,6 +91,25 @@ func TestBackupComesBeforeTheLedger(t *testing.T) {
 	}
 	if slices.Contains(m.done, "backup /etc/x") {
 		t.Error("what is not the content before was taken for it")
+	}
+}
+
+// An undo is on disk before the ledger forgets it, also if a later one fails.
+func TestUndoComesBeforeTheLedger(t *testing.T) {
+	m := newMachine(old)
+	if err := apply(t, engine(t, m), state.Desired{want[1], want[0]}); err != nil {
+		t.Fatal(err)
+	}
+	m.broken[unit.Key()] = errBroken
+	o := &ordered{machine: m}
+	e := engine(t, m)
+	e.Host, e.Disk, e.Journal.disk = o, o, o
+	if err := e.Revert(t.Context()); !errors.Is(err, errBroken) {
+		t.Fatalf("the error is %v", err)
+	}
+	done := o.steps[slices.Index(o.steps, "undo"):]
+	if !slices.Equal(done, []string{"undo", "undo", "flush", "ledger", "flush"}) {
+		t.Errorf("the order is %v", done)
 	}
 }
 

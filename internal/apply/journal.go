@@ -77,7 +77,8 @@ func (j *Journal) Ledger() state.Ledger { return j.ledger }
 // Exists reports whether a ledger has been written.
 func (j *Journal) Exists() bool { return j.written != "" }
 
-// Save stores the ledger durably. It does not write one that is already on disk.
+// Save stores the ledger durably, after the undos that it forgets. It does not write one that is
+// already on disk.
 func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	body, err := json.Marshal(ledger)
 	if err != nil {
@@ -88,7 +89,7 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	if text == j.written {
 		return nil
 	}
-	if err := j.makeDirs(ctx); err != nil {
+	if err := errors.Join(j.disk.Flush(), j.makeDirs(ctx)); err != nil {
 		return err
 	}
 	err = Writer{Disk: j.disk, Dir: j.dir}.Write(ctx, j.name, text)
