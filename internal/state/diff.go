@@ -85,10 +85,9 @@ func (d *differ) undo(e Entry, purged bool) {
 		c.Owes = append(slices.Clone(c.Owes), DaemonReload) // the change disables it
 	}
 	if !purged && !e.isOurs(from) {
-		switch undoForeign(from, before) {
-		case undoAndKeep:
-			c.Keep = true
-		case leaveAsIs:
+		if undoesForeign(from, before) {
+			c.Keep = e.edited(from)
+		} else {
 			c.Leave, c.Owes = true, nil
 		}
 	}

@@ -170,6 +170,8 @@ func TestDiffKeepsEdits(t *testing.T) {
 	mode.Mode = 0o666
 	changing := entry(old, next)
 	changing.Prior = Record{Resource: file}
+	public, secret := entry(old, file), entry(old, NewFile(file.Path, 0o600, "key"))
+	public.Step, secret.Step = Credentials, Credentials
 	for name, tt := range map[string]struct {
 		seen  Resource
 		entry Entry
@@ -178,6 +180,8 @@ func TestDiffKeepsEdits(t *testing.T) {
 		"an edit":                {foreign, entry(old, file), true},
 		"an edit, mid-change":    {foreign, changing, true},
 		"a link":                 {Link{Path: file.Path, Target: "/y"}, entry(old, file), true},
+		"a CA":                   {foreign, public, true},
+		"a credential":           {foreign, secret, false},
 		"ours":                   {file, entry(old, file), false},
 		"ours, another mode":     {mode, entry(old, file), false},
 		"before":                 {old, entry(old, file), false},

@@ -46,12 +46,16 @@ func (e Entry) isOurs(seen Resource) bool {
 		isUnit && unit.between(before, ours) || claims(ours) && kind(seen) == kind(ours)
 }
 
-// edited reports whether the content is neither the one before us nor one that we wrote.
+// edited reports whether the content is neither the one before us nor one that we wrote. An edited
+// credential does not count: no copy of it may remain.
 func (e Entry) edited(seen Resource) bool {
 	file, ok := seen.(File)
 	if !ok {
 		_, link := seen.(Link)
 		return link && !e.isOurs(seen)
+	}
+	if ours, ok := e.Ours.Resource.(File); ok && e.Step == Credentials && ours.Mode == 0o600 {
+		return false
 	}
 	known := []Resource{e.Before.Resource, e.Ours.Resource, e.Prior.Resource}
 	return !slices.ContainsFunc(known, func(r Resource) bool {

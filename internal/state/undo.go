@@ -36,39 +36,25 @@ func absence(r Resource) Resource {
 	return nil
 }
 
-type treatment int
-
-const (
-	leaveAsIs   treatment = iota // the change belongs to another author
-	undoAnyway                   // nothing of value is lost
-	undoAndKeep                  // undo, and keep a copy of what is there
-)
-
-// undoForeign returns the treatment of a thing that others have changed.
-func undoForeign(seen, before Resource) treatment {
+// undoesForeign reports whether a thing that others have changed is undone, and not left as it is.
+func undoesForeign(seen, before Resource) bool {
 	switch r := seen.(type) {
 	case Residue,
 		Absent,  // our thing was removed, and the previous one is restored
 		Swap,    // areas are only turned on, and the owner's stay
 		Table,   // a table of that name is ours, whatever its rules
-		Package: // ours, even if others removed or broke it
-		return undoAnyway
-	case File:
-		return undoAndKeep
+		Package, // ours, even if others removed or broke it
+		File:    // a copy is kept
+		return true
 	case Link: // the owner's link to a directory puts its data on another disk
-		if r.Dir == nil {
-			return undoAndKeep
-		}
+		return r.Dir == nil
 	case Dir: // it replaced a file or link of ours
-		if r.Empty && !r.Mounted {
-			return undoAnyway
-		}
+		return r.Empty && !r.Mounted
 	case Unit: // a unit that did not exist before is ours, however it was changed
-		if was, ok := before.(Unit); ok && was.Enabled == NoUnit {
-			return undoAnyway
-		}
+		was, ok := before.(Unit)
+		return ok && was.Enabled == NoUnit
 	}
-	return leaveAsIs
+	return false
 }
 
 // Adopt creates a ledger for a machine that has lost its own: things that are as wanted count as

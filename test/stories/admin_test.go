@@ -78,6 +78,7 @@ func TestAdminKubeconfig(t *testing.T) {
 	if strings.Contains(w.log.String(), admins) {
 		t.Error("it is in the log")
 	}
+	w.write(file, w.read(file)+"# as kubectl rewrites it\n")
 	if err := w.unbootstrap(); err != nil {
 		t.Fatal(err)
 	}
