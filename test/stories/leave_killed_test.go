@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
@@ -92,6 +93,50 @@ func TestServiceIsDisabledLast(t *testing.T) {
 		}
 		return killed
 	})
+}
+
+// A Node that could not be deleted while the machine had a credential is not forgotten by the next
+// run: the provider is asked again, else the error is the same.
+func TestNodeThatRemains(t *testing.T) {
+	const file = "/etc/modules-load.d/aks-flex-node.conf"
+	for _, follows := range []bool{false, true} {
+		w := newWorld(t)
+		join := func() error { _, err := w.bootstrap(); return err }
+		if follows {
+			given := w.delivery("7", keyed)
+			w.provider = &provider{offer: given, changed: make(chan struct{})}
+			join = func() error {
+				_, err := w.joinAsDelivered()
+				return err
+			}
+			if err := w.receive(given); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := join(); err != nil {
+			t.Fatal(err)
+		}
+		w.cluster.set(func() { w.cluster.keep = true })
+		w.remove(t, file)
+		if err := syscall.Mkfifo(w.root+file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.unbootstrap(); err == nil || !strings.Contains(err.Error(), file) {
+			t.Fatalf("the undo did not fail: %v", err)
+		}
+		w.remove(t, file)
+		if follows {
+			w.provider.leaves = func() { w.cluster.set(func() { w.cluster.remove("edge-1") }) }
+		}
+		err := w.unbootstrap()
+		if follows && (err != nil || w.cluster.has("edge-1")) ||
+			!follows && (err == nil || !strings.Contains(err.Error(), "cannot delete")) {
+			t.Errorf("follows a provider: %t, %v", follows, err)
+		}
+		if _, err := os.Stat(w.root + saved.StateDir); !os.IsNotExist(err) {
+			t.Errorf("records are left: %v", err)
+		}
+	}
 }
 
 // While a machine leaves, other commands name the one that finishes it.

@@ -74,7 +74,14 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	err = l.run(ctx, how.Options)
 	result.finish(began, l.view.Total, err)
 	result.Ready = false
-	result.Kept, result.Left = reports(l)
+	for _, k := range h.Engine.Kept {
+		h.Warn("another process had changed %s; a copy is kept as %s", k.Path, k.Copy)
+		result.Kept = append(result.Kept, k.Copy)
+	}
+	for _, c := range h.Engine.Left {
+		h.Warn("another process has changed %s; it is left unchanged", c.From.Key())
+		result.Left = append(result.Left, string(c.From.Key()))
+	}
 	return result, err
 }
 
@@ -83,7 +90,7 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	t := transition.Transition{Kind: transition.Leave, Began: inspect.Stamp(), Leave: &how}
 	var was transition.Transition // openLedger has not read it
 	if ok, _ := l.Records().Load(saved.TransitionFile, &was); ok && was.Kind == transition.Leave {
-		t.Began = was.Began
+		t.Began, t.Cause = was.Began, was.Cause
 	}
 	t.Cordoned = was.Cordoned
 	if g := begun(l.Home); g != nil {
@@ -220,10 +227,13 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 	if !t.Leave.Waits {
 		stopped = stopDaemon(ctx, l.Home)
 	}
-	l.remaining = l.deleteNode(ctx)
+	l.remaining = l.deleteNode(ctx, t.Cause)
 	took := inspect.Stamp().Sub(t.Began) // negative if the clock was set back since
 	if l.remaining != nil && t.Leave.Waits && took >= 0 && took < farewellTime {
 		return l.remaining
+	}
+	if t.Cause = ""; l.remaining != nil {
+		t.Cause = l.remaining.Error()
 	}
 	arcErr := l.leaveArc(ctx, *t.Leave)
 	l.remaining, l.arcFailed = errors.Join(l.remaining, arcErr), arcErr != nil
@@ -232,9 +242,10 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 
 const deletionTime = 30 * time.Second // bounds each attempt to delete the Node
 
-// deleteNode makes the provider delete the Node, or tries itself, which few clusters allow.
-func (l *leaving) deleteNode(ctx context.Context) error {
-	if l.config == nil || !access.Held(l.Node, *l.config) {
+// deleteNode makes the provider delete the Node, or tries itself, which few clusters allow. It
+// returns the error of a previous run, failed, if that has removed the credential since.
+func (l *leaving) deleteNode(ctx context.Context, failed string) error {
+	if l.config == nil || failed == "" && !access.Held(l.Node, *l.config) {
 		return nil
 	}
 	err := l.withProvider(ctx, follow.Leave)
@@ -246,6 +257,8 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	}
 	client := member(ctx, l)
 	switch {
+	case client == nil && failed != "":
+		return errors.New(failed)
 	case client == nil && errors.Is(err, follow.ErrNotFollowed):
 		return nil // member has warned
 	case client == nil:
@@ -316,18 +329,6 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	return errors.Join(err, eraseRecords(ctx, l.Home, t.Leave.Waits))
-}
-
-func reports(l *leaving) (kept, left []string) {
-	for _, k := range l.Engine.Kept {
-		l.Warn("another process had changed %s; a copy is kept as %s", k.Path, k.Copy)
-		kept = append(kept, k.Copy)
-	}
-	for _, c := range l.Engine.Left {
-		l.Warn("another process has changed %s; it is left unchanged", c.From.Key())
-		left = append(left, string(c.From.Key()))
-	}
-	return kept, left
 }
 
 // stopDaemon stops the agent's service, which would otherwise make this machine a node again. It
