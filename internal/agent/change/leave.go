@@ -321,12 +321,8 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	if l.config != nil {
 		err = errors.Join(err, RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile))
 	}
-	err = errors.Join(err, forgetNode(ctx, l.Home))
-	if !t.Leave.Waits { // not earlier: after a power cut the service finishes
-		err = errors.Join(err, disableDaemon(ctx, l.Home))
-	}
 	if l.arcFailed && !t.Leave.Waits {
-		return err
+		return errors.Join(err, forgetNode(ctx, l.Home), disableDaemon(ctx, l.Home))
 	}
 	return errors.Join(err, eraseRecords(ctx, l.Home, t.Leave.Waits))
 }
@@ -384,6 +380,9 @@ func eraseRecords(ctx context.Context, h *Home, waits bool) error {
 		if name != saved.TransitionFile && !(keeps && name == saved.FormerFile) {
 			errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))
 		}
+	}
+	if !waits { // not earlier: after a power cut the service finishes
+		errs = append(errs, disableDaemon(ctx, h))
 	}
 	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile),
 		h.Store.RemoveTree(ctx, saved.RunDir))
