@@ -10,6 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -135,6 +137,49 @@ func TestNodeThatRemains(t *testing.T) {
 		}
 		if _, err := os.Stat(w.root + saved.StateDir); !os.IsNotExist(err) {
 			t.Errorf("records are left: %v", err)
+		}
+	}
+}
+
+// mounted is a machine whose state directory is a mount point of its owner.
+type mounted struct{ change.Machine }
+
+func (m mounted) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
+	is, err := m.Machine.Observe(ctx, key)
+	if dir, ok := is.(state.Dir); ok && dir.Path == saved.StateDir {
+		dir.Mounted = true
+		is = dir
+	}
+	return is, err
+}
+
+// A state directory that is mounted is emptied and stays; the lock goes after the records.
+func TestMountedStateDir(t *testing.T) {
+	for _, stays := range []bool{true, false} {
+		w := newWorld(t)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		err := w.run(func(ctx context.Context, a *change.Agent) error {
+			machine := a.Machine.(*host.Host)
+			touch := machine.Touch
+			machine.Touch = func(what string) (func(), error) {
+				_, locked := os.Stat(w.root + saved.RunDir + "/" + saved.LockFile)
+				_, gone := os.Stat(w.root + saved.StateDir)
+				if locked != nil && gone == nil && !stays {
+					t.Errorf("to %s, without the lock", what)
+				}
+				return touch(what)
+			}
+			if stays {
+				a.Machine = mounted{machine}
+			}
+			_, err := change.Unbootstrap(ctx, a, nil, change.Leave{})
+			return err
+		})
+		left, gone := os.ReadDir(w.root + saved.StateDir)
+		if err != nil || len(left) > 0 || os.IsNotExist(gone) == stays {
+			t.Errorf("%v; left are %v, %v", err, left, gone)
 		}
 	}
 }

@@ -384,12 +384,14 @@ func eraseRecords(ctx context.Context, h *Home, waits bool) error {
 	if !waits { // not earlier: after a power cut the service finishes
 		errs = append(errs, disableDaemon(ctx, h))
 	}
-	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile),
-		h.Store.RemoveTree(ctx, saved.RunDir))
-	if !keeps {
-		errs = append(errs, h.Store.RemoveTree(ctx, saved.StateDir))
+	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile))
+	is, err := h.Agent.Machine.Observe(ctx, state.PathKey(saved.StateDir))
+	if dir, ok := is.(state.Dir); ok && !dir.Mounted && !keeps { // the owner's mount or link stays
+		err = h.Store.RemoveTree(ctx, saved.StateDir)
 	}
-	return errors.Join(append(errs, h.Agent.Machine.Flush())...)
+	// Last the lock: another process may be waiting for it, and store a configuration.
+	errs = append(errs, err, h.Store.RemoveTree(ctx, saved.RunDir), h.Agent.Machine.Flush())
+	return errors.Join(errs...)
 }
 
 // forgetNode removes the records that make this machine a node. The identity that it had stays.
