@@ -196,12 +196,7 @@ func (t Touch) do(change func() error, format string, args ...any) error {
 }
 
 func removeTree(store, name string, touch Touch) error {
-	dir, err := os.Open(store)
-	if err != nil {
-		return fmt.Errorf("cannot open the artifact store: %w", err)
-	}
-	defer dir.Close()
-	return remove.Tree(dir, name, touch.before)
+	return remove.Tree(filepath.Join(store, name), touch.before)
 }
 
 // writeback is the number of bytes after which the kernel is asked to write: fsync is then short.

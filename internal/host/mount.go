@@ -24,14 +24,8 @@ func (h *Host) purge(path string, expected []string) error {
 	if err := h.unmountBelow(path, root, expected, false); err != nil {
 		return err
 	}
-	parent, err := os.Open(filepath.Dir(root))
-	if err != nil {
-		return fmt.Errorf("cannot open %s: %w", filepath.Dir(path), unwrapPath(err))
-	}
-	defer parent.Close()
-	err = remove.Tree(parent, filepath.Base(root), h.Touched)
-	h.changed(filepath.Dir(root))
-	return err
+	defer h.changed(filepath.Dir(root))
+	return remove.Tree(root, h.Touched)
 }
 
 // empty removes everything but lost+found from a directory, by the rules of purge. The path may be

@@ -5,6 +5,7 @@ package remove
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +19,29 @@ import (
 // Touch is called before each removal, and done after it. An error prevents the removal.
 type Touch func(what string) (done func(), err error)
 
-// Tree removes a name, with all contents, from an open directory. A missing name is no error.
-func Tree(dir *os.File, name string, touch Touch) error {
-	if err := unlink(dir, name, 0, touch); !errors.Is(err, unix.EISDIR) {
+// Tree removes a path with all contents. A missing one is no error.
+func Tree(path string, touch Touch) error {
+	parent, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("cannot remove %s: %w", path, err)
+	}
+	defer parent.Close()
+	return (&remover{touch: touch}).tree(parent, filepath.Base(path))
+}
+
+// Contents removes all but the given names from an open directory. It returns the first error.
+func Contents(dir *os.File, touch Touch, except ...string) error {
+	return (&remover{touch: touch}).contents(dir, except...)
+}
+
+type remover struct {
+	touch Touch
+	open  []*os.File // the outermost one first
+	moved bool       // a deep directory was moved to the outermost one, which is read again
+}
+
+func (r *remover) tree(dir *os.File, name string) error {
+	if err := r.unlink(dir, name, 0); !errors.Is(err, unix.EISDIR) {
 		return err
 	}
 	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
@@ -35,26 +56,30 @@ func Tree(dir *os.File, name string, touch Touch) error {
 		return fmt.Errorf("cannot remove %s: %w", path(dir, name), err)
 	}
 	sub := os.NewFile(uintptr(fd), name)
-	err = Contents(sub, touch)
+	err = r.contents(sub)
 	sub.Close()
 	if err != nil {
 		return err
 	}
-	return unlink(dir, name, unix.AT_REMOVEDIR, touch)
+	return r.unlink(dir, name, unix.AT_REMOVEDIR)
 }
 
-// Contents removes all but the given names from an open directory. It continues after errors, and
-// returns the first.
-func Contents(dir *os.File, touch Touch, except ...string) (first error) {
+func (r *remover) contents(dir *os.File, except ...string) (first error) {
+	r.open = append(r.open, dir)
+	defer func() { r.open = r.open[:len(r.open)-1] }()
 	for {
 		names, err := dir.Readdirnames(100)
 		for _, name := range names {
 			if !slices.Contains(except, name) {
-				first = cmp.Or(first, Tree(dir, name, touch))
+				first = cmp.Or(first, r.tree(dir, name))
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return first
+			if len(r.open) > 1 || !r.moved {
+				return first
+			}
+			r.moved = false
+			_, err = dir.Seek(0, io.SeekStart)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot list %s: %w", path(dir, ""), err)
@@ -62,11 +87,16 @@ func Contents(dir *os.File, touch Touch, except ...string) (first error) {
 	}
 }
 
-func unlink(dir *os.File, name string, flags int, touch Touch) error {
-	done, err := touch("remove " + name)
+func (r *remover) unlink(dir *os.File, name string, flags int) error {
+	done, err := r.touch("remove " + name)
 	if err == nil {
 		defer done()
 		err = unix.Unlinkat(int(dir.Fd()), name, flags)
+	}
+	if len(r.open) > 100 && errors.Is(err, unix.EISDIR) && // too many are open
+		unix.Renameat(int(dir.Fd()), name, int(r.open[0].Fd()), rand.Text()) == nil {
+		r.moved = true
+		return nil
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("cannot remove %s: %w", path(dir, name), err)
