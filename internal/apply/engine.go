@@ -66,9 +66,8 @@ func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.O
 }
 
 // Plan is View.Plan; the next Apply removes stale entries from the ledger.
-func (e *Engine) Plan(
-	ctx context.Context, now, later state.Desired,
-) (state.Plan, []state.Unknown, error) {
+func (e *Engine) Plan(ctx context.Context, now,
+	later state.Desired) (state.Plan, []state.Unknown, error) {
 	seen, err := e.Observe(ctx, now, later)
 	if err != nil {
 		return nil, nil, err

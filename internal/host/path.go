@@ -147,11 +147,8 @@ func (h *Host) observeLink(path string) (state.Link, error) {
 		return link, nil // it leads nowhere, or to no directory
 	}
 	dir, err := h.observeDir(h.machinePath(real), real)
-	if err != nil {
-		return link, err
-	}
 	link.Dir = &dir
-	return link, nil
+	return link, err
 }
 
 // restoreLinked empties the directory that the owner's link leads to, if it was empty before, and

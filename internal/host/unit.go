@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,14 +27,11 @@ func (h *Host) unit(ctx context.Context, name string, process bool) (UnitStatus,
 
 func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, error) {
 	is, err := h.unit(ctx, name, false)
-	u := state.Unit{Name: name, Enabled: state.Enablement(is.File), Active: is.Running()}
-	switch is.File {
-	case "":
-		u.Enabled = state.NoUnit
-	case "masked-runtime":
-		u.Enabled = state.Masked
+	enabled := cmp.Or(state.Enablement(is.File), state.NoUnit)
+	if enabled == "masked-runtime" {
+		enabled = state.Masked
 	}
-	return u, err
+	return state.Unit{Name: name, Enabled: enabled, Active: is.Running()}, err
 }
 
 // setUnit starts or stops a unit and enables or disables it. It starts the unit first: enabling
@@ -107,8 +105,7 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 			h.Log.Debug("cannot read the journal", "match", match, "error", err)
 		}
 		blank := func(s string) bool { return strings.TrimSpace(s) == "" }
-		text := slices.DeleteFunc(strings.Split(string(out), "\n"), blank)
-		if len(text) > 0 {
+		if text := slices.DeleteFunc(strings.Split(string(out), "\n"), blank); len(text) > 0 {
 			return text
 		}
 	}

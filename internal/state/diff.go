@@ -41,8 +41,7 @@ func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 	var stale []Key
 	wanted := sets.New(slices.Concat(now.Keys(), later.Keys())...)
 	for _, e := range ledger.Entries {
-		key := e.Before.Key()
-		if !wanted.Has(key) && isKnown(seen[key]) && e.undone(seen[key]) {
+		if key := e.Before.Key(); !wanted.Has(key) && isKnown(seen[key]) && e.undone(seen[key]) {
 			stale = append(stale, key)
 		}
 	}
@@ -53,13 +52,9 @@ func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 func purged(wanted sets.Set[Key], ledger Ledger, key Key) bool {
 	return slices.ContainsFunc(ledger.Entries, func(e Entry) bool {
 		dir, ok := e.Ours.Resource.(Dir)
-		if !ok || !dir.Purge || wanted.Has(e.Before.Key()) {
-			return false
-		}
-		if before := LeadsTo(e.Before.Resource); before != nil && !before.Empty {
-			return false
-		}
-		return strings.HasPrefix(string(key), string(dir.Key())+"/")
+		before := LeadsTo(e.Before.Resource)
+		return ok && dir.Purge && !wanted.Has(e.Before.Key()) && (before == nil || before.Empty) &&
+			strings.HasPrefix(string(key), string(dir.Key())+"/")
 	})
 }
 
@@ -145,8 +140,7 @@ func Between(from, to Desired) Plan {
 		}
 		seen[item.Resource.Key()] = item.Resource
 		if before := absence(item.Resource); before != nil {
-			entry := newEntry(item.Step, before, item.Resource, item.Owes)
-			ledger.Entries = append(ledger.Entries, entry)
+			ledger.Entries = append(ledger.Entries, newEntry(item.Step, before, item.Resource, item.Owes))
 		}
 	}
 	wanted := slices.DeleteFunc(slices.Clone(to), func(item Item) bool {

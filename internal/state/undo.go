@@ -85,9 +85,8 @@ func ownersPlace(seen Resource) Resource {
 		}
 	case Link:
 		if seen.Dir != nil {
-			dir := *seen.Dir
-			dir.Empty = true
-			seen.Dir = &dir
+			seen.Dir = new(*seen.Dir)
+			seen.Dir.Empty = true
 			return seen
 		}
 	}

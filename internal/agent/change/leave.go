@@ -288,9 +288,8 @@ func (l *leaving) own(ctx context.Context, client *kube.Client) error {
 	return fmt.Errorf("the Node %s now belongs to another machine", name)
 }
 
-func (l *leaving) withProvider(
-	ctx context.Context, ask func(context.Context, follow.Question) error,
-) error {
+func (l *leaving) withProvider(ctx context.Context,
+	ask func(context.Context, follow.Question) error) error {
 	is := followed(l.Node.Env)
 	if is.ID == "" {
 		return follow.ErrNotFollowed
@@ -363,10 +362,8 @@ func eraseRecords(ctx context.Context, h *Home, waits bool) error {
 	keeps := waits && err == nil
 	if keeps {
 		dir := state.Dir{Path: saved.StateDir, Mode: 0o700}
-		if err := apply.Make(ctx, h.Store.Disk, dir); err != nil {
-			return err
-		}
-		if err := h.Store.Write(ctx, saved.FormerFile, state.Digest(string(data))); err != nil {
+		if err := errors.Join(apply.Make(ctx, h.Store.Disk, dir),
+			h.Store.Write(ctx, saved.FormerFile, state.Digest(string(data)))); err != nil {
 			return err
 		}
 	}
