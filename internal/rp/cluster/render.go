@@ -27,7 +27,7 @@ func (w *worker) render(ctx context.Context) (time.Time, error) {
 	if len(keys) == 0 {
 		return noTime, nil
 	}
-	done, err := w.Store.UpdateEach(ctx, keys, store.Each{
+	last, err := w.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes rendered",
 		Ahead: func(key string) []string {
 			return []string{w.Store.Nodes.Key(key), w.Store.History.Key(key), w.Store.EpochKey()}
@@ -41,7 +41,7 @@ func (w *worker) render(ctx context.Context) (time.Time, error) {
 			return w.renderNode(v, parent, key)
 		},
 	})
-	if err != nil && done == 0 {
+	if err != nil && last == 0 {
 		return noTime, err
 	}
 	if err != nil { // these do not delay the others

@@ -25,7 +25,6 @@ import (
 // Index is the part of the replica's copy of the store that is used (store.Index).
 type Index interface {
 	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
-	Node(key string) (store.Row[flexnode.Node], error)
 	Status(key string) (store.Row[flexnode.Status], error)
 	Cluster(key string) (store.Row[flexnode.Cluster], error)
 	Unsettled(cluster string) bool
@@ -51,10 +50,8 @@ type Rollout struct {
 	shared map[string]flexnode.Change
 	// settled reports that the stored states count no nodes that wait or try.
 	settled bool
-	// need is the revision of the store that the index must have before the next round; 0 until begin
-	// has set it. written holds the revisions of rows before they were written in the last round.
-	need    int64
-	written map[string]int64
+	// need is the revision that the index must have before the next round; 0 until begin has set it.
+	need int64
 	// round is the revision of the stored states that this round is based on.
 	round int64
 	// notBefore limits the load: decisions take at most a sixth of the time.
@@ -131,13 +128,6 @@ func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
 			return true, fmt.Errorf("cannot begin the rollout of a cluster: %w", err)
 		}
 	}
-	for key, before := range r.written {
-		row, err := r.Index.Node(key)
-		if err != nil || row.Exists() && row.Revision <= before {
-			return true, err
-		}
-	}
-	r.written = nil
 	return r.Index.Revision() < r.need, nil
 }
 
@@ -256,9 +246,7 @@ func (r *Rollout) candidate(
 // move writes the decisions about nodes. A node that has changed meanwhile is left for the next
 // round. The ends of slots are written first: if one was not, since its agent has begun meanwhile,
 // this round gives no slot.
-func (r *Rollout) move(
-	ctx context.Context, nodes []flexnode.Candidate, moves []flexnode.Candidate,
-) error {
+func (r *Rollout) move(ctx context.Context, nodes, moves []flexnode.Candidate) error {
 	seen := map[string]flexnode.Candidate{}
 	for _, c := range nodes {
 		seen[c.Key] = c
@@ -273,7 +261,6 @@ func (r *Rollout) move(
 			ends = append(ends, m.Key)
 		}
 	}
-	r.written = map[string]int64{}
 	kept, err := r.write(ctx, ends, seen, decided)
 	if err == nil && !kept {
 		_, err = r.write(ctx, gives, seen, decided)
@@ -283,12 +270,10 @@ func (r *Rollout) move(
 
 // write writes some of the nodes, and reports whether one of them keeps its slot.
 func (r *Rollout) write(
-	ctx context.Context, keys []string, seen map[string]flexnode.Candidate,
-	decided map[string]flexnode.Candidate,
+	ctx context.Context, keys []string, seen, decided map[string]flexnode.Candidate,
 ) (kept bool, err error) {
-	written := map[string]int64{} // the revisions before
-	var mu sync.Mutex             // of written and kept
-	_, err = r.Store.UpdateEach(ctx, keys, store.Each{
+	var mu sync.Mutex // of kept
+	last, err := r.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes admitted", Together: together,
 		Ahead: func(key string) []string {
 			return []string{r.Store.Nodes.Key(key), r.Store.Rollouts.Key(r.Cluster)}
@@ -300,7 +285,6 @@ func (r *Rollout) write(
 			c, n := seen[key], row.Value
 			mu.Lock()
 			defer mu.Unlock()
-			delete(written, key) // by a call before a conflict
 			if !same || !row.Exists() {
 				kept = kept || !same // another allowance was written: the next round has it
 				return nil
@@ -319,25 +303,21 @@ func (r *Rollout) write(
 				kept = kept || n.UID == c.UID && ends
 				return nil
 			}
-			written[key] = row.Revision
 			return r.Store.Nodes.Put(v, key, n)
 		},
 	})
-	maps.Copy(r.written, written)
-	if err != nil { // it is unknown what was written
-		r.need, r.written = 0, nil
+	if r.need = max(r.need, last); err != nil { // it is unknown what was written
+		r.need = 0
 	}
-	if len(written) > 0 {
-		r.Log.Info("nodes admitted, judged or sent back", slog.Int("nodes", len(written)))
+	if last > 0 {
+		r.Log.Info("nodes admitted, judged or sent back", slog.Int("nodes", len(keys)))
 	}
 	return kept, err
 }
 
 // apply changes a node to the decision. A node that goes back gets its former identity back, and
 // is rendered again if the facts have changed.
-func (r *Rollout) apply(
-	v *store.View, n *flexnode.Node, c flexnode.Candidate, m flexnode.Candidate,
-) error {
+func (r *Rollout) apply(v *store.View, n *flexnode.Node, c, m flexnode.Candidate) error {
 	back := m.Assigned == c.Applied && m.Assigned != c.Desired && m.Assigned != c.Assigned
 	n.Failed, n.Attempt, n.FailedChanges = m.Refused, m.Attempt, m.FailedChanges
 	if !back {

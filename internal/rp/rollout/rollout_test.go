@@ -115,7 +115,7 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 			}
 			return nil
 		})
-		r.written = map[string]int64{}
+		r.need = 1
 		kept, err := r.write(t.Context(), []string{node}, seen, moves)
 		row, getting := s.Nodes.Get(t.Context(), node)
 		if err != nil || getting != nil || kept != late || row.Value.Assigned != want {
@@ -150,7 +150,7 @@ func TestOwnerKeepsNoSlot(t *testing.T) {
 			return errors.Join(s.Clusters.Set(v, cluster, flexnode.Cluster{}), s.Nodes.Set(v, node, n))
 		}))
 		r := &Rollout{Store: s, Cluster: cluster, Fence: store.Condition{Key: "/none/other"},
-			Log: slog.New(slog.DiscardHandler), written: map[string]int64{}}
+			Log: slog.New(slog.DiscardHandler)}
 		r.round = must(r.begin(t.Context()))
 		c := flexnode.Candidate{Key: node, UID: "u", Desired: 2, Assigned: 2, Applied: 1, Attempt: &at}
 		m := c

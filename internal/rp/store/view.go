@@ -200,9 +200,9 @@ type Each struct {
 
 // UpdateEach makes a change for each key, in order and each in a transaction of its own. A key
 // whose change fails by itself, or is too large, does not stop the others; the error has all of
-// them. It ends when the store cannot be read or written, or a fence does not hold. done is the
-// number of changes made.
-func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int, err error) {
+// them. It ends when the store cannot be read or written, or a fence does not hold. last is the
+// highest revision of a change; 0 for none.
+func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (last int64, err error) {
 	var mu sync.Mutex
 	var errs []error
 	group, ended := errgroup.WithContext(ctx)
@@ -212,14 +212,10 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int
 			if ended.Err() != nil {
 				return nil
 			}
-			own, err := s.updateOne(ctx, key, e)
+			revision, own, err := s.updateOne(ctx, key, e)
 			mu.Lock()
 			defer mu.Unlock()
-			if err == nil {
-				done++
-				return nil
-			}
-			errs = append(errs, err)
+			last, errs = max(last, revision), append(errs, err)
 			if own {
 				return nil
 			}
@@ -227,22 +223,22 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int
 		})
 	}
 	_ = group.Wait() // the errors are in errs
-	return done, errors.Join(errs...)
+	return last, errors.Join(errs...)
 }
 
 // updateOne makes the change for a key; own reports that an error is of this key alone.
-func (s *Store) updateOne(ctx context.Context, key string, e Each) (own bool, err error) {
+func (s *Store) updateOne(ctx context.Context, key string, e Each) (at int64, own bool, err error) {
 	var ahead []string
 	if e.Ahead != nil {
 		ahead = e.Ahead(key)
 	}
-	_, err = s.Update(ctx, e.What, ahead, func(v *View) error {
+	at, err = s.Update(ctx, e.What, ahead, func(v *View) error {
 		v.Fail(e.One(v, key))
 		own = v.failed != nil && !v.broken
 		return v.failed
 	})
 	if errors.Is(err, ErrTooLarge) {
-		return true, fmt.Errorf("cannot change %s: %w", key, err)
+		return 0, true, fmt.Errorf("cannot change %s: %w", key, err)
 	}
-	return own && ctx.Err() == nil, err
+	return at, own && ctx.Err() == nil, err
 }

@@ -300,9 +300,9 @@ func TestRowThatCannotBeRead(t *testing.T) {
 			t.Errorf("with %v: %v", err, got)
 		}
 	}
-	done, err := s.UpdateEach(t.Context(), []string{"a", "bad", "c"}, Each{One: decide})
-	if done != 2 || err == nil {
-		t.Errorf("%d changes, %v", done, err)
+	last, err := s.UpdateEach(t.Context(), []string{"a", "bad", "c"}, Each{One: decide})
+	if last == 0 || err == nil {
+		t.Errorf("changed until %d, %v", last, err)
 	}
 	for key, want := range map[string]bool{"a": true, "bad": false, "c": true} {
 		equal(t, key+" is there", must(names(s).Get(t.Context(), key)).Exists(), want)
@@ -314,7 +314,7 @@ func TestUpdateEach(t *testing.T) {
 	s := New(storetest.NewMemory())
 	bad := errors.New("cannot be decided")
 	keys := []string{"a", "bad", "large", "b"}
-	done, err := s.UpdateEach(t.Context(), keys, Each{
+	last, err := s.UpdateEach(t.Context(), keys, Each{
 		Ahead: func(key string) []string { return []string{s.Nodes.Key(key)} },
 		One: func(v *View, key string) error {
 			n := flexnode.Node{UID: key}
@@ -327,12 +327,12 @@ func TestUpdateEach(t *testing.T) {
 			return s.Nodes.Put(v, key, n)
 		},
 	})
-	if done != 2 || !errors.Is(err, bad) || !errors.Is(err, ErrTooLarge) ||
+	if !errors.Is(err, bad) || !errors.Is(err, ErrTooLarge) ||
 		!strings.Contains(err.Error(), "change large") {
-		t.Errorf("%d, %v", done, err)
+		t.Errorf("the error: %v", err)
 	}
-	if rows, _, err := s.Nodes.List(t.Context(), ""); err != nil || len(rows) != 2 {
-		t.Errorf("%d rows: %v", len(rows), err)
+	if rows, at, err := s.Nodes.List(t.Context(), ""); err != nil || len(rows) != 2 || at != last {
+		t.Errorf("%d rows at %d, the last change at %d: %v", len(rows), at, last, err)
 	}
 }
 
@@ -358,15 +358,19 @@ func TestUpdateEachTogether(t *testing.T) {
 		}
 		return s.Nodes.Put(v, key, flexnode.Node{UID: key})
 	}}
-	if done, err := s.UpdateEach(t.Context(), keys, each); done != nodes-2 ||
-		!errors.Is(err, bad) || strings.Count(err.Error(), "\n") != 1 {
-		t.Errorf("%d, %v", done, err)
+	last, err := s.UpdateEach(t.Context(), keys, each)
+	if !errors.Is(err, bad) || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("the error: %v", err)
+	}
+	if rows, at, err := s.Nodes.List(t.Context(), ""); err != nil || len(rows) != nodes-2 ||
+		at != last {
+		t.Errorf("%d rows at %d, the last change at %d: %v", len(rows), at, last, err)
 	}
 	m.Kill()
 	calls.Store(together)
-	if done, err := s.UpdateEach(t.Context(), keys, each); done != 0 ||
+	if last, err := s.UpdateEach(t.Context(), keys, each); last != 0 ||
 		!errors.Is(err, storetest.ErrKilled) || strings.Count(err.Error(), "\n") >= together {
-		t.Errorf("without a store: %d, %v", done, err)
+		t.Errorf("without a store: %d, %v", last, err)
 	}
 }
 
@@ -389,19 +393,20 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 		return s.Nodes.Put(v, key, row.Value)
 	}
 	keys := []string{"a", "b", "c"}
-	done, err := s.UpdateEach(t.Context(), keys, Each{One: one})
+	last, err := s.UpdateEach(t.Context(), keys, Each{One: one})
 	row, _ := s.Nodes.Get(t.Context(), "a")
-	if done != 3 || err != nil || row.Value.UID != "ours" || row.Value.Reason != "of others" {
-		t.Errorf("%d, %v: %+v", done, err, row)
+	if last <= row.Revision || err != nil || row.Value.UID != "ours" ||
+		row.Value.Reason != "of others" {
+		t.Errorf("%d, %v: %+v", last, err, row)
 	}
 	fence.Revision = 7
-	done, err = s.UpdateEach(t.Context(), keys, Each{One: one})
-	equal(t, "what is done without its fence", done, 0)
+	last, err = s.UpdateEach(t.Context(), keys, Each{One: one})
+	equal(t, "the last change without its fence", last, 0)
 	isError(t, "without its fence", err, ErrFenced)
 	m.Kill()
-	if done, err := s.UpdateEach(t.Context(), keys, Each{One: one}); done != 0 ||
+	if last, err := s.UpdateEach(t.Context(), keys, Each{One: one}); last != 0 ||
 		!errors.Is(err, storetest.ErrKilled) || strings.Count(err.Error(), "\n") > 0 {
-		t.Errorf("without a store: %d, %v", done, err)
+		t.Errorf("without a store: %d, %v", last, err)
 	}
 }
 
