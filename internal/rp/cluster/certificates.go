@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -13,7 +14,6 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -47,25 +47,36 @@ func reduceCertificate(chain []byte) []byte {
 	return []byte("issued")
 }
 
-// noteCertificate records that the certificate of the request was issued to the machine of a node:
-// to has the node's uid and its enrolment. If a machine of that name was revoked, it is listed.
+// noteCertificate records that the certificate of the request, if any, was issued to the machine of
+// a node: to has the node's uid and its enrolment. If a machine of that name was revoked, it is
+// listed. In a restored store, what the cluster lists is adopted first.
 func (r *review) noteCertificate(ctx context.Context, name string, to flexnode.Certificate) error {
+	if name == "" {
+		return nil
+	}
 	id, end, _ := strings.Cut(string(r.csr.Status.Certificate), " ")
 	ends, err := time.Parse(time.RFC3339, end)
-	if err != nil || name == "" {
-		return nil // not a certificate
-	}
 	to.ID, to.Ends = id, ends
 	renewed := ""
 	if r.sender != "" {
 		renewed = credentialOf(r.csr)
 	}
 	key := r.key + "/" + name
-	ahead := []string{r.Store.Nodes.Key(key), r.Store.Certificates.Key(key)}
+	ahead := []string{r.Store.Nodes.Key(key), r.Store.Certificates.Key(key), r.Store.EpochKey()}
 	return r.update(ctx, "certificate noted", ahead, func(v *store.View) error {
 		node, row := r.Store.Nodes.Row(v, key), r.Store.Certificates.Row(v, key)
-		current := node.Exists() && node.Value.UID == to.UID
-		next := row.Value.Note(to, renewed, current, time.Now())
+		next, now := row.Value, time.Now()
+		if epoch := r.Store.Epoch(v); epoch > max(1, next.Epoch) {
+			listed, _, err := r.s.listed(ctx)
+			v.Fail(err)
+			if ids, there := listed[name]; there {
+				next = next.Adopt(strings.Fields(ids), node.Value.UID, now, epoch)
+			}
+		}
+		if err == nil {
+			current := node.Exists() && node.Value.UID == to.UID
+			next = next.Note(to, renewed, current, now)
+		}
 		return r.Store.Certificates.Replace(v, key, row.Value, next)
 	})
 }
@@ -79,8 +90,9 @@ func (r *review) renewal(ctx context.Context) (message string, err error) {
 	if _, revoked := r.revocations.Load(key); err != nil || !node.Exists() && !revoked {
 		return "", err // not a flex node
 	}
-	if r.issued {
-		return "", r.noteCertificate(ctx, r.sender, flexnode.Certificate{})
+	err = r.noteCertificate(ctx, r.sender, flexnode.Certificate{})
+	if err != nil || r.issued {
+		return "", err
 	}
 	row, err := r.Store.Certificates.Get(ctx, key)
 	may, alone := row.Value.May(time.Now())
@@ -106,11 +118,8 @@ func (w *worker) deleteNode(ctx context.Context, s *session, key string) (time.T
 		return noTime, err
 	}
 	node, err := w.Store.Nodes.Get(ctx, key)
-	if err != nil {
-		return noTime, err
-	}
-	if !s.nodesKnown.Load() {
-		return noTime, errNodes
+	if err != nil || !s.nodesKnown.Load() {
+		return noTime, cmp.Or(err, errNodes)
 	}
 	seen := s.node(name) // by its labels, as another's must not be deleted
 	if (seen == nil || !seen.otherByLabels()) && (!node.Exists() || node.Value.UID == leaving) {
@@ -194,24 +203,30 @@ func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 		_, err := w.restoreEnded(ctx, rows)
 		return time.Now().Add(revokedAgain), err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	is, err := s.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
-		Get(ctx, revokedName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return time.Now().Add(revokedAgain), nil
-	case err != nil:
-		return noTime, fmt.Errorf("cannot read which certificates are revoked: %w", err)
+	listed, there, err := s.listed(ctx)
+	if err != nil || !there {
+		return time.Now().Add(revokedAgain), err
 	}
 	epoch, err := w.Store.ReadEpoch(ctx)
 	if err != nil {
 		return noTime, err
 	}
-	if err := w.list(ctx, s, changes(rows, is.Data, epoch, time.Now())); err != nil {
+	if err := w.list(ctx, s, changes(rows, listed, epoch, time.Now())); err != nil {
 		return noTime, err
 	}
 	return w.restoreEnded(ctx, rows)
+}
+
+// listed returns the entries of the ConfigMap, and whether the provider may read it.
+func (c *Connection) listed(ctx context.Context) (map[string]string, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	is, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
+		Get(ctx, revokedName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, false, fmt.Errorf("cannot read which certificates are revoked: %w", err)
+	}
+	return is.Data, err == nil, nil
 }
 
 // restoreEnded forgets revocations that have ended. The time is that of the next change.
@@ -221,7 +236,19 @@ func (w *worker) restoreEnded(
 	now := time.Now()
 	for key, row := range rows {
 		if row.Over(now) {
-			if err := w.restore(ctx, key); err != nil {
+			err := w.update(ctx, "revoked certificates ended", nil, func(v *store.View) error {
+				row := w.Store.Certificates.Row(v, key)
+				if !row.Value.Over(now) {
+					return nil
+				}
+				next := row.Value.Restored(now)
+				if len(next.Seen) == 0 && next.Leaving == "" {
+					w.Store.Certificates.Delete(v, key)
+					return nil
+				}
+				return w.Store.Certificates.Put(v, key, next)
+			})
+			if err != nil {
 				return noTime, err
 			}
 		}
@@ -249,11 +276,11 @@ func changes(
 		may, alone := row.May(now)
 		switch {
 		case alone:
-			ids := sets.New(may...)
-			if row.Epoch != epoch { // the store was restored, and may lack ones that are listed
-				ids.Insert(strings.Fields(was)...).Delete(row.Revoked(now)...)
+			if there && epoch > max(1, row.Epoch) { // the store was restored, and the list is newer
+				may, _ = row.Adopt(strings.Fields(was), "", now, epoch).May(now)
 			}
-			if next := strings.Join(sets.List(ids), " "); next != was || !there {
+			slices.Sort(may)
+			if next := strings.Join(may, " "); next != was || !there {
 				all = append(all, entry{name, next, len(next) - len(was)})
 			}
 		case there && row.Over(now):
@@ -291,22 +318,6 @@ func (w *worker) list(ctx context.Context, s *session, changed []entry) error {
 	}
 	w.Store.Did("certificates revoked")
 	return nil
-}
-
-// restore records that the revoked certificates of a node have expired.
-func (w *worker) restore(ctx context.Context, key string) error {
-	return w.update(ctx, "revoked certificates ended", nil, func(v *store.View) error {
-		row := w.Store.Certificates.Row(v, key)
-		if !row.Value.Over(time.Now()) {
-			return nil
-		}
-		next := row.Value.Restored(time.Now())
-		if len(next.Seen) == 0 && next.Leaving == "" {
-			w.Store.Certificates.Delete(v, key)
-			return nil
-		}
-		return w.Store.Certificates.Put(v, key, next)
-	})
 }
 
 // refusesCertificates reports whether a version of Kubernetes can refuse some certificates of a

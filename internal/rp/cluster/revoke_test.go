@@ -179,6 +179,31 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 		c.setRevoked("edge-1", "X509SHA256=newer "+old)
 		pass(probeInterval + time.Minute)
 		equal(t, "after a restore", c.revoked(), "edge-1=X509SHA256=newer;")
+		equal(t, "a renewal", c.Ask(renewal("renewed", "edge-1", "X509SHA256=newer")), "Approved")
+	})
+}
+
+// After a restore, certificates that the cluster has listed since the backup may write and are
+// renewed, and others of their names may not. A machine can join as a node that was deleted then.
+func TestRevocationsSinceTheBackup(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		const newer = "X509SHA256=newer"
+		old := w.join(c, "edge-1", "of-old")
+		w.join(c, "edge-2", "of-deleted")
+		w.change(func(v *store.View) error {
+			_, err := w.store.RaiseEpoch(v)
+			return err
+		})
+		c.setRevoked("edge-1", newer)
+		c.setRevoked("edge-2", "")
+		equal(t, "a renewal of the previous machine", c.Ask(renewal("replaced", "edge-1", old)),
+			"Denied")
+		equal(t, "a renewal of the listed one", c.Ask(renewal("renewed", "edge-1", newer)), "Approved")
+		next, joined := c.sign("renewed"), w.join(c, "edge-2", "of-next")
+		equal(t, "in the end", c.revoked(), "edge-1="+next+" "+newer+";edge-2="+joined+";")
+		w.remove("edge-1", 0)
+		equal(t, "after a deletion", c.revoked(), "edge-1=;edge-2="+joined+";")
+		equal(t, "a renewal of the deleted node", c.Ask(renewal("again", "edge-1", next)), "Denied")
 	})
 }
 

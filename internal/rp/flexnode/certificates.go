@@ -134,6 +134,16 @@ func (c Certificates) Revoke(
 	return c
 }
 
+// Adopt returns the certificates of a restored store for a node of which the cluster lists the only
+// ones that may write: since the backup some may have been issued, and others revoked.
+func (c Certificates) Adopt(listed []string, uid string, now time.Time, epoch int64) Certificates {
+	c.Ends = latest(c.Ends, now.UTC().Truncate(time.Second).Add(longestCertificate))
+	for _, id := range listed {
+		c = c.Note(Certificate{ID: id, Ends: c.Ends, UID: uid}, "", true, now)
+	}
+	return c.Revoke("", func(o Certificate) bool { return slices.Contains(listed, o.ID) }, now, epoch)
+}
+
 // each returns a copy with every certificate changed.
 func (c Certificates) each(change func(*Certificate)) Certificates {
 	c.Seen = slices.Clone(c.Seen)
@@ -193,14 +203,10 @@ func (c Certificates) May(now time.Time) (ids []string, alone bool) {
 	return ids, true
 }
 
-// Revoked returns the ids of certificates that may not write.
-func (c Certificates) Revoked(now time.Time) (ids []string) {
-	for _, o := range c.Seen {
-		if o.ID != "" && o.Revoked != nil && !now.Before(*o.Revoked) {
-			ids = append(ids, o.ID)
-		}
-	}
-	return ids
+// IsRevoked reports whether the certificate with an id may not write.
+func (c Certificates) IsRevoked(id string, now time.Time) bool {
+	o := c.find(id)
+	return o != nil && o.Revoked != nil && !now.Before(*o.Revoked)
 }
 
 // Next returns the next time at which the answer of May changes; zero for never.

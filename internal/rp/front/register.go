@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/x509"
 	"reflect"
-	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -74,18 +73,21 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 func (a *API) revokeReplaced(
 	v *store.View, r *request, key, enrolment string, proof *api.KubeletProof,
 ) error {
-	own := ""
+	own, now := flexnode.Certificate{UID: r.uid, Enrolment: enrolment}, a.Now()
 	if proof != nil {
 		leaf, err := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
 			machinekey.Statement(r.uid, key))
 		if err == nil {
-			own = flexnode.CertificateID(leaf.Raw)
+			own.ID, own.Ends = flexnode.CertificateID(leaf.Raw), leaf.NotAfter
 		}
 	}
 	row := a.Store.Certificates.Row(v, r.nodeKey())
 	next := row.Value.Revoke("", func(o flexnode.Certificate) bool {
-		return o.Enrolment == enrolment || o.ID == own
-	}, a.Now(), a.Store.Epoch(v))
+		return o.Enrolment == enrolment || o.ID == own.ID
+	}, now, a.Store.Epoch(v))
+	if own.ID != "" { // a restored store may lack it
+		next = next.Note(own, "", true, now)
+	}
 	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
@@ -164,7 +166,7 @@ type Kubelets interface {
 func (a *API) stands(v *store.View, r *request, n flexnode.Node, certificate string) bool {
 	return certificate != "" && n.MachineKey == r.known.MachineKey &&
 		n.MachineKey != flexnode.ShutOut &&
-		!slices.Contains(a.Store.Certificates.Row(v, r.nodeKey()).Value.Revoked(a.Now()), certificate)
+		!a.Store.Certificates.Row(v, r.nodeKey()).Value.IsRevoked(certificate, a.Now())
 }
 
 // provedByKubelet returns the id of the certificate by which a machine with a key proves that it

@@ -122,19 +122,25 @@ func TestSuccessorRevokes(t *testing.T) {
 	equal(t, "who may write after regenerateToken with revokeNow", w.listed(0), "")
 }
 
-// A machine that replaces its own key keeps the certificate that its kubelet proves.
+// A machine that replaces its own key keeps the certificate that its kubelet proves, also one that
+// a restored store lacks.
 func TestMachineReplacesItsKey(t *testing.T) {
-	ca := machinekeytest.NewCA()
-	pair, leaf := ca.Kubelet("n", false)
-	w, first := newMachine(t)
-	secret := w.enrolment(t, "n")
-	first.registers(t, 204, secret)
+	pair, leaf := machinekeytest.NewCA().Kubelet("n", false)
 	own := flexnode.CertificateID(leaf.Raw)
-	w.issued(own, secret)
-	w.issued("lost", secret)
-	fresh := w.enrolment(t, "n")
-	w.machineOf("n").registersAsKubelet(t, 204, fresh, pair)
-	equal(t, "who may write", w.listed(0), own)
+	for name, known := range map[string]bool{"known": true, "unknown": false} {
+		t.Run(name, func(t *testing.T) {
+			w, first := newMachine(t)
+			secret := w.enrolment(t, "n")
+			first.registers(t, 204, secret)
+			if known {
+				w.issued(own, secret)
+			}
+			w.issued("lost", secret)
+			fresh := w.enrolment(t, "n")
+			w.machineOf("n").registersAsKubelet(t, 204, fresh, pair)
+			equal(t, "who may write", w.listed(0), own)
+		})
+	}
 }
 
 // A name is free once its machine has left, or its certificates have expired; otherwise a caller

@@ -161,7 +161,7 @@ func (w *azWorld) revoke(t *testing.T) {
 		for _, option := range []string{"", " --revoke-now"} {
 			w.must("az aks flex-node " + command + option + " $G -o none -n " + name)
 			row := must(w.store.Certificates.Get(t.Context(), node))
-			revoked := len(row.Value.Revoked(time.Now().Add(time.Second))) > 0
+			revoked := row.Value.IsRevoked("a", time.Now().Add(time.Second))
 			equal(t, "revoked after "+command+option, revoked, option != "")
 		}
 	}
