@@ -218,6 +218,27 @@ func TestAPanicEndsTheSession(t *testing.T) {
 	})
 }
 
+// A panic while a node is written with others ends no process, and stops no other node.
+func TestAPanicOfANode(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		names := []string{"edge-1", "edge-2"}
+		for _, name := range names {
+			w.put(factoryID, name, api.Desired{})
+		}
+		w.store.Did = func(what string) {
+			if what == "nodes rendered" {
+				w.store.Did = func(string) {}
+				panic("a fault")
+			}
+		}
+		w.moveAPIServer("https://moved.example/")
+		pass(time.Minute)
+		for _, name := range names {
+			equal(t, "the facts of "+name, w.node(factory+"/"+name).Facts, w.cluster(factory).Facts)
+		}
+	})
+}
+
 // A panic in a goroutine of client-go does not end the process.
 func TestAPanicInAWatch(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -226,7 +247,7 @@ func TestAPanicInAWatch(t *testing.T) {
 		})
 		counts := &seenCounts{}
 		w.manager.Count = counts.count
-		_ = w.manager.working[factory].guard(func() error { return errCrash })
+		_ = w.manager.working[factory].guard(func() error { return store.ErrCrash })
 		pass(10 * time.Minute)
 		if n := counts.panics.Load(); n < 3 || n > 12 {
 			t.Errorf("%d sessions have ended within ten minutes", n)

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,7 +155,7 @@ func (w *worker) begin(ctx context.Context, c *Connection) (end func()) {
 // makes a session of its own, since tasks may still hold the previous one. It returns an error if a
 // limit or a panic has ended the session.
 func (w *worker) converse(ctx context.Context, c *Connection) (err error) {
-	defer caught(&err)
+	defer store.Caught(&err)
 	s := &session{Connection: c, isOurs: w.isOurs}
 	s.answered, _ = lru.New[types.UID, struct{}](maxRequests) // an error only of a size below 1
 	for w.probe(ctx, s) != nil {
@@ -186,28 +184,16 @@ func (w *worker) converse(ctx context.Context, c *Connection) (err error) {
 	return context.Cause(ctx) // nil unless it has ended
 }
 
-// errCrash is the error for a recovered panic.
-var errCrash = errors.New("internal error: panic")
-
-func crashed(reason any) error { return fmt.Errorf("%w: %v\n%s", errCrash, reason, debug.Stack()) }
-
-// caught recovers a panic and makes it an error. It must be deferred.
-func caught(err *error) {
-	if r := recover(); r != nil {
-		*err = crashed(r)
-	}
-}
-
 // recovered recovers a panic and ends the session. It must be deferred.
 func (s *session) recovered() {
 	if r := recover(); r != nil {
-		s.fail(crashed(r))
+		s.fail(store.Crashed(r))
 	}
 }
 
 func (w *worker) countEnd(cause error) {
 	why := Limit
-	if errors.Is(cause, errCrash) {
+	if errors.Is(cause, store.ErrCrash) {
 		why = Panic
 	}
 	w.Count(why)

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 const (
@@ -57,11 +59,11 @@ func (k kind) ListWithContext(ctx context.Context, o metav1.ListOptions) (
 	list runtime.Object, err error,
 ) {
 	defer func() {
-		if errors.Is(err, errHarm) || errors.Is(err, errCrash) {
+		if errors.Is(err, errHarm) || errors.Is(err, store.ErrCrash) {
 			k.session.fail(err)
 		}
 	}()
-	defer caught(&err)
+	defer store.Caught(&err)
 	select {
 	case lists <- struct{}{}:
 	case <-ctx.Done():

@@ -180,16 +180,15 @@ func (w *worker) keep(ctx context.Context, f func(context.Context)) {
 // is returned as an error.
 func (w *worker) guard(f func() error) (err error) {
 	defer func() {
-		if !errors.Is(err, errCrash) {
-			return
-		}
-		if s := w.session.Load(); s != nil {
+		switch s := w.session.Load(); {
+		case !errors.Is(err, store.ErrCrash):
+		case s != nil:
 			s.fail(err)
-		} else {
+		default:
 			w.countEnd(err)
 		}
 	}()
-	defer caught(&err)
+	defer store.Caught(&err)
 	return f()
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -98,12 +99,17 @@ func (m *Membership) tryAll(ctx context.Context, working *sync.WaitGroup) {
 		var all errgroup.Group
 		all.SetLimit(triesAtOnce)
 		for _, cluster := range clusters {
-			all.Go(func() error {
-				err := m.Try(ctx, cluster)
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				m.note(cluster, err == nil)
-				return nil
+			all.Go(func() (err error) {
+				defer func() {
+					if errors.Is(err, ErrCrash) {
+						m.Say(err)
+					}
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					m.note(cluster, err == nil)
+				}()
+				defer Caught(&err)
+				return m.Try(ctx, cluster)
 			})
 		}
 		_ = all.Wait() // note has recorded the errors

@@ -22,10 +22,13 @@ func joinRouted(t *testing.T, m *storetest.Memory, name string, route bool) *rou
 	r := &routed{}
 	r.route.Store(route)
 	r.replica = joinTrying(t, m, name, func(context.Context, string) error {
-		if r.tries.Add(1); !r.route.Load() {
-			return errors.New("no route")
+		switch n := r.tries.Add(1); {
+		case r.route.Load():
+			return nil
+		case n == 1:
+			panic("a fault")
 		}
-		return nil
+		return errors.New("no route")
 	})
 	background(t, func(ctx context.Context) {
 		for ctx.Err() == nil {

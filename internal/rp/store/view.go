@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -199,8 +200,8 @@ type Each struct {
 }
 
 // UpdateEach makes a change for each key, in order and each in a transaction of its own. A key
-// whose change fails by itself, or is too large, does not stop the others; the error has all of
-// them. It ends when the store cannot be read or written, or a fence does not hold. last is the
+// whose change fails by itself, panics, or is too large does not stop the others; the error has all
+// of them. It ends when the store cannot be read or written, or a fence does not hold. last is the
 // highest revision of a change; 0 for none.
 func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (last int64, err error) {
 	var mu sync.Mutex
@@ -226,13 +227,28 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (last int
 	return last, errors.Join(errs...)
 }
 
+// ErrCrash is the error for a recovered panic.
+var ErrCrash = errors.New("internal error: panic")
+
+// Crashed returns the error for what recover has returned.
+func Crashed(reason any) error { return fmt.Errorf("%w: %v\n%s", ErrCrash, reason, debug.Stack()) }
+
+// Caught recovers a panic and makes it an error. It must be deferred.
+func Caught(err *error) {
+	if r := recover(); r != nil {
+		*err = Crashed(r)
+	}
+}
+
 // updateOne makes the change for a key; own reports that an error is of this key alone.
 func (s *Store) updateOne(ctx context.Context, key string, e Each) (at int64, own bool, err error) {
+	defer Caught(&err)
 	var ahead []string
 	if e.Ahead != nil {
 		ahead = e.Ahead(key)
 	}
 	at, err = s.Update(ctx, e.What, ahead, func(v *View) error {
+		own = true // if it panics
 		v.Fail(e.One(v, key))
 		own = v.failed != nil && !v.broken
 		return v.failed

@@ -309,11 +309,12 @@ func TestRowThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A change that fails by itself, or is too large for a transaction, does not stop the others.
+// A change that fails or panics by itself, or is too large for a transaction, does not stop the
+// others.
 func TestUpdateEach(t *testing.T) {
 	s := New(storetest.NewMemory())
 	bad := errors.New("cannot be decided")
-	keys := []string{"a", "bad", "large", "b"}
+	keys := []string{"a", "bad", "large", "panic", "b"}
 	last, err := s.UpdateEach(t.Context(), keys, Each{
 		Ahead: func(key string) []string { return []string{s.Nodes.Key(key)} },
 		One: func(v *View, key string) error {
@@ -321,13 +322,15 @@ func TestUpdateEach(t *testing.T) {
 			switch key {
 			case "bad":
 				return bad
+			case "panic":
+				panic("a fault")
 			case "large":
 				n.Reason = strings.Repeat("x", kv.MaxBytes)
 			}
 			return s.Nodes.Put(v, key, n)
 		},
 	})
-	if !errors.Is(err, bad) || !errors.Is(err, ErrTooLarge) ||
+	if !errors.Is(err, bad) || !errors.Is(err, ErrTooLarge) || !errors.Is(err, ErrCrash) ||
 		!strings.Contains(err.Error(), "change large") {
 		t.Errorf("the error: %v", err)
 	}
