@@ -61,8 +61,6 @@ func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Candid
 	next := slices.Clone(nodes)
 	for i := range next {
 		a.judge(&next[i])
-	}
-	for i := range next {
 		a.count(&next[i])
 	}
 	for _, s := range a.states { // failures of nodes that are left out do not count
@@ -125,6 +123,10 @@ func (a *admission) judge(c *Candidate) {
 		if a.now.Sub(at.Ready) >= a.policy.Soak {
 			at.Outcome = Good
 		}
+	case c.disturbed() && !at.Until.After(at.Ended): // it goes on, and has as long again
+		at.Until = a.now.Add(a.policy.Deadline)
+	case c.disturbed() && !a.now.Before(at.Until):
+		at.Outcome = Bad
 	case late:
 		return
 	case at.Ready.IsZero() && a.now.Before(latest(at.At.Add(a.policy.Deadline), at.Until)),
@@ -137,8 +139,6 @@ func (a *admission) judge(c *Candidate) {
 	}
 	c.Attempt = &at
 	switch at.Outcome {
-	case "":
-		return
 	case Good:
 		c.FailedChanges = nil
 	case Bad:
@@ -147,7 +147,7 @@ func (a *admission) judge(c *Candidate) {
 			c.FailedChanges = all[max(0, len(all)-leftOutAfter):]
 		}
 	}
-	if at.Ended.IsZero() || at.Outcome != Unknown {
+	if at.Outcome != "" && (at.Ended.IsZero() || at.Outcome != Unknown) {
 		at.Ended = a.now
 	}
 }

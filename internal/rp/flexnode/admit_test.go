@@ -244,8 +244,14 @@ func TestAdmit(t *testing.T) {
 		"a node without a slot is at it still": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Assigned, n[0].Ready = 2, "False"
 			n[0].Attempt = attempt(c, -time.Hour, Unknown)
-			n[0].Attempt.Until = began.Add(-time.Minute)
+			n[0].Attempt.Until, n[0].Attempt.Ended = began.Add(-time.Minute), began.Add(-time.Minute)
 		}},
+		"but not for ever": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Ready = 2, "False"
+			n[0].Attempt = attempt(c, -time.Hour, Unknown)
+			n[0].Attempt.Until, n[0].Attempt.Ended = began, began.Add(-time.Minute)
+			n[1].Change = upgrade("1.35.1")
+		}, want: "1", hold: HeldCanary},
 		"one that has not begun is not at it": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Assigned, n[0].Ready = 2, "False"
 			n[0].Attempt = attempt(c, -time.Hour, Unknown)
@@ -305,7 +311,7 @@ func TestAdmit(t *testing.T) {
 			n[0].Assigned, n[0].Desired, n[0].Change = 2, 3, upgrade("1.35.1")
 			n[0].Attempt = attempt(c, -time.Minute, "")
 		}, want: "0"},
-		"but not for ever": {nodes: 1, edit: func(n []Candidate) {
+		"but not for longer than its deadline": {nodes: 1, edit: func(n []Candidate) {
 			n[0].Assigned, n[0].Desired, n[0].Change = 2, 3, upgrade("1.35.1")
 			n[0].Attempt = attempt(c, -time.Minute, "")
 			n[0].Attempt.Since = began.Add(-31 * time.Minute)
@@ -405,6 +411,14 @@ func TestAdmitJudges(t *testing.T) {
 		"failed after the deadline": {edit: func(n *Candidate) {
 			n.Attempt.At, n.Attempt.Outcome, n.Failed = began.Add(-time.Hour), Unknown, 2
 		}, outcome: Bad, assigned: 1, refused: 2, failed: 1},
+		"it goes on after the deadline": {edit: func(n *Candidate) {
+			n.Attempt.Outcome, n.Attempt.Ended, n.Ready = Unknown, began, "False"
+			n.Attempt.Until = began.Add(-time.Minute)
+		}, outcome: Unknown, assigned: 2},
+		"it goes on for longer than the deadline": {edit: func(n *Candidate) {
+			n.Attempt.Outcome, n.Attempt.Ended, n.Ready = Unknown, began.Add(-time.Hour), "False"
+			n.Attempt.Until = began
+		}, outcome: Bad, failed: 1, assigned: 2},
 		"its owner takes it back": {edit: func(n *Candidate) { n.Desired, n.Change = 3, Change{} },
 			assigned: 3},
 	} {

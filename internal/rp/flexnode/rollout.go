@@ -74,7 +74,7 @@ type Attempt struct {
 	Change   string `json:"change,omitempty"`
 	Revision int64  `json:"revision"`
 	// The slot was given at Since, for this change at At; an agent that has begun is done by Until
-	// (Begin); the node was first Ready at Ready; the Outcome was known at Ended.
+	// (Begin, judge); the node was first Ready at Ready; the Outcome was known at Ended.
 	Since   time.Time `json:"since"`
 	At      time.Time `json:"at"`
 	Until   time.Time `json:"until,omitzero"`
