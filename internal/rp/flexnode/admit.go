@@ -41,6 +41,7 @@ const (
 	HeldUnknown  = "TooManyUnknown"
 	maxStates    = 16
 	maxFailedIDs = 100
+	Unreadable   = "unreadable" // the change of a node that cannot be compared now: it is left alone
 )
 
 // Admit decides which revision each node of a cluster is offered. It returns the nodes whose rows
@@ -219,7 +220,7 @@ func (a *admission) proved(s *State) bool { return s.Proved || s.Good >= a.polic
 
 // settle makes those moves of a node that need no slot.
 func (a *admission) settle(c *Candidate) {
-	if c.Restored {
+	if c.Restored || c.Change.ID == Unreadable {
 		return
 	}
 	switch {
@@ -278,17 +279,20 @@ func (a *admission) grant(nodes []Candidate) {
 	var waiting []*Candidate
 	for i := range nodes {
 		c := &nodes[i]
-		if c.Refused == c.Desired || c.leftOut() || c.Restored {
+		if c.Refused == c.Desired || c.leftOut() || c.Restored ||
+			c.Assigned == c.Desired && (!c.Asks || c.Attempt.open()) {
 			continue
 		}
-		if c.Assigned == c.Desired && (!c.Asks || c.Attempt.open()) {
-			continue
-		}
-		if c.Attempt.holds() && a.takes(c) {
-			a.retarget(c)
-			continue
-		}
-		if s := a.state(c.Change); s != nil {
+		s := a.state(c.Change)
+		if c.Change.ID != Unreadable && c.Attempt.holds() && a.takes(c) {
+			if was := a.states[c.Attempt.Change]; was != nil {
+				was.Trying--
+			}
+			if s != nil {
+				s.Trying++
+			}
+			a.offer(c)
+		} else if s != nil {
 			s.Waiting++
 			waiting = append(waiting, c)
 		}
@@ -341,16 +345,6 @@ func (c Candidate) ended() (at time.Time) {
 func (a *admission) takes(c *Candidate) bool {
 	return c.Attempt.Change == c.Change.ID ||
 		a.now.Sub(c.Attempt.Since) < a.policy.Deadline && a.admits(c)
-}
-
-func (a *admission) retarget(c *Candidate) {
-	if c.Attempt.Change != c.Change.ID {
-		if s := a.states[c.Attempt.Change]; s != nil {
-			s.Trying--
-		}
-		a.state(c.Change).Trying++
-	}
-	a.offer(c)
 }
 
 // admits reports whether the change of a node admits one more node.

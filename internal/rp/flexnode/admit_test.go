@@ -297,6 +297,13 @@ func TestAdmit(t *testing.T) {
 		"the store was restored, and knows not what they run": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Applied, n[0].Restored, n[1].Restored, n[1].Change = 9, true, true, Change{}
 		}},
+		"their configurations cannot be read": {nodes: 3, edit: func(n []Candidate) {
+			for i := range 2 {
+				n[i].Assigned, n[i].Desired, n[i].Change = 2, 3, Change{ID: Unreadable}
+				n[i].Attempt, n[i].Follows = attempt(c, -time.Minute, ""), i == 0
+				n[i].Attempt.Until = began.Add(time.Minute)
+			}
+		}, slots: "0 1"},
 		"paused": {nodes: 2, policy: api.RolloutPolicy{Paused: true}, hold: HeldPaused},
 		"it joins": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Applied, n[1].Applied = 0, 0

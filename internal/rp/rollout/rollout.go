@@ -229,7 +229,7 @@ func (r *Rollout) candidate(
 		if err != nil { // it does not stop other nodes' changes
 			r.Log.Warn("cannot compare the configurations of a node", "node", row.Key,
 				slog.Any("error", err))
-			c.Change, c.Open = flexnode.Change{ID: "unreadable"}, false
+			c.Change, c.Open = flexnode.Change{ID: flexnode.Unreadable}, false
 			return c, nil
 		}
 		if change, known := r.shared[k.change.ID]; known {

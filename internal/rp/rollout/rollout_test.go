@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,26 +16,32 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// The data of a change are kept once for all nodes that wait for it, and only while they do.
-func TestChangesAreShared(t *testing.T) {
-	const cluster, nodes = "s/g/c", 3
-	s := store.New(storetest.NewMemory())
-	now := time.Unix(1_800_000_000, 0)
-	key := func(i int) string { return fmt.Sprintf("%s/n%d", cluster, i) }
-	write := func(decide func(v *store.View) error) {
-		must(s.Update(t.Context(), "test", nil, decide))
-	}
-	revision := func(version int64, pods int) flexnode.Revision {
-		own := fmt.Appendf(nil, `{"node":{"maxPods":%d}}`, pods)
-		return flexnode.Revision{Version: version, Own: json.RawMessage(own), Why: "put"}
-	}
-	write(func(v *store.View) error {
-		c := flexnode.Cluster{}
-		c.Properties.Reachable = true
-		return s.Clusters.Set(v, cluster, c)
-	})
+// world is a cluster with nodes that run revision 1 and want another.
+type world struct {
+	t      *testing.T
+	memory *storetest.Memory
+	s      *store.Store
+	index  *store.Index
+	r      *Rollout
+	now    time.Time
+}
+
+const cluster = "s/g/c"
+
+func key(i int) string { return fmt.Sprintf("%s/n%d", cluster, i) }
+
+func revision(version int64, pods int) flexnode.Revision {
+	own := fmt.Appendf(nil, `{"node":{"maxPods":%d}}`, pods)
+	return flexnode.Revision{Version: version, Own: json.RawMessage(own), Why: "put"}
+}
+
+func newWorld(t *testing.T, nodes int) *world {
+	memory := storetest.NewMemory()
+	s := store.New(memory)
+	w := &world{t: t, memory: memory, s: s, index: store.NewIndex(s), now: time.Unix(1_800_000_000, 0)}
+	w.register()
 	for i := range nodes {
-		write(func(v *store.View) error {
+		w.write(func(v *store.View) error {
 			h := flexnode.History{}.With(revision(1, 50)).With(revision(2, 60))
 			var status flexnode.Status
 			status.Report.AppliedConfigVersion = "1"
@@ -44,20 +51,48 @@ func TestChangesAreShared(t *testing.T) {
 				s.Nodes.Set(v, key(i), n))
 		})
 	}
-	index := store.NewIndex(s)
-	r := &Rollout{
-		Store: s, Index: index, Cluster: cluster, Fence: store.Condition{Key: "/none/other"},
+	w.r = &Rollout{
+		Store: s, Index: w.index, Cluster: cluster, Fence: store.Condition{Key: "/none/other"},
 		Heard: func(string) bool { return false }, Log: slog.New(slog.DiscardHandler),
 		Ready: func(_ string, stored *api.Condition) *api.Condition { return stored },
-		Now:   func() time.Time { return now },
+		Now:   func() time.Time { return w.now },
 	}
-	step := func() {
-		must(0, index.Load(t.Context()))
-		now = now.Add(time.Minute)
-		must(r.Step(t.Context()))
-	}
-	step() // which has the index wait for its own write
-	step()
+	return w
+}
+
+func (w *world) write(decide func(v *store.View) error) {
+	must(w.s.Update(w.t.Context(), "test", nil, decide))
+}
+
+// register makes the registration.
+func (w *world) register() {
+	w.write(func(v *store.View) error {
+		c := flexnode.Cluster{}
+		c.Properties.Reachable = true
+		return w.s.Clusters.Set(v, cluster, c)
+	})
+}
+
+// step does a round a minute after the last one.
+func (w *world) step() {
+	must(0, w.index.Load(w.t.Context()))
+	w.now = w.now.Add(time.Minute)
+	must(w.r.Step(w.t.Context()))
+}
+
+// admitted reports whether the first node is offered what it wants.
+func (w *world) admitted() bool {
+	n := must(w.s.Nodes.Get(w.t.Context(), key(0))).Value
+	return n.Assigned == n.Revision
+}
+
+// The data of a change are kept once for all nodes that wait for it, and only while they do.
+func TestChangesAreShared(t *testing.T) {
+	const nodes = 3
+	w := newWorld(t, nodes)
+	w.step() // which has the index wait for its own write
+	w.step()
+	r := w.r
 	first := r.changes[key(0)].change.Settings
 	if len(r.changes) != nodes || len(first) != 1 {
 		t.Fatalf("%d nodes, %v", len(r.changes), first)
@@ -68,19 +103,55 @@ func TestChangesAreShared(t *testing.T) {
 		}
 	}
 	for i := range nodes {
-		write(func(v *store.View) error { s.Nodes.Delete(v, key(i)); return nil })
+		w.write(func(v *store.View) error { w.s.Nodes.Delete(v, key(i)); return nil })
 	}
 	r.settled = false
-	step()
+	w.step()
 	if len(r.changes)+len(r.shared) > 0 {
 		t.Errorf("%v and %v are left", r.changes, r.shared)
+	}
+}
+
+// A node whose history cannot be read keeps what it is offered until it can.
+func TestUnreadableHistory(t *testing.T) {
+	w := newWorld(t, 1)
+	w.r.Heard = func(string) bool { return true }
+	w.step()
+	w.step()
+	if !w.admitted() {
+		t.Fatal("its node is not admitted")
+	}
+	w.write(func(v *store.View) error {
+		n := w.s.Nodes.Row(v, key(0)).Value
+		n.Revision, n.Attempt.Until = 3, w.now.Add(time.Hour)
+		h := w.s.History.Row(v, key(0)).Value.With(revision(3, 70), 1, 2)
+		return errors.Join(w.s.Nodes.Put(v, key(0), n), w.s.History.Put(v, key(0), h))
+	})
+	w.memory.Before(func(c storetest.Call) error {
+		if slices.Contains(c.Keys, w.s.History.Key(key(0))) {
+			return errors.New("no leader")
+		}
+		return nil
+	})
+	w.step()
+	states := must(w.s.Rollouts.Get(t.Context(), cluster)).Value.Changes
+	if w.admitted() || slices.ContainsFunc(states, func(s flexnode.State) bool {
+		return len(s.Failed) > 0
+	}) {
+		t.Errorf("admitted %t, %+v", w.admitted(), states)
+	}
+	w.memory.Before(nil)
+	w.step()
+	w.step()
+	if !w.admitted() {
+		t.Error("it is not admitted later")
 	}
 }
 
 // A late write of an earlier round, whose outcome was unknown, admits no node beside those of later
 // rounds. The next round waits until the index has a written row, also one that had changed before.
 func TestLateWritesAdmitNoNode(t *testing.T) {
-	const cluster, node = "s/g/c", "s/g/c/n"
+	const node = "s/g/c/n"
 	memory := storetest.NewMemory()
 	s := store.New(memory)
 	write := func(decide func(v *store.View) error) {
@@ -134,7 +205,7 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 // An owner who changes a node in every round does not keep its overdue slot by that, and does not
 // keep the cluster from giving slots. A new attempt of the node does.
 func TestOwnerKeepsNoSlot(t *testing.T) {
-	const cluster, node = "s/g/c", "s/g/c/n"
+	const node = "s/g/c/n"
 	at := flexnode.Attempt{Change: "x", Revision: 2, At: time.Unix(1_800_000_000, 0).UTC()}
 	over, later := at, at
 	over.Outcome, later.Revision = flexnode.Unknown, 3
