@@ -75,10 +75,11 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	if r.settled && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
 	}
-	began := r.Now().UTC().Truncate(time.Millisecond)
-	if began.Before(r.notBefore) {
+	start := r.Now() // its differences to other times do not depend on how the clock is set
+	if start.Before(r.notBefore) {
 		return r.notBefore, nil
 	}
+	began := start.UTC().Truncate(time.Millisecond)
 	if behind, err := r.isBehind(ctx); behind || err != nil {
 		return began.Add(behindPause), err
 	}
@@ -115,7 +116,7 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	} else if r.settled && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
 	}
-	r.notBefore = r.Now().Add(5 * decided.Sub(began))
+	r.notBefore = r.Now().Add(5 * decided.Sub(start))
 	return slices.MaxFunc([]time.Time{r.notBefore, r.Now().Add(next)}, time.Time.Compare), nil
 }
 

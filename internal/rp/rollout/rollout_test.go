@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -109,6 +110,23 @@ func TestChangesAreShared(t *testing.T) {
 	w.step()
 	if len(r.changes)+len(r.shared) > 0 {
 		t.Errorf("%v and %v are left", r.changes, r.shared)
+	}
+}
+
+// setBack returns a time whose wall clock was set back by an hour, and whose monotonic one was not.
+func setBack(t time.Time) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) -= 3600 << 30
+	return t
+}
+
+// A rollout does not wait until a clock that was set back has caught up.
+func TestClockIsSetBack(t *testing.T) {
+	w := newWorld(t, 1)
+	w.step()
+	last := time.Now()
+	w.r.notBefore, w.r.Now = last, func() time.Time { return setBack(time.Now()) }
+	if next := must(w.r.Step(t.Context())); next == last {
+		t.Errorf("it waits until %s", next)
 	}
 }
 
