@@ -249,3 +249,16 @@ func TestLine(t *testing.T) {
 		equal(t, "how often it was done until it was closed", done.Load(), 3)
 	})
 }
+
+// A task of a worker that has ended leaves nothing in the pool, also if it has failed before.
+func TestEndedWorkerIsForgotten(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
+		worker := w.manager.working[factory]
+		j := job{worker.tasks, task{kind: "none"}}
+		j.line.AddRateLimited(j.task)
+		worker.stop()
+		<-worker.done
+		j.line.do(j.task)
+		equal(t, "the failures that are remembered", j.line.pool.queue.NumRequeues(j), 0)
+	})
+}

@@ -118,11 +118,7 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	}
 	w.tasks, w.requests = &line{pool: m.tasks}, &line{pool: m.requests}
 	for _, l := range []*line{w.tasks, w.requests} {
-		l.do = func(t task) {
-			if ctx.Err() == nil {
-				w.handle(ctx, l, t)
-			}
-		}
+		l.do = func(t task) { w.handle(ctx, l, t) }
 	}
 	w.rollout = rollout.Rollout{
 		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Ready: w.readyNow,
@@ -202,12 +198,10 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 		return err
 	})
 	switch {
-	case ctx.Err() != nil:
-		return
+	case ctx.Err() != nil, errors.Is(err, store.ErrFenced): // the next owner does it
+		next = noTime
 	case errors.Is(err, errUnreachable): // it is due then even if the cluster does not answer
 		w.park(job{q, t})
-	case errors.Is(err, store.ErrFenced): // the next owner does it
-		next = noTime
 	case errors.Is(err, errNotOwner): // perhaps only the store is slow
 		next = time.Now().Add(time.Second)
 	case err != nil:
@@ -224,7 +218,7 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 
 // do runs a task; the time is that of its next run, if not zero.
 func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
-	if !w.owner.Valid() {
+	if !w.owner.Valid() || ctx.Err() != nil {
 		return noTime, errNotOwner
 	}
 	switch t.kind {
