@@ -153,6 +153,20 @@ func TestTombstonesAreNeeded(t *testing.T) {
 	}
 }
 
+// Tombstones of nodes without a machine do not displace one that is needed.
+func TestUnusedTombstonesGoFirst(t *testing.T) {
+	stones := Tombstones{}.With(Tombstone{UID: "used"})
+	for i := range 2 * KeptStones {
+		stones = stones.With(Tombstone{UID: fmt.Sprint(i), Unused: true})
+	}
+	newest, _, err := stones.Of("")
+	if _, ok, _ := stones.Of("used"); !ok || err != nil || len(stones.Stored) != KeptStones ||
+		newest.UID != fmt.Sprint(2*KeptStones-1) {
+		t.Errorf("%d are kept, the newest %+v, the needed one: %t, %v", len(stones.Stored), newest, ok,
+			err)
+	}
+}
+
 // A tombstone has at most 512 bytes, with the max number of identities.
 func TestTombstoneIsSmall(t *testing.T) {
 	const id = "11111111-2222-3333-4444-555555555555"

@@ -39,10 +39,19 @@ type Tombstones struct {
 // KeptStones limits the tombstones of one name that are kept.
 const KeptStones = 100
 
-// With returns the tombstones with a new one.
+// With returns the tombstones with a new one. If they are too many, an unused one goes first.
 func (t Tombstones) With(s Tombstone) Tombstones {
-	kept := min(len(t.Stored), KeptStones-1)
-	return Tombstones{append([]json.RawMessage{encode(s)}, t.Stored[:kept]...)}
+	if len(t.Stored) >= KeptStones {
+		all, _ := t.All() // none if one cannot be read
+		drop := len(t.Stored) - 1
+		for i, s := range all {
+			if s.Unused {
+				drop = i
+			}
+		}
+		t.Stored = slices.Delete(slices.Clone(t.Stored), drop, drop+1)
+	}
+	return Tombstones{append([]json.RawMessage{encode(s)}, t.Stored...)}
 }
 
 // Sign returns the tombstones with the signatures that sign returns, nil for no change, and whether
