@@ -88,8 +88,9 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	before, err := r.Store.Rollouts.Get(ctx, r.Cluster)
-	if err != nil {
-		return time.Time{}, err
+	if err != nil || !before.Exists() { // the registration was deleted and made again
+		r.need = 0
+		return began.Add(behindPause), err
 	}
 	r.round = before.Revision
 	policy, _ := flexnode.ReadPolicy(cluster.Value.Properties.RolloutPolicy) // it was checked

@@ -130,6 +130,29 @@ func TestClockIsSetBack(t *testing.T) {
 	}
 }
 
+// A registration that is made again while its cluster has the same owner has a rollout, also of a
+// change that needs no slot.
+func TestRegisteredAgain(t *testing.T) {
+	w := newWorld(t, 1)
+	w.write(func(v *store.View) error {
+		return w.s.History.Set(v, key(0), flexnode.History{}.With(revision(1, 50)).With(revision(2, 50)))
+	})
+	w.step()
+	w.write(func(v *store.View) error {
+		w.s.Clusters.Delete(v, cluster)
+		w.s.Rollouts.Delete(v, cluster)
+		return nil
+	})
+	w.step()
+	w.register()
+	for range 3 {
+		w.step()
+	}
+	if !w.admitted() {
+		t.Error("its node is not admitted")
+	}
+}
+
 // A node whose history cannot be read keeps what it is offered until it can.
 func TestUnreadableHistory(t *testing.T) {
 	w := newWorld(t, 1)
