@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -33,7 +34,8 @@ func cni(p *part) {
 func podNetwork(p *part) {
 	file := path.Join(p.config.Paths.CNI.ConfDir, ConflistName)
 	p.only = OwnNetwork
-	p.add(state.NewFile(file, 0o644, conflist),
+	everything := strconv.FormatBool(len(p.config.CNI.NonMasqueradeCIDRs) == 0)
+	p.add(state.NewFile(file, 0o644, strings.Replace(conflist, "{{Masquerades}}", everything, 1)),
 		state.Residue{Kind: state.Chains, Match: masqueradeChain})
 	forwarding(p)
 	masquerade(p)
@@ -52,7 +54,7 @@ func forwarding(p *part) {
 }
 
 // conflist is a CNI network configuration list (CNI specification 1.0.0). The Node may get another
-// subnet (forceAddress), and masquerade does the work of ipMasq.
+// subnet (forceAddress). With ipMasq new pods have the rules of masquerade, even after a flush.
 //
 //go:embed cni.conflist
 var conflist string
@@ -107,8 +109,8 @@ var families = [...]family{
 func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
 
 // masquerade gives packets of pods the machine's address if they leave the network in which pods'
-// addresses are known. The bridge plugin would exempt only this node's subnet, and would not add
-// its rules again for running pods after a restart of nftables.
+// addresses are known. The bridge plugin exempts only this node's subnet, and does not add its
+// rules again for running pods after a restart of nftables.
 func masquerade(p *part) {
 	for _, f := range families {
 		unit := "aks-flex-node-masquerade" + f.suffix + ".service"

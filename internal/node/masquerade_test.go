@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 )
 
 // The kernel takes the rules, again and again, and in both families; what they do is what the
-// unit's commands made of them.
+// unit's commands made of them. A reload of the owner's firewall removes and adds them.
 func TestMasqueradeRules(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("iptables needs root")
@@ -38,6 +39,10 @@ func masquerades(t *testing.T, direct []string, rulesOfChain int) {
 	joined(&b)
 	b.PodCIDRs = []string{"10.244.3.0/24", "fd00:10:244:3::/64"}
 	d := Bind(Render(c, f), b)
+	list := find(t, d, state.PathKey(c.Paths.CNI.ConfDir+"/"+ConflistName)).Resource.(state.File)
+	if want := fmt.Sprintf(`"ipMasq": %v,`, direct == nil); !strings.Contains(list.Content, want) {
+		t.Errorf("with %v the bridge plugin has not %s:\n%s", direct, want, list.Content)
+	}
 	for suffix, tool := range map[string]string{"": "iptables", "6": "ip6tables"} {
 		unit := find(t, d, state.PathKey(unitDir+"/aks-flex-node-masquerade"+suffix+".service"))
 		rules := find(t, d, state.PathKey(OptDir+"/masquerade"+suffix+".rules"))
@@ -46,36 +51,45 @@ func masquerades(t *testing.T, direct []string, rulesOfChain int) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 {
-			runUnit(t, unit.Resource.(state.File).Content, rules.Resource.(state.File).Path, file)
-		}
-		out, err := exec.Command(tool, "-t", "nat", "-S").CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %s", err, out)
-		}
-		if n := strings.Count(string(out), "-j "+masqueradeChain); n != 1 {
-			t.Errorf("%s has %d jumps:\n%s", tool, n, out)
-		}
-		if n := strings.Count(string(out), "-A "+masqueradeChain); n != rulesOfChain {
-			t.Errorf("%s has %d rules:\n%s", tool, n, out)
+		for _, verb := range []string{"Start", "Start", "Reload"} {
+			if verb == "Reload" {
+				for _, flush := range []string{"-F", "-X"} {
+					if out, err := exec.Command(tool, "-t", "nat", flush).CombinedOutput(); err != nil {
+						t.Fatalf("%s: %s", err, out)
+					}
+				}
+			}
+			runUnit(t, verb, unit.Resource.(state.File).Content, rules.Resource.(state.File).Path, file)
+			wanted(t, tool, rulesOfChain)
 		}
 	}
 }
 
-// runUnit runs the commands of a unit, with another file in the place of its own.
-func runUnit(t *testing.T, unit, path, file string) {
+// wanted fails unless the chain of pods has a number of rules and one jump leads there.
+func wanted(t *testing.T, tool string, rulesOfChain int) {
+	t.Helper()
+	out, err := exec.Command(tool, "-t", "nat", "-S").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %s", err, out)
+	}
+	if n := strings.Count(string(out), "-j "+masqueradeChain); n != 1 {
+		t.Errorf("%s has %d jumps:\n%s", tool, n, out)
+	}
+	if n := strings.Count(string(out), "-A "+masqueradeChain); n != rulesOfChain {
+		t.Errorf("%s has %d rules:\n%s", tool, n, out)
+	}
+}
+
+// runUnit runs a unit's commands to start or reload, with another file in the place of its own.
+func runUnit(t *testing.T, verb, unit, path, file string) {
 	t.Helper()
 	for line := range strings.Lines(unit) {
-		command, ok := strings.CutPrefix(line, "ExecStartPre=-")
-		if !ok {
-			command, ok = strings.CutPrefix(line, "ExecStart=")
-		}
-		if !ok {
+		name, command, _ := strings.Cut(strings.TrimSpace(line), "=")
+		if !strings.HasPrefix(name, "Exec"+verb) {
 			continue
 		}
-		command = strings.ReplaceAll(strings.TrimSpace(command), path, file)
-		out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput()
-		if err != nil && strings.HasPrefix(line, "ExecStart=") {
+		command, mayFail := strings.CutPrefix(strings.ReplaceAll(command, path, file), "-")
+		if out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput(); err != nil && !mayFail {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
 	}

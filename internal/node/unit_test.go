@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,6 +19,18 @@ func settings(unit, name string) []string {
 		}
 	}
 	return values
+}
+
+// A reload of a firewall may remove all rules: ours are loaded again after it, as after a restart.
+func TestRulesAreReloaded(t *testing.T) {
+	for _, unit := range []string{metadataService, masqueradeService} {
+		firewalls, from := settings(unit, "PartOf"), settings(unit, "ReloadPropagatedFrom")
+		start := slices.Concat(settings(unit, "ExecStartPre"), settings(unit, "ExecStart"))
+		if reload := settings(unit, "ExecReload"); !slices.Equal(reload, start) ||
+			!slices.Equal(from, firewalls) || len(from) == 0 {
+			t.Errorf("a reload of %v runs %v, a start %v", from, reload, start)
+		}
+	}
 }
 
 // What holds credentials in memory leaves no core dump. Containers may raise their own limit.

@@ -22,7 +22,7 @@ const foreignBridge = `{"cniVersion":"1.0.0","name":"foreign","plugins":[{"type"
 // Pods cannot reach their machine's metadata service, in our network and in another one, while the
 // machine can, and a hostPort works through localhost. A network that is installed later and
 // renames ours, as Cilium does, is not reported as drift or changed. The rules for pods' traffic
-// out of the cluster's network exist, and are removed with the node.
+// out of the cluster's network are there, also after a reload of nftables, and leave with the node.
 func TestMetadataGuard(t *testing.T) {
 	t.Parallel()
 	const service = "http://169.254.169.254/metadata/instance?api-version=2021-02-01"
@@ -32,6 +32,9 @@ func TestMetadataGuard(t *testing.T) {
 	}
 	configure(t, m, lab.Newest)
 	must(t, m, "bootstrap")
+	for _, verb := range []string{"start", "reload"} { // both flush all rules
+		command(t, m, "systemctl", verb, "nftables")
+	}
 	natRules(t, m, true)
 
 	ours := podWithHostPort(t, m, "metadata-ours")
