@@ -82,14 +82,14 @@ func programTrusted(e Evidence) Condition {
 // runtimeOwned fails if there is another container runtime or kubelet: they break each other. The
 // network of one has the same addresses on each machine.
 func runtimeOwned(e Evidence) Condition {
-	if file := e.Machine.EngineNetwork; file != "" {
-		return fails(OwnerMachine, "ForeignNetwork", "pods get addresses of "+file+", the network of "+
-			"another container engine, instead of the cluster's").run("run `mv %s /root/` and "+
-			"`aks-flex-node bootstrap`, and recreate the pods of this node", file)
-	}
 	var foreign []string
 	for _, u := range e.Machine.Units {
 		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
+	}
+	if file := e.Machine.EngineNetwork; file != "" && len(foreign) == 0 {
+		return fails(OwnerMachine, "ForeignNetwork", "the network for pods is "+file+", which belongs "+
+			"to another container engine: each machine has the same addresses").run("run `mv %s /root/` "+
+			"and `aks-flex-node bootstrap`, and recreate pods that have such addresses", file)
 	}
 	return lacking(foreign, "ForeignRuntime", "another program has installed %s; remove the "+
 		"package it belongs to, or use another machine")

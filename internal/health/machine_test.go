@@ -140,6 +140,10 @@ func TestRuntimeOwned(t *testing.T) {
 			"ForeignRuntime", OwnerMachine, "docker.service (/lib/systemd/system/docker.service)"},
 		{"podman", machine(func(m *Machine) { m.EngineNetwork = "/etc/cni/net.d/87-podman.conflist" }),
 			False, "ForeignNetwork", OwnerMachine, "mv /etc/cni/net.d/87-podman.conflist /root/"},
+		{"its file left by CRI-O", machine(func(m *Machine) {
+			m.EngineNetwork = "/etc/cni/net.d/11-crio.conflist"
+			m.Units = []host.InstalledUnit{{Name: "crio.service", Path: "/lib/systemd/system/crio.service"}}
+		}), False, "ForeignRuntime", OwnerMachine, "crio.service"},
 	})
 }
 

@@ -214,6 +214,33 @@ func TestNetworkOfAnEngine(t *testing.T) {
 	w.steady("with the network moved away")
 }
 
+// A node whose pod network left it with an engine's, before or after where ours would be, reports
+// that, and gets ours by the advice, although its Node is still Ready.
+func TestEngineInsteadOfTheNetwork(t *testing.T) {
+	for _, name := range []string{"87-podman-bridge.conflist", "nerdctl-bridge.conflist"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.write(cilium, `{"name": "cilium"}`)
+			if _, err := w.bootstrap(); err != nil || w.exists(ours) {
+				t.Fatalf("ours is there: %v, %v", w.exists(ours), err)
+			}
+			engine := "/etc/cni/net.d/" + name
+			move(t, w, cilium, engine)
+			if c := w.condition("RuntimeOwned"); c.Reason != "ForeignNetwork" {
+				t.Errorf("the condition is %+v", c)
+			}
+			ready := w.cluster.ready
+			w.cluster.set(func() { w.cluster.ready = func(string) bool { return true } })
+			move(t, w, engine, "/engine")
+			if _, err := w.bootstrap(); err != nil || !w.exists(ours) {
+				t.Errorf("ours is there: %v, %v", w.exists(ours), err)
+			}
+			w.cluster.set(func() { w.cluster.ready = ready })
+			w.steady("with ours")
+		})
+	}
+}
+
 // A cluster that allocates a subnet of each family has pods with two addresses, and the machine
 // forwards both.
 func TestTwoFamilies(t *testing.T) {

@@ -71,7 +71,8 @@ func (r *Result) finish(began time.Time, changes int, err error) {
 // nothingToDo reports whether the machine already is the node, healthy and Ready.
 func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	if h.Saved.Transition != nil || !t.unchanged || h.Saved.Rejected.Outdated(t.Received) ||
-		!h.Saved.Joined() || !Credentialed(h) {
+		!h.Saved.Joined() || !Credentialed(h) || len(h.Saved.Bindings.ForeignCNI) > 0 &&
+		len(inspect.ForeignNetworks(t.seen.CNIConfigs)) == 0 { // its pod network has left it
 		return false, nil
 	}
 	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied, 0)

@@ -59,8 +59,12 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 	m.Tunnel = slices.ContainsFunc(logs, func(pod string) bool {
 		return strings.HasPrefix(pod, "kube-system_konnectivity-agent-")
 	})
-	if first := slices.Min(append(seen.CNIConfigs, node.ConflistName)); engines.MatchString(first) {
-		m.EngineNetwork = c.Paths.CNI.ConfDir + "/" + first
+	configs := seen.CNIConfigs
+	if len(h.Saved.Bindings.ForeignCNI) == 0 { // ours is or will be there
+		configs = append(configs, node.ConflistName)
+	}
+	if len(configs) > 0 && engines.MatchString(slices.Min(configs)) {
+		m.EngineNetwork = c.Paths.CNI.ConfDir + "/" + slices.Min(configs)
 	}
 	own := len(ForeignNetworks(seen.CNIConfigs)) == 0
 	if own && (c.CNI.PodCIDR != "" || h.Saved.Joined()) {
