@@ -208,6 +208,27 @@ func TestRuntimeOfAUser(t *testing.T) {
 	}
 }
 
+// A containerd that is starting is asked again after a pause, also by a command.
+func TestRuntimeStarts(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	e, a := health.Evidence{}, w.agent()
+	a.Poll = 50 * time.Millisecond
+	begins := time.Now().Add(a.Poll / 2)
+	a.Runtime = func(context.Context) error {
+		if time.Now().Before(begins) {
+			return unix.ECONNREFUSED
+		}
+		return nil
+	}
+	inspect.ServiceEvidence(t.Context(), inspect.NewNode(&a.Env, nil), &e)
+	if e.Runtime.Err != nil || e.Unanswered > 1 {
+		t.Errorf("after %d requests: %v", e.Unanswered, e.Runtime.Err)
+	}
+}
+
 // A repair by hand asks a runtime that does not answer a second time before it restarts it.
 func TestHungRuntimeByHand(t *testing.T) {
 	w := newWorld(t)

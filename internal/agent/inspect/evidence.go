@@ -298,6 +298,13 @@ func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 		if e.Unanswered = h.unanswered; h.InService || h.unanswered > 1 {
 			return
 		}
+		if !errors.Is(err, kube.ErrRuntimeSilent) { // it may be starting
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(h.Every(time.Second)):
+			}
+		}
 	}
 }
 
