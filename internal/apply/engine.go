@@ -184,9 +184,6 @@ func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, err
 			return nil, err
 		}
 	}
-	if err := e.Disk.Flush(); err != nil {
-		return nil, err
-	}
 	return plan, e.Journal.Save(ctx, e.Journal.Ledger().Record(plan))
 }
 
