@@ -27,7 +27,8 @@ func (k Key) Opening() (firewall, rule string) {
 func (k Key) IsOpening() bool { return strings.HasPrefix(string(k), "opening:") }
 
 // IsVital reports whether a node is unsafe without the thing, as without our firewall rules, or is
-// not able to start, as with swap or parameters that kubelet checks: any drift policy repairs it.
+// not able to start, as with swap or parameters that kubelet checks: it is repaired with the drift
+// policy report, too.
 func (k Key) IsVital() bool {
 	return k.IsOpening() || k == Swap{}.Key() || strings.HasPrefix(string(k), "table:") ||
 		strings.HasPrefix(string(k), "sysctl:vm.") || strings.HasPrefix(string(k), "sysctl:kernel.")

@@ -12,19 +12,28 @@ import (
 )
 
 // The plan of a join shows the rules by which pods leave the cluster's network, although the node's
-// own pod subnet is not known yet.
+// own pod subnet is not known yet. Without listed networks it has the family of Services.
 func TestPlanOfMasquerading(t *testing.T) {
-	for _, direct := range [][]string{{}, {"10.244.0.0/16"}} {
+	for _, tt := range []struct {
+		dns, pods, unit string
+		direct          []string
+	}{
+		{"10.0.0.10", "10.244.7.0/24", "aks-flex-node-masquerade.service", []string{}},
+		{"10.0.0.10", "10.244.7.0/24", "aks-flex-node-masquerade.service", []string{"10.244.0.0/16"}},
+		{"fd00:10::a", "fd00:7::/64", "aks-flex-node-masquerade6.service", []string{}},
+	} {
 		w := newWorld(t)
+		w.cluster.podCIDRs = []string{tt.pods}
 		w.config = w.configuration(func(c map[string]any) {
-			c["cni"] = map[string]any{"nonMasqueradeCIDRs": direct}
+			c["cni"] = map[string]any{"nonMasqueradeCIDRs": tt.direct}
 		})
+		w.config.Node.Kubelet.DNSServiceIP = tt.dns
 		plan, err := change.Plan(t.Context(), w.agent(), change.Input{Config: w.config})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !slices.ContainsFunc(plan.Changes, func(e state.Line) bool {
-			return e.Key == state.UnitKey("aks-flex-node-masquerade.service")
+			return e.Key == state.UnitKey(tt.unit)
 		}) {
 			t.Errorf("planned %+v", plan.Changes)
 		}

@@ -191,7 +191,7 @@ func foresee(
 		b.PodCIDRs = to.Config.CNI.NonMasqueradeCIDRs
 	}
 	if len(b.PodCIDRs) == 0 {
-		b.PodCIDRs = []string{"0.0.0.0/0"}
+		b.PodCIDRs = []string{to.Config.Node.Kubelet.DNSServiceIP} // only its family counts
 	}
 	b, err := inspect.WithArc(ctx, h.Node, to.Node, b)
 	if err != nil {
