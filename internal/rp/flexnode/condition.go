@@ -127,7 +127,7 @@ func (e Evidence) upToDate() api.Condition {
 			"and has rolled back. See status.config.failed; change the configuration, or roll "+
 			"the node back.", failed.Version, cmp.Or(failed.Reason, "no reason given")))
 		if failed.At != nil {
-			c.LastTransitionTime = failed.At.UTC()
+			c.LastTransitionTime = *failed.At
 		}
 		return c
 	case n.Assigned != n.Revision:
@@ -150,7 +150,7 @@ func (e Evidence) upToDate() api.Condition {
 				"is not Ready: see the condition Ready."
 		}
 		if report.LastConfigApplied != nil {
-			c.LastTransitionTime = report.LastConfigApplied.UTC()
+			c.LastTransitionTime = *report.LastConfigApplied
 		}
 		return c
 	case applied == "" && !n.Desired.ContinuousMonitoring:

@@ -3,7 +3,9 @@ package flexnode
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
@@ -57,6 +59,7 @@ func (p *Problems) report(r api.Report) {
 		"There are %d conditions; at most %d are kept.", len(r.Conditions), maxConditions)
 	p.version("appliedConfigVersion", r.AppliedConfigVersion)
 	p.bound("agentVersion", r.AgentVersion, maxVersion)
+	p.time("lastConfigApplied", r.LastConfigApplied)
 	for i, c := range r.Conditions {
 		at := fmt.Sprintf("conditions[%d].", i)
 		p.unless(isConditionType(c.Type), at+"type",
@@ -66,6 +69,7 @@ func (p *Problems) report(r api.Report) {
 		p.unless(c.Reason == "" || c.Reason == untrusted.Reason(c.Reason), at+"reason",
 			"A reason is 1 to 64 letters and digits.")
 		p.bound(at+"message", c.Message, maxText)
+		p.time(at+"lastTransitionTime", &c.LastTransitionTime)
 	}
 	if c := r.Components; c != nil {
 		for _, one := range []struct{ name, value string }{
@@ -93,15 +97,18 @@ func (p *Problems) applied(c api.Applied) {
 		p.bound(at+"reason", f.Reason, maxVersion)
 		p.bound(at+"message", f.Message, maxText)
 		p.bound(at+"log", strings.ReplaceAll(f.Log, "\n", " "), maxLog)
+		p.time(at+"at", f.At)
 	}
 }
 
 func (p *Problems) drift(d api.Drift) {
 	p.bound("drift.policy", d.Policy, maxVersion)
+	p.time("drift.lastSeen", d.LastSeen)
 	p.unless(len(d.Items) <= maxItems, "drift.items", "There are %d items; at most %d are allowed. "+
 		"Use the count for the total.", len(d.Items), maxItems)
 	p.unless(d.Count >= len(d.Items), "drift.count",
 		"The count is less than the items that are listed.")
+	p.unless(d.Count <= math.MaxInt32, "drift.count", "The count is larger than %d.", math.MaxInt32)
 	for i, item := range d.Items {
 		at := fmt.Sprintf("drift.items[%d].", i)
 		p.unless(item.Name != "", at+"name", "An item must name its subject.")
@@ -113,6 +120,15 @@ func (p *Problems) drift(d api.Drift) {
 // version checks that a value is a configVersion or empty.
 func (p *Problems) version(at, value string) {
 	p.unless(isConfigVersion(value), at, "This is not a configVersion.")
+}
+
+// time checks that a time is zero, or has a year that is valid in every time zone: a client, or
+// encoding/json, rejects the whole list with one that is not.
+func (p *Problems) time(at string, t *time.Time) {
+	if t != nil && !t.IsZero() {
+		year := t.UTC().Year()
+		p.unless(1970 <= year && year <= 9998, at, "This is not in one of the years 1970 to 9998.")
+	}
 }
 
 // bound checks that a value is one line of at most most bytes, without invisible characters.

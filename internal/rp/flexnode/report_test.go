@@ -3,6 +3,7 @@ package flexnode
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +25,9 @@ func TestReportIsChecked(t *testing.T) {
 	good := api.Condition{Type: "Applied", Status: "True"}
 	item := api.DriftItem{Name: "/etc/x"}
 	long := func(n int) string { return strings.Repeat("x", n+1) }
+	var late, early time.Time // the years 10000 and 0 in UTC
+	must(0, late.UnmarshalText([]byte("9999-12-31T23:59:59-23:00")))
+	must(0, early.UnmarshalText([]byte("0001-01-01T00:00:00+23:00")))
 	for want, r := range map[string]api.Report{
 		"":                     {AppliedConfigVersion: "17", Conditions: []api.Condition{good}},
 		"appliedConfigVersion": {AppliedConfigVersion: "x"},
@@ -46,6 +50,14 @@ func TestReportIsChecked(t *testing.T) {
 		}},
 		"config.failed.log": {Config: &api.Applied{
 			Failed: &api.FailedConfig{Version: "7", Log: long(maxLog)},
+		}},
+		"lastConfigApplied": {LastConfigApplied: &late},
+		"config.failed.at": {Config: &api.Applied{
+			Failed: &api.FailedConfig{Version: "7", At: &early},
+		}},
+		"drift.lastSeen drift.count": {Drift: &api.Drift{Count: math.MaxInt32 + 1, LastSeen: &late}},
+		"conditions[0].lastTransitionTime": {Conditions: []api.Condition{
+			{Type: "A", Status: "True", LastTransitionTime: early},
 		}},
 		"drift.policy":        {Drift: &api.Drift{Policy: long(maxVersion)}},
 		"drift.count":         {Drift: &api.Drift{Count: 1, Items: []api.DriftItem{item, item}}},

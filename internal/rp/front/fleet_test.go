@@ -105,6 +105,23 @@ func TestFilteredList(t *testing.T) {
 	w.refused(400, "InvalidParameter", "GET", filtered("name eq 'a'"), "", "$filter")
 }
 
+// A stored report with a time of the year 10000 in UTC does not end the list of its cluster.
+func TestAReportedTimeDoesNotEndTheList(t *testing.T) {
+	w := beside(t)
+	w.fleet()
+	late := must(time.Parse(time.RFC3339, "9999-12-31T23:59:59-23:00"))
+	edit(w, w.api.Store.Status, clusterKey+"/b-fresh", func(s *flexnode.Status) {
+		s.Report.LastConfigApplied = &late
+	})
+	edit(w, w.api.Store.Status, clusterKey+"/c-failed", func(s *flexnode.Status) {
+		s.Report.Config.Failed.At = &late
+	})
+	w.caughtUp()
+	equal(t, "the nodes", w.names(filtered("")), "a-silent b-fresh c-failed d-new")
+	equal(t, "a node", w.node(200, "GET", nodeURL("b-fresh"), "").Name, "b-fresh")
+	equal(t, "the other", w.node(200, "GET", nodeURL("c-failed"), "").Name, "c-failed")
+}
+
 // names returns the names of the nodes on all pages.
 func (w *world) names(url string) string {
 	w.t.Helper()
