@@ -48,11 +48,12 @@ func (p *Problems) nodeConfig(c api.NodeConfig) {
 	p.unless(len(encode(c)) <= maxNodeConfig, at, "It is larger than %d bytes.", maxNodeConfig)
 }
 
-// ARM's limits for tags.
+// ARM's limits for tags, and our own in bytes, as JSON: every replica holds them in memory.
 const (
 	maxTags     = 50
 	maxTagName  = 512
 	maxTagValue = 256
+	maxTagBytes = 64 << 10
 )
 
 // CheckTags checks the tags of a resource.
@@ -65,6 +66,8 @@ func CheckTags(tags map[string]string) Problems {
 			utf8.RuneCountInString(value) <= maxTagValue, "tags", "The name of the tag '%s' must "+
 			"have 1 to %d characters, its value at most %d.", shorten(name), maxTagName, maxTagValue)
 	}
+	problems.unless(len(encode(tags)) <= maxTagBytes, "tags", "They are larger than %d bytes.",
+		maxTagBytes)
 	return problems
 }
 

@@ -297,16 +297,17 @@ func TestALargeNodeIsRefused(t *testing.T) {
 }
 
 func TestTagsAreBounded(t *testing.T) {
-	tags := func(n, name, value int) map[string]string {
+	tags := func(n, name, value int, letter string) map[string]string {
 		all := map[string]string{}
 		for i := range n {
-			all[fmt.Sprintf("%0*d", name, i)] = strings.Repeat("é", value)
+			all[fmt.Sprintf("%0*d", name, i)] = strings.Repeat(letter, value)
 		}
 		return all
 	}
 	for want, some := range map[int][]map[string]string{
-		0: {nil, tags(50, 512, 256)},
-		1: {tags(51, 2, 0), tags(1, 513, 0), tags(1, 1, 257), {"": "x"}},
+		0: {nil, tags(50, 512, 256, "é")},
+		1: {tags(51, 2, 0, ""), tags(1, 513, 0, ""), tags(1, 1, 257, "é"), {"": "x"},
+			tags(50, 1, 256, "<")}, // six bytes each in JSON
 	} {
 		for _, one := range some {
 			if got := CheckTags(one); len(got) != want {

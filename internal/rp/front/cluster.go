@@ -2,6 +2,7 @@ package front
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"reflect"
 	"strconv"
@@ -144,7 +145,8 @@ func (a *API) getCluster(r *request) (any, error) {
 	return resource{false, shown.ETag, shown}, err
 }
 
-// listClusters answers with the clusters of a subscription or resource group.
+// listClusters answers with the clusters of a subscription or resource group. A page ends after
+// maxPageBytes.
 func (a *API) listClusters(r *request) (any, error) {
 	prefix := r.subscriptionKey() + "/"
 	if group := r.name("group"); group != "" {
@@ -158,9 +160,17 @@ func (a *API) listClusters(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := api.List[api.ManagedCluster]{Value: []api.ManagedCluster{}}
-	for _, row := range rows {
-		page.Value = append(page.Value, flexnode.ShownCluster(row.Value))
+	page, bytes := api.List[json.RawMessage]{Value: []json.RawMessage{}}, 0
+	for i, row := range rows {
+		if bytes > maxPageBytes {
+			rows, more = rows[:i], true
+			break
+		}
+		shown, err := json.Marshal(flexnode.ShownCluster(row.Value))
+		if err != nil {
+			return nil, err
+		}
+		page.Value, bytes = append(page.Value, shown), bytes+len(shown)
 	}
 	if more {
 		page.NextLink = a.nextLink(r, prefix, rows[len(rows)-1].Key)

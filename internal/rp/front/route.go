@@ -59,7 +59,8 @@ type route struct {
 	registers, managerOnly bool
 	// maxBody limits the request body, in bytes; 0 is the general limit.
 	maxBody int
-	// many marks a request about many resources or revisions: it counts as a list.
+	// many marks a request with a large answer, such as one about many resources or revisions: it
+	// counts as a list.
 	many bool
 	// bucket is the kind of a limit of each node, besides that for all its requests; "" for none.
 	bucket fair.Kind
@@ -137,7 +138,7 @@ func (a *API) nodeRoutes() []route {
 			what: "Have a flex node be configured as it was before"},
 		{action: "diagnose", pattern: inNode, change: true, handle: asked(flexnode.Decode, a.diagnose),
 			what: "Ask the machine of a flex node for a diagnosis"},
-		{action: "listDiagnosis", pattern: inNode, plain: true, handle: a.listDiagnosis,
+		{action: "listDiagnosis", pattern: inNode, plain: true, many: true, handle: a.listDiagnosis,
 			what: "Get the diagnosis that a flex node was asked for last"},
 		{action: "refreshCredentials", pattern: inNode, own: true, change: true,
 			bucket: fair.Refreshes, handle: asked(flexnode.DecodeLenient, a.refreshCredentials),

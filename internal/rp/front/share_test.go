@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -155,6 +156,7 @@ func TestKinds(t *testing.T) {
 		"GET " + inOperations + "/operationResults/{operation}":  fair.Reads,
 		"POST " + inNode + "/listHistory":                        fair.Lists,
 		"POST " + inNode + "/diff":                               fair.Lists,
+		"POST " + inNode + "/listDiagnosis":                      fair.Lists,
 		"POST " + inCluster + "/summarizeFlexNodes":              fair.Lists,
 		"DELETE " + inNode:                                       fair.Deletes,
 		"DELETE " + inCluster:                                    fair.Deletes,
@@ -577,6 +579,26 @@ func TestPagesEndByBytes(t *testing.T) {
 		t.Errorf("%d nodes in %d bytes, %v", n, size, err)
 	}
 	equal(t, "the key to continue after", next, fmt.Sprintf("%s/n%03d", clusterKey, n-1))
+
+	const clusters = 30
+	big := flexnode.Cluster{Tags: map[string]string{"x": strings.Repeat("y", 60<<10)}}
+	for i := range clusters {
+		w.change(func(v *store.View) error {
+			return w.api.Store.Clusters.Set(v, fmt.Sprintf("%s/big/c%03d", subscription, i), big)
+		})
+	}
+	w.caughtUp()
+	found, url := 0, "/subscriptions/"+subscription+"/resourceGroups/big/providers/"+
+		flexnode.ClusterType+versionQuery
+	for url != "" {
+		_, text := w.must(200, "GET", url, "")
+		page := decoded[api.List[api.ManagedCluster]](t, text)
+		found, url = found+len(page.Value), path(page.NextLink)
+		if len(text) > maxPageBytes+80<<10 || len(page.Value) == 0 {
+			t.Fatalf("%d clusters in %d bytes", len(page.Value), len(text))
+		}
+	}
+	equal(t, "the clusters on all pages", found, clusters)
 }
 
 // However many concurrent requests there are, one replica never admits more than the quota.
