@@ -95,7 +95,7 @@ func TestKubeconfigOfAnother(t *testing.T) {
 // machines; a dry run is possible, and it is an operation (M2, M5).
 func TestDeleteCluster(t *testing.T) {
 	w := newEdge(t)
-	w.must(204, "DELETE", strings.Replace(clusterURL, "Factory", "None", 1), "")
+	w.must(204, "DELETE", strings.Replace(clusterURL, "Factory", "None", 1)+"&dryRun=False", "")
 	for _, name := range []string{"a", "b"} {
 		w.must(201, "PUT", nodeURL(name), withToken)
 	}
@@ -105,7 +105,10 @@ func TestDeleteCluster(t *testing.T) {
 		t.Errorf("a deletion that was refused has left %+v", c.Deletion)
 	}
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
-	w.must(400, "DELETE", clusterURL+"&nodes=burn", "")
+	for _, query := range []string{"burn", "release&dryRun=1", "release&dryRun=true;",
+		"release&dryRun=false&DryRun=true"} {
+		w.refused(400, "InvalidParameter", "DELETE", clusterURL+"&nodes="+query, "")
+	}
 
 	w.caughtUp() // the counts are the index's
 	before := w.revision()

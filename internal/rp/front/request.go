@@ -196,6 +196,25 @@ func (r *request) checkVersion() error {
 			"api-versions are '%s'.", given[0], kind, supported)
 }
 
+var flags = []string{"acceptOldCertificate", "configUrl", "dryRun", "revokeNow"}
+
+// checkQuery rejects a query that does not parse, and a flag that is not true or false: a dry run
+// that counts as none deletes.
+func (a *API) checkQuery(r *request) error {
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return invalid("The query cannot be parsed: %s.", shorten(err.Error()))
+	}
+	for key, values := range r.query {
+		i := slices.IndexFunc(flags, func(name string) bool { return strings.EqualFold(name, key) })
+		value := strings.Join(values, ", ")
+		if i >= 0 && !strings.EqualFold(value, "true") && !strings.EqualFold(value, "false") {
+			return invalid("The value '%s' of %s is not true or false.", shorten(value), flags[i])
+		}
+	}
+	return nil
+}
+
+// flag reports whether one of flags is true.
 func (r *request) flag(name string) bool {
 	return strings.EqualFold(r.query.Get(strings.ToLower(name)), "true")
 }

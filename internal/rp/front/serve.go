@@ -99,13 +99,13 @@ func (l *listener) serve(r *request) error {
 }
 
 var steps = [...]func(*API, *request) error{
-	(*API).checkNames, (*API).recognize, (*API).throttle, (*API).authorize,
+	(*API).checkNames, (*API).checkQuery, (*API).recognize, (*API).throttle, (*API).authorize,
 	(*API).throttleAllowed, (*API).checkSubscription, (*API).readBody, (*API).enter,
 }
 
 // lowerKeys parses a query; the names of parameters are compared without regard to case.
 func lowerKeys(raw string) url.Values {
-	parsed, _ := url.ParseQuery(raw) // parameters that do not parse are left out
+	parsed, _ := url.ParseQuery(raw) // checkQuery refuses one that does not parse
 	for key, values := range parsed {
 		if lower := strings.ToLower(key); lower != key {
 			delete(parsed, key)
