@@ -88,7 +88,9 @@ resource "azapi_resource" "node" {
   response_export_values = ["properties.configVersion"]
 }
 
-# The URL is in the state until a machine has used it, and then works no more.
+# The URL is in the state. It works once, within 24 hours, and a change of the node before the join
+# revokes it. This resource does not run again by itself; to have another URL before the join:
+#   terraform apply -replace=azapi_resource_action.url
 resource "azapi_resource_action" "url" {
   type        = azapi_resource.node.type
   resource_id = azapi_resource.node.id
