@@ -101,14 +101,8 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	if err := Decode(body, &b); err != nil {
 		return api.Desired{}, "", err
 	}
-	for _, m := range []struct{ member, given, want string }{
-		{"id", b.ID, id}, {"name", b.Name, LastOf(id)}, {"type", b.Type, api.ResourceType},
-	} {
-		if m.given != "" && !arm.EqualFold(m.given, m.want) {
-			return api.Desired{}, "", arm.Errorf(400, "InvalidParameter", "The %s '%s' in the "+
-				"request content does not match the one in the URL, '%s'.",
-				m.member, shorten(m.given), shorten(m.want))
-		}
+	if err := CheckIdentity(b.ID, b.Name, b.Type, id, api.ResourceType); err != nil {
+		return api.Desired{}, "", err
 	}
 	desired, secret := WithoutSecret(complete(b.Properties.Desired))
 	problems, state := Validate(desired), b.Properties.ProvisioningState
@@ -120,6 +114,20 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	problems.unless(slices.ContainsFunc(states, is), "properties.provisioningState",
 		"The state is set by the provider, and '%s' is not one of its states.", shorten(state))
 	return desired, secret, problems.err()
+}
+
+// CheckIdentity returns an error if the id, name or type in a body is not that of the resource in
+// the URL, which has an id and a kind.
+func CheckIdentity(givenID, name, givenType, id, kind string) error {
+	for _, m := range []struct{ member, given, want string }{
+		{"id", givenID, id}, {"name", name, LastOf(id)}, {"type", givenType, kind},
+	} {
+		if m.given != "" && !arm.EqualFold(m.given, m.want) {
+			return arm.Errorf(400, "InvalidParameter", "The %s '%s' in the request content does not "+
+				"match the one in the URL, '%s'.", m.member, shorten(m.given), shorten(m.want))
+		}
+	}
+	return nil
 }
 
 const maxSecret = 1024 // the bytes of a client secret

@@ -262,7 +262,7 @@ func TestCheckCluster(t *testing.T) {
 	pool := func(network string, mask int) api.ClusterProperties {
 		return api.ClusterProperties{PodCIDR: network, NodeCIDRMask: mask}
 	}
-	old := &Cluster{Properties: pool("10.200.0.0/22", 24)}
+	old := &Cluster{Location: "x", Properties: pool("10.200.0.0/22", 24)}
 	tests := []struct {
 		location   string
 		properties api.ClusterProperties
@@ -287,7 +287,8 @@ func TestCheckCluster(t *testing.T) {
 		{"x", pool("10.200.0.0/22", 24), old, ""},
 		{"x", pool("10.201.0.0/22", 24), old, "properties.podCidr"},
 		{"x", pool("", 0), old, "properties.podCidr"},
-		{"x", pool("10.201.0.0/22", 24), &Cluster{}, ""},
+		{"X ", pool("10.201.0.0/22", 24), &Cluster{Location: "x"}, ""},
+		{"y", pool("", 0), &Cluster{Location: "x"}, "location"},
 	}
 	for _, tt := range tests {
 		c := api.ManagedCluster{Location: tt.location, Properties: tt.properties}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"reflect"
 	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -26,6 +25,10 @@ type Kubeconfigs interface {
 // putCluster registers a target cluster. Its reconciler tries to reach it; until it has, the
 // registration is Creating. An equal PUT changes nothing.
 func (a *API) putCluster(r *request, body api.ManagedCluster) (any, error) {
+	err := flexnode.CheckIdentity(body.ID, body.Name, body.Type, r.resourceID(), flexnode.ClusterType)
+	if err != nil {
+		return nil, err
+	}
 	if problems := flexnode.CheckTags(body.Tags); len(problems) > 0 {
 		return nil, problems
 	}
@@ -39,7 +42,7 @@ func (a *API) putCluster(r *request, body api.ManagedCluster) (any, error) {
 	var created bool
 	uid := uuid.NewString()
 	q := quota{api: a, r: r, key: r.clusterKey()}
-	err := q.change("cluster written", nil, func(v *store.View) error {
+	err = q.change("cluster written", nil, func(v *store.View) error {
 		old := a.Store.Clusters.Row(v, r.clusterKey())
 		if created = !old.Exists(); created {
 			if err := q.need(fair.Clusters); err != nil {
@@ -76,7 +79,7 @@ func (a *API) writeCluster(
 	}
 	next := wanted(old.Value, body, r.resourceID())
 	r.before, r.after = old.Value.Version, old.Value.Version
-	same := next.Location == old.Value.Location && maps.Equal(next.Tags, old.Value.Tags) &&
+	same := maps.Equal(next.Tags, old.Value.Tags) &&
 		reflect.DeepEqual(next.Properties, old.Value.Properties)
 	if old.Exists() && same {
 		return nil
@@ -94,19 +97,12 @@ func (a *API) writeCluster(
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
 	c.ID = cmp.Or(c.ID, id)
-	if location := region(body.Location); region(c.Location) != location {
-		c.Location = location
-	}
+	c.Location = cmp.Or(c.Location, flexnode.Region(body.Location)) // it cannot be changed
 	c.Tags, c.Properties = body.Tags, body.Properties
 	c.Properties.ProvisioningState = said.ProvisioningState
 	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
 	c.Properties.Message = "" // not stored
 	return c
-}
-
-// region returns the name of an Azure region in Azure's form, without capitals and blanks.
-func region(location string) string {
-	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
 }
 
 // answerCluster waits until the cluster has been reached, and answers with its present state.

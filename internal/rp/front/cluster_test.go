@@ -236,7 +236,13 @@ func TestRegistrationInOtherCasing(t *testing.T) {
 		w.must(200, "PUT", other, `{"location":"`+location+`","properties":{}}`)
 		equal(t, location, w.storedCluster(), before)
 	}
-	w.must(200, "PUT", other, `{"location":"westeurope","tags":{"a":"b"},"properties":{}}`)
+	for target, body := range map[string]string{
+		"location": `{"location":"westus"`, "id": `{"location":"westeurope","id":"` + cluster + `2"`,
+		"name": `{"location":"westeurope","name":"x"`, "type": `{"location":"westeurope","type":"x"`,
+	} {
+		w.refused(400, "InvalidParameter", "PUT", other, body+`,"properties":{}}`, target)
+	}
+	w.must(200, "PUT", other, `{"location":"westeurope","name":"factory","tags":{"a":"b"}}`)
 	if after := w.storedCluster(); after.ID != before.ID || after.Location != before.Location ||
 		after.Tags["a"] != "b" {
 		t.Errorf("%+v", after)

@@ -79,7 +79,7 @@ func (a *API) location(r *request) string {
 	if err != nil || row.Value.Location == "" {
 		return "global"
 	}
-	return region(row.Value.Location)
+	return flexnode.Region(row.Value.Location)
 }
 
 // operation reads an operation, for callers that have begun it or may read its target.

@@ -482,7 +482,7 @@ func TestQuotas(t *testing.T) {
 	// What is there can be changed, and a token be replaced.
 	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "test", 1))
 	w.must(200, "POST", nodeURL("b", "/regenerateToken"), "{}")
-	w.settles(200, "PUT", cluster+versionQuery, `{"location":"northeurope","properties":{}}`)
+	w.settles(200, "PUT", cluster+versionQuery, `{"location":"westeurope","tags":{"a":"b"}}`)
 	_, text := w.must(200, "GET", usagesURL, "")
 	const want = `{"value":[{"unit":"Count","name":{"value":"FlexNodes",` +
 		`"localizedValue":"Flex nodes"},"currentValue":2,"limit":2},`
