@@ -123,13 +123,10 @@ func (e Evidence) upToDate() api.Condition {
 		return is("False", "Failed", "The node was not healthy with this configuration, and has "+
 			"rolled back. Change the configuration, or roll the node back.")
 	case n.Failed == n.Revision, failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
-		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s (%s), "+
-			"and has rolled back. See status.config.failed; change the configuration, or roll "+
-			"the node back.", failed.Version, cmp.Or(failed.Reason, "no reason given")))
-		if failed.At != nil {
-			c.LastTransitionTime = *failed.At
-		}
-		return c
+		return since(*cmp.Or(failed.At, &time.Time{}), is("False", "Failed", fmt.Sprintf("The node was "+
+			"not healthy with configuration %s (%s), and has rolled back. See status.config.failed; "+
+			"change the configuration, or roll the node back.",
+			failed.Version, cmp.Or(failed.Reason, "no reason given"))))
 	case n.Assigned != n.Revision:
 		if n.leftOut() {
 			return is("False", "LeftOut", fmt.Sprintf("The node keeps configuration %s: it has failed "+
@@ -144,13 +141,10 @@ func (e Evidence) upToDate() api.Condition {
 			"rollout policy of its cluster admits it to %d. The changes of summarizeFlexNodes show the "+
 			"progress of each change, and why it is held.", offered, n.Revision))
 	case applied == offered:
-		c := is("True", "Applied", "")
+		c := since(*cmp.Or(report.LastConfigApplied, &time.Time{}), is("True", "Applied", ""))
 		if ready := e.Status.Ready; e.Reachable && ready != nil && ready.Status != "True" {
 			c.Reason, c.Message = "AppliedNotReady", "The node runs this configuration, and its Node "+
 				"is not Ready: see the condition Ready."
-		}
-		if report.LastConfigApplied != nil {
-			c.LastTransitionTime = *report.LastConfigApplied
 		}
 		return c
 	case applied == "" && !n.Desired.ContinuousMonitoring:

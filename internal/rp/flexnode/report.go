@@ -125,10 +125,8 @@ func (p *Problems) version(at, value string) {
 // time checks that a time is zero, or has a year that is valid in every time zone: a client, or
 // encoding/json, rejects the whole list with one that is not.
 func (p *Problems) time(at string, t *time.Time) {
-	if t != nil && !t.IsZero() {
-		year := t.UTC().Year()
-		p.unless(1970 <= year && year <= 9998, at, "This is not in one of the years 1970 to 9998.")
-	}
+	p.unless(t == nil || t.IsZero() || t.Unix() >= 0 && t.UTC().Year() <= 9998, at,
+		"This is not in one of the years 1970 to 9998.")
 }
 
 // bound checks that a value is one line of at most most bytes, without invisible characters.

@@ -79,9 +79,8 @@ func (a *API) writeCluster(
 	}
 	next := wanted(old.Value, body, r.resourceID())
 	r.before, r.after = old.Value.Version, old.Value.Version
-	same := maps.Equal(next.Tags, old.Value.Tags) &&
-		reflect.DeepEqual(next.Properties, old.Value.Properties)
-	if old.Exists() && same {
+	if old.Exists() && maps.Equal(next.Tags, old.Value.Tags) &&
+		reflect.DeepEqual(next.Properties, old.Value.Properties) {
 		return nil
 	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
@@ -96,8 +95,7 @@ func (a *API) writeCluster(
 // location is no change, since nodes receive both.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
-	c.ID = cmp.Or(c.ID, id)
-	c.Location = cmp.Or(c.Location, flexnode.Region(body.Location)) // it cannot be changed
+	c.ID, c.Location = cmp.Or(c.ID, id), cmp.Or(c.Location, flexnode.Region(body.Location))
 	c.Tags, c.Properties = body.Tags, body.Properties
 	c.Properties.ProvisioningState = said.ProvisioningState
 	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
@@ -141,8 +139,7 @@ func (a *API) getCluster(r *request) (any, error) {
 	return resource{false, shown.ETag, shown}, err
 }
 
-// listClusters answers with the clusters of a subscription or resource group. A page ends after
-// maxPageBytes.
+// listClusters answers with the clusters of a subscription or group. It stops after maxPageBytes.
 func (a *API) listClusters(r *request) (any, error) {
 	prefix := r.subscriptionKey() + "/"
 	if group := r.name("group"); group != "" {

@@ -196,7 +196,7 @@ func (r *request) checkVersion() error {
 			"api-versions are '%s'.", given[0], kind, supported)
 }
 
-var flags = []string{"acceptOldCertificate", "configUrl", "dryRun", "revokeNow"}
+var flags = []string{"acceptoldcertificate", "configurl", "dryrun", "revokenow"}
 
 // checkQuery rejects a query that does not parse, and a flag that is not true or false: a dry run
 // that counts as none deletes.
@@ -205,10 +205,9 @@ func (a *API) checkQuery(r *request) error {
 		return invalid("The query cannot be parsed: %s.", shorten(err.Error()))
 	}
 	for key, values := range r.query {
-		i := slices.IndexFunc(flags, func(name string) bool { return strings.EqualFold(name, key) })
-		value := strings.Join(values, ", ")
-		if i >= 0 && !strings.EqualFold(value, "true") && !strings.EqualFold(value, "false") {
-			return invalid("The value '%s' of %s is not true or false.", shorten(value), flags[i])
+		value := strings.ToLower(strings.Join(values, ", "))
+		if slices.Contains(flags, key) && value != "true" && value != "false" {
+			return invalid("The value '%s' of %s is not true or false.", shorten(value), key)
 		}
 	}
 	return nil

@@ -59,8 +59,7 @@ type route struct {
 	registers, managerOnly bool
 	// maxBody limits the request body, in bytes; 0 is the general limit.
 	maxBody int
-	// many marks a request with a large answer, such as one about many resources or revisions: it
-	// counts as a list.
+	// many marks a request with a large answer, as about many resources: it counts as a list.
 	many bool
 	// bucket is the kind of a limit of each node, besides that for all its requests; "" for none.
 	bucket fair.Kind
