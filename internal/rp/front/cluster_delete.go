@@ -2,6 +2,7 @@ package front
 
 import (
 	"fmt"
+	"net/url"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -42,7 +43,7 @@ func (a *API) deleteCluster(r *request) (any, error) {
 	}
 	operation, err := a.markDeletion(r, nodes)
 	if err == nil && operation != "" { // else another request was faster
-		a.pointTo(r, operation, true)
+		a.pointTo(r, operation, url.Values{}, true)
 	}
 	return nil, err
 }

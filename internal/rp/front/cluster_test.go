@@ -24,6 +24,8 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	has(t, "the answer", text, `"provisioningState":"Creating"`)
 	status := path(r.Header.Get("Azure-AsyncOperation"))
 	has(t, "where to ask", status, "/locations/westeurope/operationStatuses/")
+	id, _, _ := strings.Cut(status[strings.LastIndexByte(status, '/')+1:], "?")
+	equal(t, "the id is a GUID, as Resource Manager wants", flexnode.IsGUID(id), true)
 	equal(t, "the operation", w.operation(status).Status, inProgress)
 	// Nodes may be made meanwhile; they are rendered when the cluster was reached.
 	p := w.node(201, "PUT", nodeURL("n"), withToken).Properties
@@ -298,7 +300,8 @@ func TestOperationIDs(t *testing.T) {
 		o.StartTime.IsZero() {
 		t.Errorf("operation: %+v", o)
 	}
-	w.must(404, "GET", strings.Replace(status, "/operationStatuses/", "/operationStatuses/a", 1), "")
+	w.must(404, "GET", strings.Replace(status, "&o=", "&o=a", 1), "")
+	w.must(404, "GET", status[:strings.Index(status, "&o=")], "")
 	w.must(404, "GET", strings.Replace(status, subscription,
 		"22222222-2222-3333-4444-555555555555", 1), "")
 	w.must(400, "GET", strings.Replace(status, "/operationStatuses/", "/operationStatuses/1", 1), "")

@@ -109,7 +109,8 @@ var nameRules = []struct {
 	{"node", isNode, "InvalidResourceName",
 		"The node name '%s' is invalid: in lower case it must be the name of a Kubernetes node " +
 			"(DNS-1123: letters, digits, '-' and '.', at most 253)."},
-	{"operation", isOperation, "InvalidOperationId", "The operation id '%s' is malformed or invalid."},
+	{"operation", flexnode.IsGUID, "InvalidOperationId",
+		"The operation id '%s' is malformed or invalid."},
 }
 
 // checkNames checks the variable segments, without regular expressions: every poll runs it.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -40,25 +42,28 @@ type operationStatus struct {
 }
 
 // accept adds the URLs of an operation that continues after the answer (pointTo). It writes no row:
-// the id holds the operation, and its target the progress.
+// the URL holds the operation, signed by its id, and the target the progress.
 func (a *API) accept(r *request, target flexnode.Operation, only bool) {
 	target.State, target.By = inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
 	text, _ := json.Marshal(target) // texts, numbers and times can be encoded
-	id := signed(a.Credentials.Keys, operationIDs, r.subscriptionKey(), text)
-	a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), only)
+	data := signed(a.Credentials.Keys, operationIDs, r.subscriptionKey(), text)
+	id := uuid.UUID(data[:macSize]).String()
+	query := url.Values{"o": {lowerCase.EncodeToString(text)}}
+	a.pointTo(r, r.subscriptionKey()+"/"+id, query, only)
 }
 
 // pointTo adds the URLs of an operation, as its caller reaches the provider: of its status and, if
 // there is only the operation to answer with, of its result; then it answers with 202.
-func (a *API) pointTo(r *request, key string, only bool) {
+func (a *API) pointTo(r *request, key string, query url.Values, only bool) {
 	_, id, _ := strings.Cut(key, "/")
+	query.Set("api-version", api.APIVersion)
 	at := func(what string) string {
 		u := r.publicURL()
 		u.Path = "/subscriptions/" + r.name("subscription") + "/providers/" + namespace +
 			"/locations/" + a.location(r) + "/" + what + "/" + id
 		u.RawPath, u.Fragment = "", ""
-		u.RawQuery = url.Values{"api-version": {api.APIVersion}}.Encode()
+		u.RawQuery = query.Encode()
 		return u.String()
 	}
 	h := r.answer.Header()
@@ -113,16 +118,18 @@ func (a *API) allowed(r *request, action, scope string, refused error) error {
 	return err
 }
 
-// findOperation returns the operation with an id: the one in the id, or the row of a deletion.
+// findOperation returns the operation with an id: the one in the query, or the row of a deletion.
 func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 	id := arm.Fold(r.name("operation"))
-	if flexnode.IsGUID(id) {
+	query := arm.Fold(r.query.Get("o"))
+	if query == "" {
 		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
 		return row.Value, row.Exists(), err
 	}
 	var o flexnode.Operation
-	data, err := inLowerCase.DecodeString(id)
-	text, ok := checked(a.Credentials.Keys, operationIDs, r.subscriptionKey(), data)
+	mac, _ := uuid.Parse(id) // checkNames has checked it
+	raw, err := lowerCase.DecodeString(query)
+	text, ok := checked(a.Credentials.Keys, operationIDs, r.subscriptionKey(), append(mac[:], raw...))
 	there := err == nil && ok && json.Unmarshal(text, &o) == nil
 	return o, there && a.Now().Before(o.Started.Add(OperationAge)), nil
 }
@@ -243,16 +250,8 @@ func (a *API) answerRegenerated(r *request, o flexnode.Operation) (any, error) {
 	return url, err
 }
 
-const lowerBase32 = "abcdefghijklmnopqrstuvwxyz234567"
-
-// inLowerCase encodes ids so that they survive a change of case, as by ARM.
-var inLowerCase = base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding)
-
-// isOperation reports whether a text can be the id of an operation.
-func isOperation(s string) bool {
-	return flexnode.IsGUID(s) || len(s) > 26 && len(s) <= 4096 &&
-		strings.Trim(strings.ToLower(s), lowerBase32) == ""
-}
+// lowerCase encodes operations so that they survive a change of case, as by ARM.
+var lowerCase = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // awaitCluster waits until the cluster of a request is as wanted, or gone.
 func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error {
