@@ -36,6 +36,7 @@ const (
 	forwardTimeout = 60 * time.Second
 	forwardLimit   = 8 << 20
 	requestLimit   = 4 << 20
+	segmentLimit   = 260 // of a path, as http.sys has it
 )
 
 // forwards reports whether a request goes to the provider: for its own resources and operations, a

@@ -77,6 +77,10 @@ func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 			"The api-version '%s' is invalid. The supported versions are "+
 				"'2019-11-01,2022-09-01,2024-02-01'.", version)
 	}
+	tooLong := func(segment string) bool { return len(segment) > segmentLimit }
+	if slices.ContainsFunc(strings.Split(r.URL.Path, "/"), tooLong) {
+		return c, arm.Errorf(400, "BadRequest", "A segment of the path is longer than %d.", segmentLimit)
+	}
 	var err error
 	if c.caller, err = s.authenticate(w, r); err != nil {
 		return c, err.(*arm.Error)
