@@ -131,9 +131,11 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
 	f.askDiagnosis(answer)
-	_, distrusts := errors.AsType[x509.UnknownAuthorityError](err)
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	invalid, ok := errors.AsType[x509.CertificateInvalidError](err) // also for a CA with the same key
+	ended := ok && invalid.Reason == x509.Expired && invalid.Cert.IsCA
 	is := f.live.Work()
-	if distrusts && is.Job == "rest" && time.Since(is.Started) > time.Hour {
+	if (unknown || ended) && is.Job == "rest" && time.Since(is.Started) > time.Hour {
 		f.Renew() // a process reads the system's CAs once, and they may have changed
 	}
 	f.mu.Lock()

@@ -114,6 +114,10 @@ func TestTrustFollowsTheManner(t *testing.T) {
 func TestDistrustRenews(t *testing.T) {
 	unknown := fmt.Errorf("cannot poll: %w", &tls.CertificateVerificationError{
 		Err: x509.UnknownAuthorityError{}})
+	ended := func(ca bool) error {
+		return &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{
+			Cert: &x509.Certificate{IsCA: ca}, Reason: x509.Expired}}
+	}
 	for _, test := range []struct {
 		age  time.Duration
 		job  string
@@ -123,6 +127,7 @@ func TestDistrustRenews(t *testing.T) {
 		{2 * time.Hour, "rest", unknown, 1}, {time.Minute, "rest", unknown, 0},
 		{2 * time.Hour, "reconcile", unknown, 0}, // it may be draining
 		{2 * time.Hour, "rest", errors.New("connection refused"), 0},
+		{2 * time.Hour, "rest", ended(true), 1}, {2 * time.Hour, "rest", ended(false), 0},
 	} {
 		renewed := 0
 		f := &Following{live: NewLive("1"), again: func() {}, Renew: func() { renewed++ }}
