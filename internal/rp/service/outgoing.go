@@ -53,18 +53,40 @@ func newOutgoing(s Settings) (outgoing, error) {
 			},
 		}
 	}
-	secret, err := readSecret(s.Azure.ClientSecretFile)
+	var secret string
+	var last azcore.TokenCredential // it caches tokens
+	present := reread(func() (azcore.TokenCredential, error) {
+		text, err := readSecret(s.Azure.ClientSecretFile)
+		if err != nil || last != nil && text == secret {
+			return last, err
+		}
+		next, err := azidentity.NewClientSecretCredential(s.Azure.TenantID, s.Azure.ClientID, text,
+			&azidentity.ClientSecretCredentialOptions{
+				ClientOptions: o.options(), DisableInstanceDiscovery: s.Azure.AuthorityHost != "",
+			})
+		if err != nil {
+			return nil, fmt.Errorf("cannot use the provider's identity: %w", err)
+		}
+		secret, last = text, next
+		return next, nil
+	})
+	o.credential = presentCredential(present)
+	_, err := present()
+	return o, err
+}
+
+// presentCredential returns the credential of the secret that its file has now.
+type presentCredential func() (azcore.TokenCredential, error)
+
+// GetToken implements azcore.TokenCredential.
+func (p presentCredential) GetToken(
+	ctx context.Context, options policy.TokenRequestOptions,
+) (azcore.AccessToken, error) {
+	credential, err := p()
 	if err != nil {
-		return o, err
+		return azcore.AccessToken{}, err
 	}
-	o.credential, err = azidentity.NewClientSecretCredential(s.Azure.TenantID, s.Azure.ClientID,
-		secret, &azidentity.ClientSecretCredentialOptions{
-			ClientOptions: o.options(), DisableInstanceDiscovery: s.Azure.AuthorityHost != "",
-		})
-	if err != nil {
-		return o, fmt.Errorf("cannot use the provider's identity: %w", err)
-	}
-	return o, nil
+	return credential.GetToken(ctx, options)
 }
 
 func (o outgoing) options() policy.ClientOptions {

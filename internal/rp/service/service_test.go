@@ -23,6 +23,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
@@ -149,6 +152,41 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if _, err := reread(read)(); err == nil {
 		t.Error("a file that is not there is read")
 	}
+}
+
+// A replaced secret is used without a restart.
+func TestSecretIsReplaced(t *testing.T) {
+	sim := &azuresim.Sim{}
+	t.Cleanup(sim.Close)
+	sim.Load(azuresim.World{Applications: []azuresim.Application{{
+		ClientID: azProvider.ClientID, ObjectID: azProvider.ObjectID,
+		Secrets: []azuresim.Secret{{Value: "second"}}}}})
+	server := httptest.NewTLSServer(sim)
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	settings := Settings{
+		CAFile: write(t, dir, "ca.pem", encode("CERTIFICATE", server.Certificate().Raw)),
+		Azure: &Azure{AuthorityHost: server.URL, ResourceManagerEndpoint: server.URL,
+			TenantID: azuresim.DefaultTenant, ClientID: azProvider.ClientID,
+			ClientSecretFile: write(t, dir, "secret", "")},
+	}
+	if _, err := newOutgoing(settings); err == nil {
+		t.Error("an empty secret is accepted")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		write(t, dir, "secret", "first")
+		o := must(newOutgoing(settings))
+		for _, secret := range []string{"first", "second", ""} {
+			write(t, dir, "secret", secret)
+			time.Sleep(rereadInterval)
+			_, err := o.credential.GetToken(t.Context(),
+				policy.TokenRequestOptions{Scopes: []string{server.URL + "/.default"}})
+			if (err == nil) != (secret != "first") {
+				t.Errorf("with %q: %v", secret, err)
+			}
+			o.client.CloseIdleConnections()
+		}
+	})
 }
 
 // A listener that takes handshakes in turns requires client certificates of the file's present CA.
