@@ -32,6 +32,9 @@ type outgoing struct {
 
 func newOutgoing(s Settings) (outgoing, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	// A path that dies silently ends before TCP gives it up, after a quarter of an hour.
+	transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second,
+		PingTimeout: 15 * time.Second}
 	o := outgoing{
 		client: &http.Client{Transport: transport, Timeout: 30 * time.Second}, cloud: cloud.AzurePublic,
 	}

@@ -154,7 +154,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A replaced secret is used without a restart.
+// A replaced secret is used without a restart. Connections to Azure are checked.
 func TestSecretIsReplaced(t *testing.T) {
 	sim := &azuresim.Sim{}
 	t.Cleanup(sim.Close)
@@ -176,6 +176,9 @@ func TestSecretIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		write(t, dir, "secret", "first")
 		o := must(newOutgoing(settings))
+		if h := o.client.Transport.(*http.Transport).HTTP2; h == nil || h.PingTimeout == 0 {
+			t.Error("a path that dies silently is used")
+		}
 		for _, secret := range []string{"first", "second", ""} {
 			write(t, dir, "secret", secret)
 			time.Sleep(rereadInterval)
