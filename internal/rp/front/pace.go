@@ -70,9 +70,10 @@ type expected struct {
 	due   [512]int
 }
 
-// count returns the number that is expected after now. It ignores a clock that goes back.
+// count returns the number that is expected after now. It ignores a clock that goes back
+// a little, and forgets all when it jumps.
 func (e *expected) count(now int64) int {
-	if now-e.now >= int64(len(e.due)) {
+	if max(now-e.now, e.now-now) >= int64(len(e.due)) {
 		e.total, e.due, e.now = 0, [512]int{}, now
 	}
 	for e.now < now {

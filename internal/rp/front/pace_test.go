@@ -53,6 +53,8 @@ func TestExpected(t *testing.T) {
 	check(301, 0)
 	e.add(begin+302, time.Second)
 	check(100_000, 0)
+	e.add(begin+100_000, time.Second)
+	check(0, 0) // a clock that was far ahead
 }
 
 // crowd simulates agents as the documents describe them: the next poll follows after the interval
