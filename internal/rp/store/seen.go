@@ -80,7 +80,8 @@ func (s *Seen) Note(nodeKey string, now time.Time) {
 	hash, at := seenHash(uid), minutes(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if shard := s.shard(hash); shard[hash].minutes < at {
+	shard, latest := s.shard(hash), minutes(now.Add(seenAhead))
+	if was := shard[hash].minutes; was < at || was > latest { // this clock may have been ahead
 		shard[hash] = heard{at, true}
 	}
 }

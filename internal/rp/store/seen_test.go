@@ -259,6 +259,10 @@ func TestSeenOfAClockThatIsAhead(t *testing.T) {
 	equal(t, "when it is heard of", s.Last("s/g/c/a"), time.Time{})
 	s.merge(key, row(now.Add(time.Minute)))
 	equal(t, "a minute is too much", s.Last("s/g/c/a").IsZero(), false)
+	// The same holds after this replica's clock was ahead.
+	s.Note("s/g/c/a", now.Add(24*time.Hour))
+	s.Note("s/g/c/a", now.Add(time.Minute))
+	equal(t, "after it was set back", s.Last("s/g/c/a").After(now.Add(time.Minute)), false)
 	// Its time is replaced in the row, too.
 	write(t, m, Write{Key: seenKey(int(hash >> 58)), Value: row(now.Add(24 * time.Hour))})
 	s.Note("s/g/c/a", now.Add(2*time.Minute))
