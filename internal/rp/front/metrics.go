@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -145,6 +146,16 @@ func (a *API) Gauges(ch chan<- prometheus.Metric) {
 	for key, n := range count {
 		gauge("nodes", "Nodes by provisioning state and Ready condition.", float64(n),
 			prometheus.Labels{"state": key[0], "ready": key[1]})
+	}
+	reached := map[[2]string]int{{api.Succeeded, "false"}: 0}
+	clusters, _, _ := a.Index.Clusters("", "", math.MaxInt) // without those after a damaged row
+	for _, row := range clusters {
+		c := flexnode.ShownCluster(row.Value).Properties
+		reached[[2]string{c.ProvisioningState, strconv.FormatBool(c.Reachable)}]++
+	}
+	for key, n := range reached {
+		gauge("clusters", "Clusters by provisioning state and whether they answer.", float64(n),
+			prometheus.Labels{"state": key[0], "reachable": key[1]})
 	}
 	for _, class := range fair.Classes() {
 		atOnce, waiting := a.Gate.Load(class)

@@ -65,6 +65,19 @@ func TestMetricOfWrites(t *testing.T) {
 	})
 }
 
+// The metric of clusters follows one that does not answer any more.
+func TestMetricOfClusters(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pass(time.Minute)
+		for _, lost := range []string{"0", "1"} {
+			has(t, "the metrics", metrics(w),
+				`flexnode_rp_clusters{reachable="false",state="Succeeded"} `+lost+"\n")
+			w.cluster.Down.Store(true)
+			pass(2 * time.Minute)
+		}
+	})
+}
+
 var (
 	selector = regexp.MustCompile(`((?:flexnode_rp|process)_[a-z_]+)(\{[^}]*\})?`)
 	matcher  = regexp.MustCompile(`([a-z]+)(?:=|!=|=~|!~)"`)
