@@ -64,7 +64,7 @@ type Evidence struct {
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
 	Services      Answer[kube.Services]
-	Serving       Answer[time.Time] // the expiry of kubelet's serving certificate; zero if it has none
+	Serving       Answer[Validity] // of kubelet's serving certificate; zero if it has none
 
 	Arc        Answer[Arc]  // the machine's registration with Azure Arc
 	Authorised Answer[bool] // whether the cluster authorises that identity, if kubelet uses it

@@ -117,21 +117,29 @@ func kubeletHealthy(e Evidence) Condition {
 		"read `journalctl -u kubelet`, and restart it with `systemctl restart kubelet`")
 }
 
-// servingCertificate fails while kubelet waits for its certificate: logs and exec do not work.
+// servingCertificate fails while kubelet waits for its certificate: logs and exec do not work. It
+// also fails before that, if kubelet has received no new one in time.
 func servingCertificate(e Evidence) Condition {
+	const approve cure = "see `kubectl get csr --field-selector " +
+		"spec.signerName=kubernetes.io/kubelet-serving` and run `kubectl certificate approve`; " +
+		"flexnode-rp approves the requests of its nodes; or set serverTLSBootstrap to false"
 	switch {
 	case !e.Wanted.Node.Kubelet.ServerTLSBootstrap:
 		return holds()
 	case !e.Serving.OK():
 		return e.Serving.missing()
-	case e.Now.Before(e.Serving.Value):
-		return holds()
+	case e.Now.Before(e.Serving.Value.To):
+		return renewal{
+			what: "kubelet's serving certificate", owner: OwnerCluster,
+			margin: func(life time.Duration) time.Duration { return life / 20 },
+			expires: ", and then kubectl logs and exec do not work on this node: its request for a new " +
+				"one has not been approved",
+			reason: "NotRenewed", renew: approve,
+		}.judge(e, e.Serving)
 	}
 	return fails(OwnerCluster, "Pending", "kubelet waits for its serving certificate "+
 		"(node.kubelet.serverTLSBootstrap), and until then kubectl logs and exec do not work on this "+
-		"node: its request has not been approved", "see `kubectl get csr --field-selector "+
-		"spec.signerName=kubernetes.io/kubelet-serving` and run `kubectl certificate approve`; "+
-		"flexnode-rp approves the requests of its nodes; or set serverTLSBootstrap to false")
+		"node: its request has not been approved", approve)
 }
 
 type symptom struct {

@@ -128,7 +128,7 @@ func EnrolledBefore(h *Node) bool {
 	return err == nil && record.MachineID != "" && h.Saved.Live != nil
 }
 
-// WithServing adds the expiry of kubelet's serving certificate, if the cluster issues it.
+// WithServing adds the validity of kubelet's serving certificate, if the cluster issues it.
 func WithServing(h *Node, e *health.Evidence) {
 	if !e.Wanted.Node.Kubelet.ServerTLSBootstrap {
 		return
@@ -137,16 +137,19 @@ func WithServing(h *Node, e *health.Evidence) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	e.Serving = health.Answered(is.To, err)
+	e.Serving = health.Answered(is, err)
 }
 
 func expiries(h *Node, c config.Config) map[string]time.Time {
 	found := map[string]time.Time{}
-	for name, file := range map[string]string{
-		"kubelet-client": access.ClientCertificate(c),
-		"kubelet-server": access.ServingCertificate(c),
+	for name, of := range map[string]struct {
+		used bool // else kubelet leaves the file as it is
+		file string
+	}{
+		"kubelet-client": {!c.Azure.ShowsToken(), access.ClientCertificate(c)},
+		"kubelet-server": {c.Node.Kubelet.ServerTLSBootstrap, access.ServingCertificate(c)},
 	} {
-		if is, err := access.Validity(h, file); err == nil {
+		if is, err := access.Validity(h, of.file); err == nil && of.used {
 			found[name] = is.To.UTC()
 		}
 	}
