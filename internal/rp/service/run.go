@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -64,8 +65,10 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	room := make([]byte, 32<<20)
 	defer runtime.KeepAlive(room)
 	if settings.AuditFile != "" {
-		f, err := os.OpenFile(settings.AuditFile, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-		if err != nil {
+		f := &lumberjack.Logger{ // in MB; it must not fill the disk of the store
+			Filename: settings.AuditFile, MaxSize: 100, MaxBackups: 50, Compress: true,
+		}
+		if _, err := f.Write(nil); err != nil {
 			return fmt.Errorf("cannot open the audit log: %w", err)
 		}
 		defer func() { _ = f.Close() }()

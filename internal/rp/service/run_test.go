@@ -58,6 +58,8 @@ func settingsIn(t *testing.T, dir string) Settings {
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	settings := settingsIn(t, dir)
+	settings.AuditFile = write(t, dir, "audit.log", "")
+	must(0, os.Truncate(settings.AuditFile, 100<<20))
 	ctx, stop := context.WithCancel(t.Context())
 	told := make(chan string, 100)
 	program := Program{Version: "test", Role: All, Notify: func(state string) { told <- state }}
@@ -103,6 +105,14 @@ func TestRun(t *testing.T) {
 		}
 	}
 	must(os.Stat(filepath.Join(dir, "data", "etcd")))
+	var rotated []string
+	for len(rotated) != 1 || !strings.HasSuffix(rotated[0], ".gz") { // it is being compressed
+		if time.Sleep(20 * time.Millisecond); time.Now().After(deadline) {
+			t.Fatalf("the full audit log became %q", rotated)
+		}
+		rotated = must(filepath.Glob(filepath.Join(dir, "audit-*")))
+	}
+	equal(t, "the audit log", must(os.Stat(settings.AuditFile)).Size(), 0)
 	stop()
 	equal(t, "the end", <-ended, nil)
 	close(told)
