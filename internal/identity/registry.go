@@ -108,7 +108,8 @@ func (i Images) token(ctx context.Context, host string) (string, error) {
 	return answer.Token, nil
 }
 
-// keep records a registry's error, or removes it after a success.
+// keep records a registry's error, or removes it after a success. It removes those that are not
+// recent: the names of registries are from pods.
 func (i Images) keep(host string, failed error) error {
 	file := filepath.Join(i.Dir, failurePrefix+host)
 	if failed == nil {
@@ -116,6 +117,12 @@ func (i Images) keep(host string, failed error) error {
 			return fmt.Errorf("cannot forget a failure: %w", err)
 		}
 		return nil
+	}
+	recorded, _ := filepath.Glob(filepath.Join(i.Dir, failurePrefix+"*")) // the pattern is valid
+	for _, file := range recorded {
+		if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) > recent {
+			_ = os.Remove(file) // else the next failure does
+		}
 	}
 	err := os.MkdirAll(i.Dir, 0o700)
 	if err == nil {
@@ -127,9 +134,11 @@ func (i Images) keep(host string, failed error) error {
 	return nil
 }
 
+// recent is the age up to which a failure counts: kubelet retries every five minutes.
+const recent = 15 * time.Minute
+
 // Failures returns the recent errors of registries that Images has recorded in a directory.
 func Failures(dir string, now time.Time) []string {
-	const recent = 15 * time.Minute // kubelet retries every five minutes
 	var found []string
 	files, _ := filepath.Glob(filepath.Join(dir, failurePrefix+"*")) // the pattern is valid
 	for _, file := range files {

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"strings"
@@ -59,6 +60,10 @@ func TestImages(t *testing.T) {
 		t.Errorf("pulled %q", got)
 	}
 
+	old, ago := images.Dir+"/registry-old.example", time.Now().Add(-time.Hour)
+	if err := errors.Join(os.WriteFile(old, nil, 0o600), os.Chtimes(old, ago, ago)); err != nil {
+		t.Fatal(err)
+	}
 	for image, want := range map[string]string{
 		"../../etc:1":     "only images of a registry",
 		"127.0.0.1:1/a:1": "cannot connect",
