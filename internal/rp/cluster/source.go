@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -60,6 +61,8 @@ type Sources struct {
 	Bindings []Binding
 	// Manager is the source for clusters without a binding; nil if there is no Azure identity.
 	Manager Source
+	// Ends receives the end of the client certificate in a binding's kubeconfig; may be nil.
+	Ends func(kubeconfig string, at time.Time)
 
 	read sync.Map // of readAccess, by Binding
 }
@@ -84,6 +87,12 @@ func (s *Sources) access(b Binding) (Access, error) {
 		return known.access, nil
 	}
 	access, failed := b.access()
+	if failed == nil && s.Ends != nil {
+		pair, err := tls.X509KeyPair(access.Config.CertData, access.Config.KeyData)
+		if err == nil { // it may have a token
+			s.Ends(b.Kubeconfig, pair.Leaf.NotAfter)
+		}
+	}
 	if err != nil || failed != nil || b.Trusted || time.Since(file.ModTime()) < settled {
 		return access, failed
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -24,6 +27,18 @@ func TestMetricsThatAreWatched(t *testing.T) {
 		w.must(201, http.MethodPut, nodeURL("edge-1"), withToken)
 		pass(time.Second)
 		w.must(200, http.MethodGet, nodeURL("edge-1"), "", `If-None-Match: "x"`)
+		dir := t.TempDir()
+		l := pair(t, dir, "provider")
+		data := func(file string) string {
+			return base64.StdEncoding.EncodeToString(must(os.ReadFile(file)))
+		}
+		file := write(t, dir, "kubeconfig", `{"current-context": "x", "contexts": [{"name": "x",
+			"context": {"cluster": "x", "user": "x"}}], "clusters": [{"name": "x", "cluster":
+			{"server": "https://x"}}], "users": [{"name": "x", "user": {"client-certificate-data": "`+
+			data(l.CertFile)+`", "client-key-data": "`+data(l.KeyFile)+`"}}]}`)
+		sources := w.api.Kubeconfigs.(*cluster.Sources)
+		sources.Bindings = []cluster.Binding{{ClusterID: clusterID, Kubeconfig: file}}
+		must(sources.Access(t.Context(), flexnode.Cluster{ID: clusterID}, false))
 		shown := metrics(w)
 		for _, file := range []string{"provider.rules.yaml", "provider.dashboard.json"} {
 			text := string(must(os.ReadFile("../../../packaging/monitoring/" + file)))

@@ -162,6 +162,7 @@ func (s *service) assemble(ctx context.Context) error {
 	if err := credentials.AfterRestore(ctx); err != nil {
 		return err
 	}
+	sources.Ends = kubeconfigEnds(s.registry)
 	s.assembleClusters(sources)
 	s.tellExpiry(keys)
 	s.registry.MustRegister(prometheus.CollectorFunc(s.api.Gauges), collectors.NewGoCollector(),
@@ -214,6 +215,15 @@ func (s *service) tellExpiry(keys seal.Ring) {
 		Name: "flexnode_rp_signing_certificate_ends_timestamp_seconds",
 		Help: "When the certificate of the key ends that signs revisions.",
 	}, func() float64 { return float64(until.Unix()) }))
+}
+
+func kubeconfigEnds(r prometheus.Registerer) func(kubeconfig string, at time.Time) {
+	ends := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "flexnode_rp_kubeconfig_ends_timestamp_seconds",
+		Help: "When the client certificate of a kubeconfig ends.",
+	}, []string{"kubeconfig"})
+	r.MustRegister(ends)
+	return func(file string, at time.Time) { ends.WithLabelValues(file).Set(float64(at.Unix())) }
 }
 
 // replicaName returns a name that is unique to this process.
