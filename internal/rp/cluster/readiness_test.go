@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -176,6 +177,11 @@ func TestPartsOfANode(t *testing.T) {
 			!seen.condition().LastTransitionTime.Equal(at.Time) {
 			t.Errorf("%#v", seen)
 		}
+	}
+	late := kubeNode("edge-1", corev1.ConditionTrue)
+	late.Status.Conditions[0].LastTransitionTime = metav1.Unix(253402383599, 0) // the year 10000
+	if _, err := json.Marshal(seeNode(late, "").condition()); err != nil {
+		t.Error(err)
 	}
 	bare := seeNode(&corev1.Node{}, "")
 	if c := bare.condition(); c.Status != "Unknown" || !c.LastTransitionTime.IsZero() ||

@@ -109,8 +109,9 @@ func seeNode(node *corev1.Node, installation string) *seenNode {
 			if c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionFalse {
 				ready.Status = string(c.Status)
 			}
-			if !c.LastTransitionTime.IsZero() {
-				seen.since = c.LastTransitionTime.Unix()
+			// encoding/json refuses a year above 9999.
+			if at := c.LastTransitionTime.UTC(); !at.IsZero() && at.Year() < 10000 {
+				seen.since = at.Unix()
 			}
 		}
 	}
