@@ -9,9 +9,9 @@ import (
 
 const (
 	keptCertificates = 16 // the max number kept of one machine; the oldest go first
-	// longestCertificate is the assumed lifetime of a kubelet certificate that was not seen
+	// LongestCertificate is the assumed lifetime of a kubelet certificate that no cluster has shown
 	// (kube-controller-manager, --cluster-signing-duration).
-	longestCertificate = 365 * 24 * time.Hour
+	LongestCertificate = 365 * 24 * time.Hour
 	// LeaveTime limits the time that the machine of a deleted node has to leave its cluster.
 	LeaveTime = 30 * time.Minute
 )
@@ -137,7 +137,7 @@ func (c Certificates) Revoke(
 // Adopt returns the certificates of a restored store for a node of which the cluster lists the only
 // ones that may write: since the backup some may have been issued, and others revoked.
 func (c Certificates) Adopt(listed []string, uid string, now time.Time, epoch int64) Certificates {
-	c.Ends = latest(c.Ends, now.UTC().Truncate(time.Second).Add(longestCertificate))
+	c.Ends = latest(c.Ends, now.UTC().Truncate(time.Second).Add(LongestCertificate))
 	for _, id := range listed {
 		c = c.Note(Certificate{ID: id, Ends: c.Ends, UID: uid}, "", true, now)
 	}
@@ -156,7 +156,7 @@ func (c Certificates) each(change func(*Certificate)) Certificates {
 // Unseen adds an entry for the unseen certificate of a node's machine, if there are no entries.
 func (c Certificates) Unseen(uid string, now time.Time) Certificates {
 	if len(c.Seen) == 0 {
-		c.Ends = now.UTC().Truncate(time.Second).Add(longestCertificate)
+		c.Ends = now.UTC().Truncate(time.Second).Add(LongestCertificate)
 		c.Seen = []Certificate{{Ends: c.Ends, UID: uid}}
 	}
 	return c

@@ -100,15 +100,15 @@ func TestNameIsHeld(t *testing.T) {
 		"both have left": {
 			again.Revoke("2", nil, now, 1).Leave("2").Leave("1"), time.Time{}},
 		"not seen": {
-			Certificates{}.Revoke("1", nil, now, 1), now.Add(longestCertificate)},
-		"the former one was not seen": {unseen, now.Add(longestCertificate)},
+			Certificates{}.Revoke("1", nil, now, 1), now.Add(LongestCertificate)},
+		"the former one was not seen": {unseen, now.Add(LongestCertificate)},
 		"the former one was not seen, the other left": {
 			note(unseen, "b", "1", "").Revoke("1", nil, now, 1).Leave("1"),
-			now.Add(longestCertificate)},
+			now.Add(LongestCertificate)},
 		"not seen, and left": {Certificates{}.Revoke("1", nil, now, 1).Leave("1"), time.Time{}},
 	} {
 		expect(t, name+": held until", tt.c.HeldUntil(now), tt.want)
-		expect(t, name+": in the end held until", tt.c.HeldUntil(now.Add(2*longestCertificate)),
+		expect(t, name+": in the end held until", tt.c.HeldUntil(now.Add(2*LongestCertificate)),
 			time.Time{})
 	}
 }

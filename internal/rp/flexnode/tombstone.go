@@ -100,7 +100,7 @@ func (t Tombstones) Needed(certificates Certificates, now time.Time) (Tombstones
 	var needed Tombstones
 	for i, s := range all {
 		seen := certificates.last(func(o Certificate) bool { return o.UID == s.UID })
-		kept := longestCertificate
+		kept := LongestCertificate
 		if s.Unused {
 			kept = 24 * time.Hour
 		}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/x509"
 	"reflect"
+	"slices"
+	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -43,7 +45,7 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 			if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
 				next.Principal = ""
 				next.Joining = a.revokeJoining(v, next.Joining, enrolment)
-				v.Fail(a.revokeReplaced(v, r, key, enrolment, ask.Kubelet))
+				v.Fail(a.revokeReplaced(v, r, was, key, enrolment, ask.Kubelet))
 			}
 		}
 		if as == flexnode.Registered { // an Azure token takes precedence over the machine's claim
@@ -69,16 +71,18 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 
 // revokeReplaced revokes the certificates of a machine that another one has replaced with an
 // enrolment secret, except a certificate that the latter proves to have: it may be the same
-// machine.
+// machine. was is the key of the former. If that one was shut out, all its certificates stay
+// revoked, also one that is not stored any more.
 func (a *API) revokeReplaced(
-	v *store.View, r *request, key, enrolment string, proof *api.KubeletProof,
+	v *store.View, r *request, was, key, enrolment string, proof *api.KubeletProof,
 ) error {
 	own, now := flexnode.Certificate{UID: r.uid, Enrolment: enrolment}, a.Now()
-	if proof != nil {
+	if proof != nil && was != flexnode.ShutOut {
 		leaf, err := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
 			machinekey.Statement(r.uid, key))
 		if err == nil {
-			own.ID, own.Ends = flexnode.CertificateID(leaf.Raw), leaf.NotAfter
+			own.ID, own.Ends = flexnode.CertificateID(leaf.Raw), now.Add(flexnode.LongestCertificate)
+			own.Ends = slices.MinFunc([]time.Time{own.Ends, leaf.NotAfter}, time.Time.Compare)
 		}
 	}
 	row := a.Store.Certificates.Row(v, r.nodeKey())

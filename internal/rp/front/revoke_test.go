@@ -123,22 +123,28 @@ func TestSuccessorRevokes(t *testing.T) {
 }
 
 // A machine that replaces its own key keeps the certificate that its kubelet proves, also one that
-// a restored store lacks.
+// a restored store lacks, unless it was shut out.
 func TestMachineReplacesItsKey(t *testing.T) {
 	pair, leaf := machinekeytest.NewCA().Kubelet("n", false)
 	own := flexnode.CertificateID(leaf.Raw)
-	for name, known := range map[string]bool{"known": true, "unknown": false} {
+	for name, want := range map[string]string{"known": own, "unknown": own, "shut out": ""} {
 		t.Run(name, func(t *testing.T) {
 			w, first := newMachine(t)
 			secret := w.enrolment(t, "n")
 			first.registers(t, 204, secret)
-			if known {
+			if name == "known" {
 				w.issued(own, secret)
 			}
 			w.issued("lost", secret)
+			if want == "" {
+				w.settles(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+			}
 			fresh := w.enrolment(t, "n")
 			w.machineOf("n").registersAsKubelet(t, 204, fresh, pair)
-			equal(t, "who may write", w.listed(0), own)
+			equal(t, "who may write", w.listed(0), want)
+			row := must(w.api.Store.Certificates.Get(t.Context(), clusterKey+"/n"))
+			equal(t, "until more than a year later", row.Value.Ends.After(
+				w.clock.Now().Add(flexnode.LongestCertificate)), false)
 		})
 	}
 }
