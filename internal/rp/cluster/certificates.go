@@ -69,7 +69,7 @@ func (r *review) noteCertificate(ctx context.Context, name string, to flexnode.C
 		if epoch := r.Store.Epoch(v); epoch > max(1, next.Epoch) {
 			listed, _, err := r.s.listed(ctx)
 			v.Fail(err)
-			if ids, there := listed[name]; there {
+			if ids, has := listed[name]; has {
 				next = next.Adopt(strings.Fields(ids), node.Value.UID, now, epoch)
 			}
 		}
@@ -190,7 +190,8 @@ func (w *worker) isOurs(name string) bool {
 
 // revoke makes the cluster refuse writes of revoked certificates: it lists those that may still
 // write as a Node. It keeps entries of names that it does not know: the store may have been
-// restored from a backup. The time is that of the next change.
+// restored from a backup. Then it first adopts what the cluster lists for the others. The time is
+// that of the next change.
 func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 	rows := map[string]flexnode.Certificates{}
 	for key, row := range w.revocations.Range {
@@ -211,7 +212,21 @@ func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 	if err != nil {
 		return noTime, err
 	}
-	if err := w.list(ctx, s, changes(rows, listed, epoch, time.Now())); err != nil {
+	for key, row := range rows {
+		ids, has := listed[flexnode.LastOf(key)]
+		if !has || epoch <= max(1, row.Epoch) {
+			continue
+		}
+		err := w.update(ctx, "listed certificates adopted", nil, func(v *store.View) error {
+			node, row := w.Store.Nodes.Row(v, key), w.Store.Certificates.Row(v, key)
+			rows[key] = row.Value.Adopt(strings.Fields(ids), node.Value.UID, time.Now(), epoch)
+			return w.Store.Certificates.Replace(v, key, row.Value, rows[key])
+		})
+		if err != nil {
+			return noTime, err
+		}
+	}
+	if err := w.list(ctx, s, changes(rows, listed, time.Now())); err != nil {
 		return noTime, err
 	}
 	return w.restoreEnded(ctx, rows)
@@ -268,7 +283,7 @@ type entry struct {
 
 // changes returns the changed entries of the ConfigMap, first those that make room in it.
 func changes(
-	rows map[string]flexnode.Certificates, listed map[string]string, epoch int64, now time.Time,
+	rows map[string]flexnode.Certificates, listed map[string]string, now time.Time,
 ) (all []entry) {
 	for key, row := range rows {
 		name := flexnode.LastOf(key)
@@ -276,9 +291,6 @@ func changes(
 		may, alone := row.May(now)
 		switch {
 		case alone:
-			if there && epoch > max(1, row.Epoch) { // the store was restored, and the list is newer
-				may, _ = row.Adopt(strings.Fields(was), "", now, epoch).May(now)
-			}
 			slices.Sort(may)
 			if next := strings.Join(may, " "); next != was || !there {
 				all = append(all, entry{name, next, len(next) - len(was)})

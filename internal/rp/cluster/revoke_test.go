@@ -161,6 +161,7 @@ func TestSuccessorWithoutTheProvider(t *testing.T) {
 // Ids that the provider does not know are removed, unless its store was restored since: it may lack
 // certificates that were listed after the backup.
 func TestRevocationsAreWrittenAgain(t *testing.T) {
+	const key = factory + "/edge-1"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		old := w.join(c, "edge-1", "of-old")
 		c.Down.Store(true)
@@ -179,6 +180,14 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 		c.setRevoked("edge-1", "X509SHA256=newer "+old)
 		pass(probeInterval + time.Minute)
 		equal(t, "after a restore", c.revoked(), "edge-1=X509SHA256=newer;")
+		w.change(func(v *store.View) error { // a machine of a deleted node leaves
+			node, row := must(w.store.Nodes.In(v, key)).Value, must(w.store.Certificates.In(v, key)).Value
+			return w.store.Certificates.Put(v, key, row.Revoke("gone", func(o flexnode.Certificate) bool {
+				return o.UID == node.UID
+			}, time.Now(), w.store.Epoch(v)))
+		})
+		pass(time.Second)
+		equal(t, "after a former machine has left", c.revoked(), "edge-1=X509SHA256=newer;")
 		equal(t, "a renewal", c.Ask(renewal("renewed", "edge-1", "X509SHA256=newer")), "Approved")
 	})
 }

@@ -40,7 +40,8 @@ type Certificates struct {
 	// Only the listed ones may write from Since until Until; zero while none is revoked.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Epoch holds the epoch of the store at the last revocation: in it, no certificate is unknown.
+	// Epoch holds the epoch of the store at the last revocation, or when the cluster's list was read:
+	// in it, no listed certificate is unknown.
 	Epoch int64 `json:"epoch,omitempty"`
 	// Leaving is the uid of the node whose machine has left: its Node is to be deleted.
 	Leaving string `json:"leaving,omitempty"`
@@ -135,8 +136,12 @@ func (c Certificates) Revoke(
 }
 
 // Adopt returns the certificates of a restored store for a node of which the cluster lists the only
-// ones that may write: since the backup some may have been issued, and others revoked.
+// ones that may write: since the backup some may have been issued, and others revoked. It does so
+// once in an epoch.
 func (c Certificates) Adopt(listed []string, uid string, now time.Time, epoch int64) Certificates {
+	if epoch <= max(1, c.Epoch) {
+		return c
+	}
 	c.Ends = latest(c.Ends, now.UTC().Truncate(time.Second).Add(LongestCertificate))
 	for _, id := range listed {
 		c = c.Note(Certificate{ID: id, Ends: c.Ends, UID: uid}, "", true, now)

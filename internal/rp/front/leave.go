@@ -57,7 +57,7 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 		row.Leaving = stone.UID
 	}
 	current := func(o flexnode.Certificate) bool { return node.Exists() && o.UID == node.Value.UID }
-	row = row.Revoke(stone.UID, current, a.Now(), a.Store.Epoch(v)).Leave(stone.UID)
+	row = row.Revoke(stone.UID, current, a.Now(), row.Epoch).Leave(stone.UID)
 	return stone.UID, a.Store.Certificates.Put(v, key, row)
 }
 

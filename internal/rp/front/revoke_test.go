@@ -92,10 +92,16 @@ func TestMachineLeaves(t *testing.T) {
 	}
 	w.settles(201, "PUT", nodeURL("n"), "{}")
 	w.issued("b", w.enrolment(t, "n"))
+	w.change(func(v *store.View) error {
+		_, err := w.api.Store.RaiseEpoch(v)
+		return err
+	})
 	m.post(t, 204, "/leave", "{}")
 	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 2 || may != "b" {
 		t.Errorf("beside a successor: %d Nodes were deleted, %q may write", gone, may)
 	}
+	equal(t, "the epoch of what the cluster lists", must(w.api.Store.Certificates.Get(t.Context(),
+		clusterKey+"/n")).Value.Epoch, 1)
 	w.api.Patience = time.Millisecond
 	w.cluster.isDown.Store(true)
 	w.settles(200, "DELETE", nodeURL("n"), "")
