@@ -67,10 +67,12 @@ func (r *review) noteCertificate(ctx context.Context, name string, to flexnode.C
 		node, row := r.Store.Nodes.Row(v, key), r.Store.Certificates.Row(v, key)
 		next, now := row.Value, time.Now()
 		if epoch := r.Store.Epoch(v); epoch > max(1, next.Epoch) {
-			listed, _, err := r.s.listed(ctx)
+			listed, there, err := r.s.listed(ctx)
 			v.Fail(err)
 			if ids, has := listed[name]; has {
 				next = next.Adopt(strings.Fields(ids), node.Value.UID, now, epoch)
+			} else if there {
+				next.Epoch = epoch // the list is not read again for this name
 			}
 		}
 		if err == nil {

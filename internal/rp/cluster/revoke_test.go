@@ -199,10 +199,20 @@ func TestRevocationsSinceTheBackup(t *testing.T) {
 		const newer = "X509SHA256=newer"
 		old := w.join(c, "edge-1", "of-old")
 		w.join(c, "edge-2", "of-deleted")
+		usual := w.join(c, "edge-3", "of-usual")
 		w.change(func(v *store.View) error {
 			_, err := w.store.RaiseEpoch(v)
 			return err
 		})
+		reads := 0
+		c.PrependReactor("get", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) {
+			reads++
+			return false, nil, nil
+		})
+		for _, name := range []string{"first", "second"} {
+			equal(t, "its "+name+" renewal", c.Ask(renewal(name, "edge-3", usual)), "")
+		}
+		equal(t, "reads of the list for a node that it does not have", reads, 1)
 		c.setRevoked("edge-1", newer)
 		c.setRevoked("edge-2", "")
 		equal(t, "a renewal of the previous machine", c.Ask(renewal("replaced", "edge-1", old)),
