@@ -98,8 +98,9 @@ const (
 	// copy of it is known: the copy could boot at any time, or claim to.
 	copyWaits = 10 * time.Minute
 	// quickBoot is the time in which an older machine with the key shows a token that was issued after
-	// the newer one's boot. Until then quick boots of the newer one must not push it out of Former.
-	quickBoot = 6 * time.Minute
+	// the newer one's boot: up to nine minutes where polls are limited. Until then quick boots of the
+	// newer one must not push it out of Former.
+	quickBoot = 10 * time.Minute
 )
 
 // BootVerdict is the verdict about a machine by the boot in its token.

@@ -420,7 +420,7 @@ func TestBootsAreThrottled(t *testing.T) {
 	w.caughtUp()
 	equal(t, "the writes", w.index.Revision()-before, 3)
 	equal(t, "the last answer", last, 429)
-	w.clock.Pass(6 * time.Minute)
+	w.clock.Pass(10 * time.Minute)
 	m.poll(t, 200)
 }
 
