@@ -124,7 +124,8 @@ func (a *admission) judge(c *Candidate) {
 		if a.now.Sub(at.Ready) >= a.policy.Soak {
 			at.Outcome = Good
 		}
-	case c.disturbed() && !at.Until.After(at.Ended): // it goes on, and has as long again
+	case c.disturbed() && (!at.Until.After(at.Ended) || a.now.Sub(at.Until) >= a.policy.Deadline):
+		// it goes on, at first or after a pause, and has as long again
 		at.Until = a.now.Add(a.policy.Deadline)
 	case c.disturbed() && !a.now.Before(at.Until):
 		at.Outcome = Bad

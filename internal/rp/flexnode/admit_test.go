@@ -426,6 +426,10 @@ func TestAdmitJudges(t *testing.T) {
 			n.Attempt.Outcome, n.Attempt.Ended, n.Ready = Unknown, began.Add(-time.Hour), "False"
 			n.Attempt.Until = began
 		}, outcome: Bad, failed: 1, assigned: 2},
+		"it goes on again after hours": {edit: func(n *Candidate) {
+			n.Attempt.Outcome, n.Attempt.Ended, n.Ready = Unknown, began.Add(-11*time.Hour), "False"
+			n.Attempt.Until = began.Add(-10 * time.Hour)
+		}, outcome: Unknown, assigned: 2},
 		"its owner takes it back": {edit: func(n *Candidate) { n.Desired, n.Change = 3, Change{} },
 			assigned: 3},
 	} {
