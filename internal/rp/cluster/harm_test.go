@@ -153,11 +153,12 @@ func TestAHostileNode(t *testing.T) {
 }
 
 // Nodes whose Ready conditions change without end cause a limited number of writes; the last change
-// of each is written.
+// of each is written. Those that wait are seldom compared.
 func TestNodesThatFlap(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		const nodes, burst, seconds = 100, 100, 10
-		w.manager.working[factory].readies.SetBurst(burst)
+		const nodes, burst, seconds = 300, 100, 10
+		worker := w.manager.working[factory]
+		worker.readies.SetBurst(burst)
 		name := func(i int) string { return fmt.Sprintf("edge-%d", i) }
 		for i := range nodes {
 			w.put(factoryID, name(i), api.Desired{})
@@ -177,7 +178,18 @@ func TestNodesThatFlap(t *testing.T) {
 		if n := w.memory.Commits() - before; n > burst+seconds*readyRate+seconds {
 			t.Errorf("%d commits", n)
 		}
-		pass(10 * time.Second)
+		var compared atomic.Int64
+		do := worker.tasks.do
+		worker.tasks.do = func(x task) {
+			if x.kind == taskReadiness {
+				compared.Add(1)
+			}
+			do(x)
+		}
+		pass(time.Minute)
+		if n := compared.Load(); n > 2*nodes+nodes/2 { // each write is compared, too
+			t.Errorf("%d comparisons", n)
+		}
 		for i := range nodes {
 			equal(t, name(i), w.ready(factory+"/"+name(i)).Reason, "R9")
 		}

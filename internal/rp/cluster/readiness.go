@@ -2,15 +2,24 @@ package cluster
 
 import (
 	"context"
+	"strings"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// readinessPause collects changes of a node, so that only the last of several is written.
-const readinessPause = 500 * time.Millisecond
+const (
+	// readinessPause collects changes of a node, so that only the last of several is written.
+	readinessPause = 500 * time.Millisecond
+	// readyRate limits the writes of Ready conditions of a cluster, per second. For a subscription of
+	// many nodes it is their number divided by readyShare. The others wait for about readyPause.
+	readyRate, readyShare = 50, 60
+	readyPause            = 10 * time.Second
+)
 
 // noteReady queues a comparison of the Ready condition of a node with the stored one.
 func (w *worker) noteReady(key string) {
@@ -36,7 +45,10 @@ func (w *worker) compareReady(ctx context.Context, s *session, key string) error
 		return nil
 	}
 	if !w.readies.Allow() { // a cluster's Nodes can change without end
-		w.tasks.AddAfter(task{taskReadiness, key}, reviewPause)
+		subscription, _, _ := strings.Cut(w.key, "/")
+		used, _ := w.Index.Used(subscription)
+		w.readies.SetLimit(max(readyRate, rate.Limit(used.Nodes)/readyShare))
+		w.tasks.AddAfter(task{taskReadiness, key}, store.Jitter(readyPause))
 		return nil
 	}
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}

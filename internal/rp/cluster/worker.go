@@ -100,10 +100,9 @@ const (
 	// rolloutPause collects changes of nodes, so that one round decides on them together.
 	rolloutPause = 100 * time.Millisecond
 	// Limits of reviews of a cluster's certificate requests, per second and in a burst: of requests
-	// without an answer, and of approved ones; and of its Ready conditions. Others wait for
-	// reviewPause.
-	reviewRate, noteRate, readyRate, reviewBurst = 50, 200, 50, 2000
-	reviewPause                                  = time.Second
+	// without an answer, and of approved ones. Others wait for reviewPause.
+	reviewRate, noteRate, reviewBurst = 50, 200, 2000
+	reviewPause                       = time.Second
 )
 
 func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
