@@ -248,6 +248,22 @@ func TestAPanicOfANode(t *testing.T) {
 		for _, name := range names {
 			equal(t, "the facts of "+name, w.node(factory+"/"+name).Facts, w.cluster(factory).Facts)
 		}
+		counts, session := &seenCounts{}, must(w.manager.working[factory].use())
+		w.manager.Count = counts.count
+		w.manager.Heard = func(key string) bool {
+			if key == factory+"/edge-2" {
+				panic("a fault")
+			}
+			return false
+		}
+		w.moveAPIServer("https://again.example/")
+		pass(10 * time.Minute)
+		equal(t, "the facts of edge-1", w.node(factory+"/edge-1").Facts, w.cluster(factory).Facts)
+		after, err := w.manager.working[factory].use()
+		if n := counts.panics.Load(); n < 10 || after != session || err != nil {
+			t.Errorf("of one that always panics: %d are counted; the session ended: %t, %v", n,
+				after != session, err)
+		}
 	})
 }
 

@@ -171,13 +171,13 @@ func (w *worker) keep(ctx context.Context, f func(context.Context)) {
 	}
 }
 
-// guard calls f. A panic ends the present session, or is only counted and logged without one, and
-// is returned as an error.
+// guard calls f. A panic ends the present session, or is only counted and logged without one or in
+// the change of a single row, and is returned as an error.
 func (w *worker) guard(f func() error) (err error) {
 	defer func() {
 		switch s := w.session.Load(); {
 		case !errors.Is(err, store.ErrCrash):
-		case s != nil:
+		case s != nil && !errors.Is(err, store.ErrRow):
 			s.fail(err)
 		default:
 			w.countEnd(err)

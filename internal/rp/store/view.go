@@ -214,6 +214,9 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (last int
 				return nil
 			}
 			revision, own, err := s.updateOne(ctx, key, e)
+			if own && errors.Is(err, ErrCrash) {
+				err = fmt.Errorf("%w %s: %w", ErrRow, key, err)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			last, errs = max(last, revision), append(errs, err)
@@ -227,8 +230,11 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (last int
 	return last, errors.Join(errs...)
 }
 
-// ErrCrash is the error for a recovered panic.
-var ErrCrash = errors.New("internal error: panic")
+var (
+	// ErrCrash is the error for a recovered panic, ErrRow for one in the change of a single key.
+	ErrCrash = errors.New("internal error: panic")
+	ErrRow   = errors.New("internal error: cannot change")
+)
 
 // Crashed returns the error for what recover has returned.
 func Crashed(reason any) error { return fmt.Errorf("%w: %v\n%s", ErrCrash, reason, debug.Stack()) }
