@@ -211,24 +211,19 @@ func (w *worker) revoke(ctx context.Context, s *session) (time.Time, error) {
 		return time.Now().Add(revokedAgain), err
 	}
 	epoch, err := w.Store.ReadEpoch(ctx)
-	if err != nil {
-		return noTime, err
-	}
 	for key, row := range rows {
-		ids, has := listed[flexnode.LastOf(key)]
-		if !has || epoch <= max(1, row.Epoch) {
-			continue
-		}
-		err := w.update(ctx, "listed certificates adopted", nil, func(v *store.View) error {
-			node, row := w.Store.Nodes.Row(v, key), w.Store.Certificates.Row(v, key)
-			rows[key] = row.Value.Adopt(strings.Fields(ids), node.Value.UID, time.Now(), epoch)
-			return w.Store.Certificates.Replace(v, key, row.Value, rows[key])
-		})
-		if err != nil {
-			return noTime, err
+		if ids, has := listed[flexnode.LastOf(key)]; has && epoch > max(1, row.Epoch) && err == nil {
+			err = w.update(ctx, "listed certificates adopted", nil, func(v *store.View) error {
+				node, row := w.Store.Nodes.Row(v, key), w.Store.Certificates.Row(v, key)
+				rows[key] = row.Value.Adopt(strings.Fields(ids), node.Value.UID, time.Now(), epoch)
+				return w.Store.Certificates.Replace(v, key, row.Value, rows[key])
+			})
 		}
 	}
-	if err := w.list(ctx, s, changes(rows, listed, time.Now())); err != nil {
+	if err == nil {
+		err = w.list(ctx, s, changes(rows, listed, time.Now()))
+	}
+	if err != nil {
 		return noTime, err
 	}
 	return w.restoreEnded(ctx, rows)

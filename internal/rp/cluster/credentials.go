@@ -96,8 +96,7 @@ func (t tokens) Create(
 	secrets := s.Client.CoreV1().Secrets(metav1.NamespaceSystem)
 	_, err = secrets.Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
-		err = secrets.Delete(ctx, secretName(c), dryRun)
+		err = secrets.Delete(ctx, secretName(c), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		if refusedByPolicy(err) {
 			return "", credential.ErrTaken
 		}

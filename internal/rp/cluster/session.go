@@ -85,8 +85,7 @@ func (w *worker) keepConnected(ctx context.Context) {
 			if connection, err := w.Dial(access); err != nil {
 				w.noteFailure(ctx, err)
 			} else {
-				connection.access, connection.registration = access, registration
-				connection.made = time.Now()
+				connection.access, connection.registration, connection.made = access, registration, time.Now()
 				present, end = connection, w.begin(ctx, connection)
 			}
 		}

@@ -219,10 +219,9 @@ func listWatch[L runtime.Object](client interface {
 // ones.
 func (w *worker) watchRequests(ctx context.Context, s *session, signer string) cache.Indexer {
 	requests := s.Client.CertificatesV1().CertificateSigningRequests()
-	selector := fields.OneTermEqualSelector("spec.signerName", signer).String()
 	known, _ := kind{
 		example: &certificates.CertificateSigningRequest{}, budget: maxRequests,
-		ListWatch: listWatch(requests, selector),
+		ListWatch: listWatch(requests, fields.OneTermEqualSelector("spec.signerName", signer).String()),
 		reduce: func(o runtime.Object) runtime.Object {
 			return reduceRequest(o.(*certificates.CertificateSigningRequest))
 		},

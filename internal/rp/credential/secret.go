@@ -94,8 +94,7 @@ const enrolling = "enrolment secrets"
 // It is not stored: it is derived from its id, the last part of the credential's key, and a key of
 // the ring.
 func (s *Service) enrolmentSecret(uid, id string) string {
-	mac := s.Keys.MACs(enrolling, uid+"/"+id)[0]
-	return id + "." + base64.RawURLEncoding.EncodeToString(mac)
+	return id + "." + base64.RawURLEncoding.EncodeToString(s.Keys.MACs(enrolling, uid+"/"+id)[0])
 }
 
 // Enrolment returns the id of an enrolment secret of the node with a uid, and whether it was made

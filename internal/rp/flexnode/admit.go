@@ -107,8 +107,7 @@ func (a *admission) judge(c *Candidate) {
 		return
 	}
 	at := *c.Attempt
-	runs := c.Applied == at.Revision && c.Heard && c.Ready == "True"
-	late := at.Outcome == Unknown
+	runs, late := c.Applied == at.Revision && c.Heard && c.Ready == "True", at.Outcome == Unknown
 	switch {
 	case c.Failed == at.Revision && c.Applied != at.Revision && c.ByHand:
 		c.Attempt = nil

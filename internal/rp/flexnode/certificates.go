@@ -74,8 +74,7 @@ func (c Certificates) Note(
 	if renewed != "" {
 		former := c.find(renewed)
 		if current = former != nil; current {
-			issued.UID, issued.Enrolment = former.UID, former.Enrolment
-			issued.Revoked = former.Revoked
+			issued.UID, issued.Enrolment, issued.Revoked = former.UID, former.Enrolment, former.Revoked
 		}
 	}
 	if current && renewed == "" && c.Leaving == issued.UID {

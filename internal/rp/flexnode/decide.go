@@ -214,8 +214,8 @@ func (n *Node) reoffer(r Revision, at time.Time, renderer string) *Revision {
 	r.Version, r.Repeats = NextVersion(n.newest(), at), r.Version
 	r.Created, r.Renderer = at.UTC(), renderer
 	if n.Attempt.pending() && n.Attempt.Revision == n.Assigned {
-		at := *n.Attempt
-		at.Revision, n.Attempt = r.Version, &at
+		n.Attempt = new(*n.Attempt)
+		n.Attempt.Revision = r.Version
 	}
 	n.Assigned = r.Version
 	return &r
@@ -327,8 +327,7 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	sp, at := principalOf(p.Desired.AzureAuth)
 	switch {
 	case sp == nil:
-		d.DropSecret = secret.Known
-		d.Node.SecretVersion = 0
+		d.DropSecret, d.Node.SecretVersion = secret.Known, 0
 	case p.SecretGiven && secret.Known && secret.Same:
 		d.Node.SecretVersion = secret.Version
 	case p.SecretGiven:

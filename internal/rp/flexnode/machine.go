@@ -97,9 +97,8 @@ const (
 	// copyWaits is the silence of the machine after which an unknown boot counts as its own, while a
 	// copy of it is known: the copy could boot at any time, or claim to.
 	copyWaits = 10 * time.Minute
-	// quickBoot is the time in which an older machine with the key shows a token that was issued after
-	// the newer one's boot: up to nine minutes where polls are limited. Until then quick boots of the
-	// newer one must not push it out of Former.
+	// quickBoot is the time in which an older machine with the key shows a token issued after the
+	// newer one's boot, at any pace of polls. Until then quick boots must not push it out of Former.
 	quickBoot = 10 * time.Minute
 )
 

@@ -18,8 +18,7 @@ func Refresh(
 	if last == nil {
 		return n.resolve(parent, at, renderer)
 	}
-	n.Unreleased = n.Lost(applied)
-	n.Facts = parent.factsID()
+	n.Unreleased, n.Facts = n.Lost(applied), parent.factsID()
 	if last.Facts == n.Facts && n.Assigned <= n.Revision { // else the offered one was made later
 		return n, nil
 	}

@@ -87,8 +87,7 @@ func Summarize(r *api.Revision, changes []api.Change) {
 
 // ReadDiff reads the versions in a diff request; 0 for one that the caller leaves open.
 func ReadDiff(ask api.DiffRequest) (from, to int64, problems Problems) {
-	from = readVersion("from", ask.From, &problems)
-	to = readVersion("to", ask.To, &problems)
+	from, to = readVersion("from", ask.From, &problems), readVersion("to", ask.To, &problems)
 	return from, to, problems
 }
 

@@ -29,8 +29,7 @@ func Slot(cluster, node, pool string, mask, n int) (key, subnet string, ok bool)
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(node)) // it never fails
 	number := (hash.Sum64()%uint64(count) + uint64(n)) % uint64(count)
-	network := netip.MustParsePrefix(pool)
-	return slotKey(cluster, number), subnetOf(network, mask, number), true
+	return slotKey(cluster, number), subnetOf(netip.MustParsePrefix(pool), mask, number), true
 }
 
 // SlotOf returns the key of the row of a pod subnet; "" if it is not one of that pool.

@@ -154,8 +154,7 @@ func (e *Entra) refuse(err error) error {
 	case errors.Is(err, errTenant):
 		code, message = "InvalidAuthenticationTokenTenant", "is from the wrong tenant."
 	case errors.Is(err, jwt.ErrTokenInvalidAudience):
-		audiences := strings.Join(e.audiences, " or ")
-		message = "is for another audience. Ask for one for " + audiences + "."
+		message = "is for another audience. Ask for one for " + strings.Join(e.audiences, " or ") + "."
 	case errors.Is(err, jwt.ErrTokenInvalidIssuer):
 		message = "is from an issuer that is not trusted here."
 	}
@@ -163,10 +162,9 @@ func (e *Entra) refuse(err error) error {
 }
 
 func (e *Entra) challenge(code, message string) error {
-	authority := strings.TrimSuffix(e.issuers[0].URL, "/")
 	return &refusal{
 		answer: arm.Errorf(401, code, "%s", message), header: "WWW-Authenticate", // RFC 6750, section 3
 		value: fmt.Sprintf(`Bearer authorization_uri=%q, error="invalid_token", error_description=%q`,
-			authority, message),
+			strings.TrimSuffix(e.issuers[0].URL, "/"), message),
 	}
 }

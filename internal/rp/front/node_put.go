@@ -145,8 +145,7 @@ func (a *API) openNode(
 // openCluster reads the cluster of a request; an error if nodes may not change.
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	row := a.Store.Clusters.Row(v, r.clusterKey())
-	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey()) // the index may be behind
-	err := r.allowedIn(subscription.Value.State)
+	err := r.allowedIn(a.Store.Subscriptions.Row(v, r.subscriptionKey()).Value.State)
 	switch {
 	case err != nil:
 	case !row.Exists():
@@ -246,8 +245,7 @@ func (p *put) running(
 // free returns an error if another machine has a valid certificate of the node's name, with which
 // it could read what the node's pods read.
 func (p *put) free(v *store.View) error {
-	row := p.api.Store.Certificates.Row(v, p.r.nodeKey()).Value
-	until := row.HeldUntil(p.api.Now())
+	until := p.api.Store.Certificates.Row(v, p.r.nodeKey()).Value.HeldUntil(p.api.Now())
 	if until.IsZero() || p.r.flag("acceptOldCertificate") {
 		return nil
 	}

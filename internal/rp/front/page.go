@@ -45,8 +45,7 @@ func (a *API) page(r *request, collection string) (after string, size int, err e
 
 // nextLink returns the URL of the next page, as the caller reaches the provider.
 func (a *API) nextLink(r *request, collection, last string) string {
-	token := signed(a.Credentials.Keys, paging, collection, []byte(last))
-	link := r.publicURL()
+	token, link := signed(a.Credentials.Keys, paging, collection, []byte(last)), r.publicURL()
 	query := link.Query()
 	maps.DeleteFunc(query, func(key string, _ []string) bool {
 		return strings.EqualFold(key, "$skipToken")
@@ -77,8 +76,7 @@ func checked(keys seal.Ring, what, of string, data []byte) (text []byte, good bo
 		return nil, false
 	}
 	text = data[macSize:]
-	macs := keys.MACs(what, of+"\x00"+string(text))
-	return text, slices.ContainsFunc(macs, func(mac []byte) bool {
+	return text, slices.ContainsFunc(keys.MACs(what, of+"\x00"+string(text)), func(mac []byte) bool {
 		return hmac.Equal(mac[:macSize], data[:macSize])
 	})
 }

@@ -33,8 +33,7 @@ func (a *API) register(r *request) (any, error) {
 		if row.Exists() && row.Value.State != unregistered {
 			return nil
 		}
-		row.Value.State = registered
-		row.Value.RegistrationDate = a.Now().UTC().Format(time.RFC1123)
+		row.Value.State, row.Value.RegistrationDate = registered, a.Now().UTC().Format(time.RFC1123)
 		return a.Store.Subscriptions.Put(v, key, row.Value)
 	})
 	return r.provider(registered), err

@@ -326,8 +326,7 @@ func (r *Rollout) apply(v *store.View, n *flexnode.Node, c, m flexnode.Candidate
 		n.Assigned = m.Assigned
 		return nil
 	}
-	history := r.Store.History.Row(v, m.Key)
-	applied, err := history.Value.Find(c.Applied)
+	applied, err := r.Store.History.Row(v, m.Key).Value.Find(c.Applied)
 	if err != nil || applied == nil {
 		return err
 	}
@@ -383,8 +382,7 @@ func (r *Rollout) compare(
 	if err := errors.Join(err, err2); err != nil {
 		return k, err
 	}
-	k.kept, k.change = from != nil, flexnode.ChangeOf(from, to)
-	k.window = windowIn(to)
+	k.kept, k.change, k.window = from != nil, flexnode.ChangeOf(from, to), windowIn(to)
 	if n.Assigned == n.Revision || n.Assigned == applied {
 		return k, nil
 	}

@@ -132,8 +132,7 @@ func Add(path, root string, now time.Time) (Ring, error) {
 func (r *Ring) add(by *rootkey.Root, now time.Time) error {
 	random := make([]byte, 32+4)
 	_, _ = rand.Read(random) // it never fails
-	id := fmt.Sprintf("%x", random[32:])
-	signs := rootkey.NewKey()
+	id, signs := fmt.Sprintf("%x", random[32:]), rootkey.NewKey()
 	r.Keys = append(r.Keys, Key{ID: id, Bytes: random[:32], Signing: signs})
 	var err error
 	r.Certificates[id], err = by.Certify(signs, "flexnode-rp "+id, now)

@@ -285,8 +285,7 @@ type etcdLease struct {
 // but its holder does not rely on that.
 func (e *Etcd) Lease(ctx context.Context, ttl time.Duration) (Lease, error) {
 	asked := time.Now()
-	seconds := int64((ttl + time.Second - 1) / time.Second)
-	granted, err := e.client.Grant(ctx, seconds)
+	granted, err := e.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("cannot get a lease of the store: %w", translate(err))
 	}

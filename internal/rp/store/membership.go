@@ -95,8 +95,7 @@ func (m *Membership) enter(ctx context.Context) error {
 
 func (m *Membership) announce(ctx context.Context) error {
 	_, err := m.store.Update(ctx, "join", nil, func(v *View) error {
-		me := Member{m.replica, m.lease.ID()}
-		return m.store.Members.Lease(v, m.replica, me, m.lease)
+		return m.store.Members.Lease(v, m.replica, Member{m.replica, m.lease.ID()}, m.lease)
 	})
 	return err
 }

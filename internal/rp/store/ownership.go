@@ -173,8 +173,7 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 		for _, cluster := range clusters {
 			row := m.store.Owners.Row(v, cluster)
 			if !row.Exists() {
-				me := Member{m.replica, m.lease.ID()}
-				v.Fail(m.store.Owners.Lease(v, cluster, me, m.lease))
+				v.Fail(m.store.Owners.Lease(v, cluster, Member{m.replica, m.lease.ID()}, m.lease))
 			}
 			if m.free(row) {
 				mine = append(mine, row)

@@ -230,11 +230,8 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (last int
 	return last, errors.Join(errs...)
 }
 
-var (
-	// ErrCrash is the error for a recovered panic, ErrRow for one in the change of a single key.
-	ErrCrash = errors.New("internal error: panic")
-	ErrRow   = errors.New("internal error: cannot change")
-)
+// ErrCrash is the error for a recovered panic, ErrRow for one in the change of a single key.
+var ErrCrash, ErrRow = errors.New("internal error: panic"), errors.New("internal error: change of")
 
 // Crashed returns the error for what recover has returned.
 func Crashed(reason any) error { return fmt.Errorf("%w: %v\n%s", ErrCrash, reason, debug.Stack()) }
