@@ -581,15 +581,17 @@ func TestPagesEndByBytes(t *testing.T) {
 	equal(t, "the key to continue after", next, fmt.Sprintf("%s/n%03d", clusterKey, n-1))
 
 	const clusters = 30
-	big := flexnode.Cluster{Tags: map[string]string{"x": strings.Repeat("y", 60<<10)}}
+	list := "/subscriptions/" + subscription + "/resourceGroups/big/providers/" + flexnode.ClusterType
+	big := flexnode.Cluster{Location: "westeurope",
+		Tags: map[string]string{"x": strings.Repeat("y", 60<<10)}}
 	for i := range clusters {
+		big.ID = fmt.Sprintf("%s/c%03d", list, i)
 		w.change(func(v *store.View) error {
 			return w.api.Store.Clusters.Set(v, fmt.Sprintf("%s/big/c%03d", subscription, i), big)
 		})
 	}
 	w.caughtUp()
-	found, url := 0, "/subscriptions/"+subscription+"/resourceGroups/big/providers/"+
-		flexnode.ClusterType+versionQuery
+	found, url := 0, list+versionQuery
 	for url != "" {
 		_, text := w.must(200, "GET", url, "")
 		page := decoded[api.List[api.ManagedCluster]](t, text)
