@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -63,14 +64,14 @@ func ownersSysctls(t *testing.T, m lab.Machine) {
 	}
 }
 
-// natRules fails unless our chain exists, or does not, as wanted.
+// natRules waits until our chain exists, or does not, as wanted. A reload that is passed on to our
+// unit goes on after systemctl has ended.
 func natRules(t *testing.T, m lab.Machine, want bool) {
 	t.Helper()
-	out, _ := inside(t, m, "iptables-save", "-t", "nat")
-	got := strings.Contains(out, "-A POSTROUTING") && strings.Contains(out, "AKS-FLEX-NODE")
-	if got != want {
-		t.Errorf("the rules of pods are there: %v, want %v\n%s", got, want, out)
-	}
+	eventually(t, fmt.Sprintf("the rules of pods: %t", want), func() bool {
+		out, _ := inside(t, m, "iptables-save", "-t", "nat")
+		return want == (strings.Contains(out, "-A POSTROUTING") && strings.Contains(out, "AKS-FLEX-NODE"))
+	})
 }
 
 // A policy of DROP is reported before the join, with the commands that open the firewall; once it
