@@ -48,6 +48,18 @@ func (m *machine) copied() *machine {
 	return &c
 }
 
+// copiedBefore returns a copy that has polled, before the machine polled again.
+func (m *machine) copiedBefore(t *testing.T) *machine {
+	t.Helper()
+	c := m.copied()
+	c.poll(t, 200)
+	m.w.caughtUp()
+	m.w.clock.Pass(2 * time.Minute)
+	m.poll(t, 200)
+	m.w.caughtUp()
+	return c
+}
+
 // told polls, and reports whether the answer reports a second machine.
 func (m *machine) told(t *testing.T) bool {
 	t.Helper()
@@ -166,12 +178,7 @@ func TestStolenKey(t *testing.T) {
 func TestCopyOfALostMachine(t *testing.T) {
 	w, m := enrolled(t)
 	m.poll(t, 200)
-	c := m.copied()
-	c.poll(t, 200)
-	w.caughtUp()
-	w.clock.Pass(2 * time.Minute)
-	m.poll(t, 200)
-	w.caughtUp()
+	c := m.copiedBefore(t)
 	w.clock.Pass(23 * time.Hour)
 	c.poll(t, 409)
 	w.clock.Pass(2 * time.Hour)

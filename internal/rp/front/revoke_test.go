@@ -332,12 +332,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	m := joined()
 	m.post(t, 404, "/leave", ask)
 	m.poll(t, 200)
-	copied := m.copied()
-	copied.poll(t, 200)
-	w.caughtUp()
-	w.clock.Pass(2 * time.Minute)
-	m.poll(t, 200)
-	w.caughtUp()
+	copied := m.copiedBefore(t)
 	copied.poll(t, 409)
 	w.settles(200, "DELETE", nodeURL("n"), "")
 	for range 2 {
