@@ -158,10 +158,10 @@ func live(t *testing.T) *world {
 // follow makes the replica follow changes until the test ends.
 func (w *world) follow() {
 	ctx, stop := context.WithCancel(w.t.Context())
-	done := make(chan struct{})
+	index, done := store.NewIndex(w.store()), make(chan struct{}) // of this store, not the next one
 	go func() {
 		defer close(done)
-		store.NewIndex(w.store()).Follow(ctx, func(error) {})
+		index.Follow(ctx, func(error) {})
 	}()
 	w.t.Cleanup(func() { stop(); <-done })
 }
