@@ -179,6 +179,7 @@ func TestNodesThatFlap(t *testing.T) {
 			t.Errorf("%d commits", n)
 		}
 		var compared atomic.Int64
+		w.manager.tasks.mu.Lock() // jobs are started with it
 		do := worker.tasks.do
 		worker.tasks.do = func(x task) {
 			if x.kind == taskReadiness {
@@ -186,6 +187,7 @@ func TestNodesThatFlap(t *testing.T) {
 			}
 			do(x)
 		}
+		w.manager.tasks.mu.Unlock()
 		pass(time.Minute)
 		if n := compared.Load(); n > 2*nodes+nodes/2 { // each write is compared, too
 			t.Errorf("%d comparisons", n)
@@ -237,10 +239,10 @@ func TestAPanicOfANode(t *testing.T) {
 		for _, name := range names {
 			w.put(factoryID, name, api.Desired{})
 		}
+		var once sync.Once
 		w.store.Did = func(what string) {
 			if what == "nodes rendered" {
-				w.store.Did = func(string) {}
-				panic("a fault")
+				once.Do(func() { panic("a fault") })
 			}
 		}
 		w.moveAPIServer("https://moved.example/")

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,10 +143,12 @@ func TestFactsRollOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
+		change := sync.OnceFunc(func() {
+			w.change(func(v *store.View) error { return w.putIn(v, factoryID, "c", following("1.3.6")) })
+		})
 		w.store.Did = func(what string) {
 			if what == "cluster probed" {
-				w.store.Did = func(string) {}
-				w.change(func(v *store.View) error { return w.putIn(v, factoryID, "c", following("1.3.6")) })
+				change()
 			}
 		}
 		w.moveAPIServer("https://moved.example/")
