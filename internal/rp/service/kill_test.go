@@ -88,7 +88,7 @@ func killedAt(t *testing.T, s story, n int) (did int) {
 			remember(s.before(w))
 		}
 		pass(time.Second)
-		w.killAfter(n, &did)
+		end := w.killAfter(n)
 		response := s.during(w)
 		remember(response)
 		pass(time.Second)
@@ -96,7 +96,7 @@ func killedAt(t *testing.T, s story, n int) (did int) {
 		if n == 0 && !acknowledged {
 			t.Fatalf("the story failed without a kill: %d", response.StatusCode)
 		}
-		w.service.store.Did = func(string) {}
+		did = end()
 		if n > 0 {
 			w.drain()
 			w.start(w.memory.Another())
@@ -108,17 +108,24 @@ func killedAt(t *testing.T, s story, n int) (did int) {
 	return did
 }
 
-// killAfter kills the replica after the n-th effect from now on, and counts effects.
-func (w *world) killAfter(n int, did *int) {
+// killAfter kills the replica after the n-th effect from now on, until end, which returns the
+// number of effects.
+func (w *world) killAfter(n int) (end func() int) {
 	var mu sync.Mutex
-	kill := w.kill
+	did, ended, kill := 0, false, w.kill
 	w.service.store.Did = func(what string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if *did++; *did == n {
+		if did++; did == n && !ended {
 			w.t.Logf("killed after: %s", what)
 			kill()
 		}
+	}
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+		return did
 	}
 }
 
