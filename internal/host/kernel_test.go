@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,12 +28,14 @@ func TestSysctlPath(t *testing.T) {
 // To turn off swap may take long: it is progress all the time.
 func TestSwapOffBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, beats := testHost(t), 0
-		h.Beat = func() { beats++ }
+		h := testHost(t)
+		var beats atomic.Int64
+		h.Beat = func() { beats.Add(1) }
 		h.Kernel.(*kernel).reads = 10 * time.Minute
 		write(t, h, "/proc/swaps", "Filename Type Size Used Priority\n/a.img file 1 0 7\n")
-		if err := h.Set(t.Context(), state.Change{To: state.Swap{}}, nil); err != nil || beats < 10 {
-			t.Errorf("%v, %d beats", err, beats)
+		err := h.Set(t.Context(), state.Change{To: state.Swap{}}, nil)
+		if n := beats.Load(); err != nil || n < 10 {
+			t.Errorf("%v, %d beats", err, n)
 		}
 	})
 }

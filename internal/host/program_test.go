@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,20 +105,21 @@ func TestRunBeats(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			beats := 0
+			var beats atomic.Int64
 			h := testHost(t)
-			h.Beat = func() { beats++ }
+			h.Beat = func() { beats.Add(1) }
 			h.Programs = func(ctx context.Context, _ []string) ([]byte, error) {
 				if !wait.Sleep(ctx, 5*time.Minute) {
 					return nil, ctx.Err()
 				}
 				return nil, nil
 			}
-			if err := run(t.Context(), h, 10*time.Minute); err != nil || beats < 9 {
-				t.Errorf("%s program: %d beats in five minutes, %v", name, beats, err)
+			err := run(t.Context(), h, 10*time.Minute)
+			if n := beats.Load(); err != nil || n < 9 {
+				t.Errorf("%s program: %d beats in five minutes, %v", name, n, err)
 			}
 			began := time.Now()
-			err := run(t.Context(), h, time.Minute)
+			err = run(t.Context(), h, time.Minute)
 			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) ||
 				!strings.Contains(err.Error(), "has not ended within 1m") || took != time.Minute {
 				t.Errorf("%s program ends after %s, with %v", name, took, err)
