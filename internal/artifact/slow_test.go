@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,11 +85,11 @@ func TestSlowPlaces(t *testing.T) {
 }
 
 // endless sends zeros as long as they are read, and counts them.
-func endless(sent *int64) http.HandlerFunc {
+func endless(sent *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for piece := make([]byte, 32<<10); ; {
 			n, err := w.Write(piece)
-			if *sent += int64(n); err != nil {
+			if sent.Add(int64(n)); err != nil {
 				return
 			}
 		}
@@ -101,7 +102,7 @@ func TestEndlessPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := noise(1, 1<<20)
 		for name, size := range map[string]int64{"known": int64(len(b)), "unknown": 0} {
-			var sent int64
+			var sent atomic.Int64
 			r := newRig(t, mirrors, map[string]http.HandlerFunc{"upstream": serve(b, ""),
 				"mirror": paths(map[string]http.HandlerFunc{"runc": endless(&sent)})})
 			a := binary(Runc, b)
@@ -110,8 +111,8 @@ func TestEndlessPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.wantFile(t, a, "runc", b, 0o755)
-			if most := a.maxBytes(false) + 1<<20; sent > most {
-				t.Errorf("%s length: %d bytes were taken, more than %d", name, sent, most)
+			if n, most := sent.Load(), a.maxBytes(false)+1<<20; n > most {
+				t.Errorf("%s length: %d bytes were taken, more than %d", name, n, most)
 			}
 			if left := r.leftovers(t); len(left) > 0 {
 				t.Errorf("left over: %v", left)
@@ -162,10 +163,9 @@ func TestFullDiskIsPerhapsThePlaces(t *testing.T) {
 	store := t.TempDir()
 	mount(t, "tmpfs", store, "tmpfs", 0, "size=4m")
 	synctest.Test(t, func(t *testing.T) {
-		var sent int64
 		b := noise(1, 3<<20)
 		r := newRig(t, mirrors, map[string]http.HandlerFunc{"upstream": serve(b, ""),
-			"mirror": paths(map[string]http.HandlerFunc{"kubelet": endless(&sent)})})
+			"mirror": paths(map[string]http.HandlerFunc{"kubelet": endless(new(atomic.Int64))})})
 		r.Store = store
 		a := binary(Kubelet, b)
 		if err := r.Run(t.Context(), []Artifact{a}); err != nil {
