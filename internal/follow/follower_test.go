@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -519,9 +520,9 @@ func reporterTo(provider http.HandlerFunc) (*Reporter, *strings.Builder) {
 // A node that was not checked for a while is not reported to be as it was.
 func TestOldReportIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked int
+		var asked atomic.Int64
 		r, _ := reporterTo(func(w http.ResponseWriter, r *http.Request) {
-			asked++
+			asked.Add(1)
 			answer(200, "application/json", "{}")(w, r)
 		})
 		ctx, stop := context.WithCancel(t.Context())
@@ -531,19 +532,19 @@ func TestOldReportIsNotRepeated(t *testing.T) {
 			r.Say(agentapi.Report{})
 			time.Sleep(time.Minute)
 		}
-		if before := asked; before < 2 {
+		if before := asked.Load(); before < 2 {
 			t.Errorf("the node is reported %d times in three hours", before)
 		}
 		time.Sleep(time.Hour) // one that was due soon after the last check
-		before := asked
+		before := asked.Load()
 		time.Sleep(24 * heartbeat)
-		if asked != before {
-			t.Errorf("a report that is old is sent %d times", asked-before)
+		if n := asked.Load() - before; n != 0 {
+			t.Errorf("a report that is old is sent %d times", n)
 		}
 		r.Say(agentapi.Report{})
 		synctest.Wait()
-		if asked != before+1 {
-			t.Errorf("a node that is looked at again is reported %d times", asked-before)
+		if n := asked.Load() - before; n != 1 {
+			t.Errorf("a node that is looked at again is reported %d times", n)
 		}
 		stop()
 		<-ended
