@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,7 +335,7 @@ func TestInterrupted(t *testing.T) {
 // comes; then the newest one is taken up.
 func TestProofIsNotInterrupted(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		proved, cut := 0, 0
+		var proved, cut atomic.Int64
 		b.reconcile = func(ctx context.Context) error {
 			done := b.daemon.Proving()
 			err := rest(ctx, 40*time.Second)
@@ -343,10 +344,10 @@ func TestProofIsNotInterrupted(t *testing.T) {
 				err = rest(ctx, 10*time.Second)
 			}
 			if err != nil {
-				cut++
+				cut.Add(1)
 				return err
 			}
-			proved++
+			proved.Add(1)
 			return nil
 		}
 		b.start()
@@ -354,12 +355,12 @@ func TestProofIsNotInterrupted(t *testing.T) {
 			b.set(func() { b.changed = true })
 			b.sleep(10 * time.Second)
 		}
-		if proved < 10 || cut > 0 {
-			t.Errorf("in ten minutes %d were proved, and %d cut short", proved, cut)
+		if p, c := proved.Load(), cut.Load(); p < 10 || c > 0 {
+			t.Errorf("in ten minutes %d were proved, and %d cut short", p, c)
 		}
 		b.sleep(2 * time.Minute)
-		if n := len(b.times("reconcile")); n != proved || n > 14 {
-			t.Errorf("%d reconciliations, %d proved", n, proved)
+		if n, p := len(b.times("reconcile")), int(proved.Load()); n != p || n > 14 {
+			t.Errorf("%d reconciliations, %d proved", n, p)
 		}
 	})
 }
