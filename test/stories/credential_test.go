@@ -174,6 +174,28 @@ func TestWrongSecret(t *testing.T) {
 	}
 }
 
+// A new secret drains the node that it changes if the old one has expired.
+func TestExpiredSecretAndAnotherMinorVersion(t *testing.T) {
+	t.Parallel()
+	w, sim := azureWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.run("web")
+	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+		Secrets: []azuresim.Secret{
+			{Value: canary, Expires: time.Now().Add(-time.Hour)}, {Value: newSecret},
+		}})
+	w.config = w.configuration(w.secret(newSecret, "token"), w.kubernetes("1.35.4", "1.35.4"))
+	if err := w.forgetTokens(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.bootstrap(); err != nil || len(w.cluster.evicted) != 1 || w.cordoned() {
+		t.Errorf("%v; evicted are %v, cordoned %t", err, w.cluster.evicted, w.cordoned())
+	}
+	w.onlySecret(sim, newSecret, canary)
+}
+
 // A new secret that Entra ID's servers do not all know yet is not refused.
 func TestSecretThatPropagates(t *testing.T) {
 	t.Parallel()

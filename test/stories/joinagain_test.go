@@ -2,6 +2,7 @@ package stories
 
 import (
 	"errors"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -31,6 +32,36 @@ func TestLostCertificate(t *testing.T) {
 	w.wholly(t, "joined again")
 	if _, err := os.Stat(dir + "bootstrap-kubeconfig"); err == nil {
 		t.Error("the new token is still on disk")
+	}
+}
+
+// Such a node also joins again by a change that drains, which it cannot do before.
+func TestLostCertificateAndAnotherMinorVersion(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	dir := w.root + "/var/lib/kubelet/"
+	if err := errors.Join(os.RemoveAll(dir+"pki"), os.Remove(dir+"kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.run("web")
+	w.cluster.set(func() {
+		w.cluster.token = "abcdef.fedcba9876543210"
+		w.cluster.ill = func(r *http.Request) int {
+			_, err := os.Stat(dir + "pki/kubelet-client-current.pem")
+			if err != nil && r.Header.Get("Authorization") == "" {
+				return http.StatusUnauthorized
+			}
+			return 0
+		}
+	})
+	w.upgrade()
+	if _, err := w.bootstrap(); err != nil || w.kubeletVersion() != "v1.35.4" || w.cordoned() {
+		t.Errorf("%v; kubelet is %s, cordoned %t", err, w.kubeletVersion(), w.cordoned())
+	}
+	if log := w.log.String(); len(w.cluster.evicted) > 0 || !strings.Contains(log, "not drained") {
+		t.Errorf("evicted are %v; the log:\n%s", w.cluster.evicted, log)
 	}
 }
 

@@ -36,7 +36,7 @@ func withNode(ctx context.Context, w *work, do func(*apply.Engine) error) error 
 		return err
 	}
 	c := h.Saved.ConfigOf(h.Saved.Live)
-	client, clientErr := access.Client(ctx, h.Node, c, w.target())
+	client, clientErr := asNode(ctx, w)
 	if clientErr == nil {
 		defer client.Close()
 	}
@@ -49,6 +49,17 @@ func withNode(ctx context.Context, w *work, do func(*apply.Engine) error) error 
 		},
 	}
 	return do(&apply.Engine{Host: object, Disk: h.Agent.Machine, Journal: journal})
+}
+
+// asNode returns a client with the credential of the running node or, if that no longer works, with
+// the token of the generation that replaces it.
+func asNode(ctx context.Context, w *work) (*kube.Client, error) {
+	is := w.Saved.ConfigOf(w.Saved.Live)
+	client, err := access.Client(ctx, w.Node, is, w.target())
+	if err != nil && w.config.Azure.ShowsToken() && !access.SameIdentity(is, w.config) {
+		return access.Client(ctx, w.Node, w.config, w.target())
+	}
+	return client, err
 }
 
 // capacity includes what kubelet reserves: pods that already run must fit.
@@ -120,9 +131,19 @@ func restartOwed(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, restarts)
 }
 
+// drains reports whether a transition drains the node. A kubelet that has lost its certificate has
+// only a credential to join with, which cannot drain.
+func (w *work) drains(t *transition.Transition) bool {
+	if t.Drains && !Credentialed(w.Home) {
+		w.Warn("kubelet has no valid credential, so the node joins again and is not drained before")
+		t.Drains = false
+	}
+	return t.Drains
+}
+
 // cordon cordons a Node to be drained. A Node that others have cordoned stays so.
 func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
-	if !t.Drains {
+	if !w.drains(t) {
 		return nil
 	}
 	return withNode(ctx, w, func(engine *apply.Engine) error {
@@ -150,10 +171,10 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 }
 
 func (w *work) drain(ctx context.Context, t *transition.Transition) error {
-	if !t.Drains {
+	if !w.drains(t) {
 		return nil
 	}
-	client, err := access.Client(ctx, w.Node, w.Saved.ConfigOf(w.Saved.Live), w.target())
+	client, err := asNode(ctx, w)
 	if err != nil {
 		return err
 	}
