@@ -49,18 +49,27 @@ type Follower struct {
 	pace    pace
 	etag    string
 	stones  int
-	failing time.Time // the time of the first of the failing polls
+	failing time.Time     // the time of the first of the failing polls
+	short   time.Time     // no poll is held until then
+	unheld  time.Duration // the time without held polls after the next that fails
 }
 
 // Run follows until ctx ends or the machine is given back.
 func (f *Follower) Run(ctx context.Context) {
 	f.pace.interval = f.Interval
 	for pause := f.pace.first(); wait.Sleep(ctx, pause); {
-		held := f.Wait
-		if f.stones > 0 {
+		held, first := f.Wait, f.etag == "" || !f.failing.IsZero()
+		if first || f.stones > 0 || time.Now().Before(f.short) {
 			held = 0
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, held)
+		switch {
+		case held > 0 && err == nil:
+			f.unheld = 0
+		case held > 0: // without success, the pause until the next held poll grows
+			f.short = time.Now().Add(f.unheld)
+			f.unheld = min(max(2*f.unheld, time.Minute), maxInterval)
+		}
 		if err == nil && answer.Deleted != nil {
 			if err = f.genuine(*answer.Deleted); err == nil {
 				answer.Waited = false
@@ -75,14 +84,14 @@ func (f *Follower) Run(ctx context.Context) {
 			f.Machine.Unusable(answer.Deleted.ConfigVersion, err)
 		}
 		f.stones = 0
-		first := f.etag == ""
 		if err == nil {
 			err = f.take(ctx, answer)
 		}
 		if err != nil && ctx.Err() != nil {
 			return // the caller has cancelled it
 		}
-		// The first poll is never held. The next one must come soon, or a change would wait.
+		// The first poll, also after failures, is never held: a gateway may end those that are. The next
+		// one must come soon, or a change would wait.
 		answer.Waited = answer.Waited || first && f.etag != "" && f.Wait > 0
 		pause = f.next(answer, err)
 		f.Told(answer, err, pause)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -408,6 +409,45 @@ func TestFollowerLongPoll(t *testing.T) {
 		time.Sleep(time.Hour)
 		if n := p.asked() - before; n < 9 || n > 19 {
 			t.Errorf("asked %d times in an hour at an interval of 300 s", n)
+		}
+	})
+}
+
+// A gateway that ends held polls makes the follower poll without them, up to an hour, and then try
+// one again. A single end, as when the provider restarts, costs one poll.
+func TestFollowerBehindAGateway(t *testing.T) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
+		time.Sleep(leastInterval) // the first poll
+		ends := math.MaxInt
+		p.answers(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Prefer") != "" {
+				time.Sleep(20 * time.Second)
+				ended := false
+				p.locked(func() { ended, ends = ends > 0, max(ends-1, 0) })
+				if ended {
+					answer(504, "text/html", "<html>")(w, r)
+					return
+				}
+				w.Header().Set("Preference-Applied", "wait=20")
+			}
+			w.WriteHeader(http.StatusNotModified)
+		})
+		held := func(rest time.Duration) (is string) {
+			before := p.asked()
+			time.Sleep(rest)
+			p.locked(func() { is = strings.Join(p.wait[before:], ",") })
+			return is
+		}
+		polls := held(6 * time.Hour)
+		if n := strings.Count(polls, "w"); strings.Contains(polls, "5,w") || n < 9 || n > 14 {
+			t.Errorf("%d held polls in 6 hours: %s", n, polls)
+		}
+		p.locked(func() { ends = 0 })
+		time.Sleep(time.Hour)
+		p.locked(func() { ends = 1 })
+		polls = strings.TrimPrefix(held(10*time.Minute), ",") // the one that ends is under way
+		if strings.Contains(polls, ",,") || strings.Count(polls, "w") < 20 {
+			t.Errorf("after one end: %s", polls)
 		}
 	})
 }
