@@ -611,17 +611,21 @@ func TestFollowsToALateEnd(t *testing.T) {
 	})
 }
 
-// A machine that was off for 40 days then learns that its resource was deleted, and leaves.
+// A machine that was off for 40 days then learns that its resource was deleted, and leaves. Its
+// certificate has expired, but the provider deletes its Node.
 func TestFollowsADeletionOfLongAgo(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, before string) {
 		s.sleep(2 * time.Minute)
 		s.end()
 		s.provider.offers(change.Delivery{})
+		s.provider.set(func() {
+			s.provider.leaves = func() { s.cluster.set(func() { s.cluster.remove("edge-1") }) }
+		})
 		s.sleep(40 * 24 * time.Hour)
 		s.start()
 		s.ends()
-		if s.outcome.Kind != transition.Deleted {
-			t.Errorf("it ended with %v", s.outcome)
+		if s.outcome.Kind != transition.Deleted || s.registered() {
+			t.Errorf("it ended with %v; the Node is there: %t", s.outcome, s.registered())
 		}
 		s.unlock()
 		s.same(before)

@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"syscall"
@@ -138,6 +139,41 @@ func TestNodeThatRemains(t *testing.T) {
 		if _, err := os.Stat(w.root + saved.StateDir); !os.IsNotExist(err) {
 			t.Errorf("records are left: %v", err)
 		}
+	}
+}
+
+// A machine whose certificate has ended asks its provider to delete the Node, and does not repeat
+// that once it was heard; without a provider it warns that the Node remains.
+func TestLeavesWithoutCertificate(t *testing.T) {
+	const file = "/etc/modules-load.d/aks-flex-node.conf"
+	w := newWorld(t)
+	w.provider = &provider{offer: w.delivery("7", keyed), changed: make(chan struct{})}
+	w.provider.leaves = func() { w.cluster.set(func() { w.cluster.remove("edge-1") }) }
+	if err := w.receive(w.provider.offer); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.joinAsDelivered()
+	other := newWorld(t)
+	_, err2 := other.bootstrap()
+	if err := errors.Join(err, err2, os.RemoveAll(w.root+"/var/lib/kubelet/pki"),
+		os.RemoveAll(other.root+"/var/lib/kubelet/pki")); err != nil {
+		t.Fatal(err)
+	}
+	w.remove(t, file)
+	if err := syscall.Mkfifo(w.root+file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = w.unbootstrap()
+	if err == nil || !strings.Contains(err.Error(), file) || w.cluster.has("edge-1") {
+		t.Errorf("%v; the Node is there: %t", err, w.cluster.has("edge-1"))
+	}
+	w.remove(t, file)
+	w.provider.down = true
+	if err := errors.Join(w.unbootstrap(), other.unbootstrap()); err != nil {
+		t.Error(err)
+	}
+	if log := other.log.String(); !strings.Contains(log, "cannot delete the Node edge-1") {
+		t.Errorf("the log:\n%s", log)
 	}
 }
 

@@ -39,6 +39,7 @@ type leaving struct {
 	remaining error
 	arcFailed bool
 	heard     bool // the provider knows that this machine leaves
+	parted    bool // a previous run has finished its farewell without an error
 }
 
 // Unbootstrap gives the machine back in its old state. The error lists what could not be undone;
@@ -91,6 +92,7 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	var was transition.Transition // openLedger has not read it
 	if ok, _ := l.Records().Load(saved.TransitionFile, &was); ok && was.Kind == transition.Leave {
 		t.Began, t.Cause = was.Began, was.Cause
+		l.parted = t.Cause == "" && (was.Phase == transition.Undo || was.Phase == transition.Erase)
 	}
 	t.Cordoned = was.Cordoned
 	if g := begun(l.Home); g != nil {
@@ -245,7 +247,8 @@ const deletionTime = 30 * time.Second // bounds each attempt to delete the Node
 // deleteNode makes the provider delete the Node, or tries itself, which few clusters allow. It
 // returns the error of a previous run, failed, if that has removed the credential since.
 func (l *leaving) deleteNode(ctx context.Context, failed string) error {
-	if l.config == nil || failed == "" && !access.Held(l.Node, *l.config) {
+	if l.config == nil || failed == "" && !access.Held(l.Node, *l.config) &&
+		(l.parted || !l.Saved.Joined()) {
 		return nil
 	}
 	err := l.withProvider(ctx, follow.Leave)
@@ -260,7 +263,8 @@ func (l *leaving) deleteNode(ctx context.Context, failed string) error {
 	case client == nil && failed != "":
 		return errors.New(failed)
 	case client == nil && errors.Is(err, follow.ErrNotFollowed):
-		return nil // member has warned
+		l.Warn("cannot delete the Node %s without kubelet's credential", l.config.Agent.NodeName)
+		return nil
 	case client == nil:
 		return err
 	}
