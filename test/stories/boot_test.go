@@ -98,7 +98,8 @@ func TestToldOfASecondMachine(t *testing.T) {
 	})
 }
 
-// The secret of a new URL registers another key, which ends a stolen one.
+// The secret of a new URL registers another key, which ends a stolen one. An offer that was fetched
+// before does not replace it.
 func TestNewURLMakesAnotherKey(t *testing.T) {
 	followsByKey(t, func(t *testing.T, s *serviceStory) {
 		const fresh = "twice"
@@ -111,9 +112,13 @@ func TestNewURLMakesAnotherKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		fetched := again.Bundle
 		again.Bundle, again.URLSHA256 = bundle, "another"
 		if err := change.Receive(t.Context(), s.agent(), again); err != nil {
 			t.Fatal(err)
+		}
+		if err := s.following(s.agent(), nil).Receive(t.Context(), fetched); err == nil {
+			t.Error("the offer fetched with the previous secret was stored")
 		}
 		s.until(5*time.Minute, "another key is registered", func() bool {
 			is := s.machineKey()

@@ -355,7 +355,7 @@ func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
 }
 
 // Receive implements follow.Machine. Whether the configuration works shows when it is applied. It
-// needs no lock: the file is written atomically, and else only by a person with a URL.
+// takes no lock, which a change holds for long: only a person with a URL also writes the file.
 func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	before, err := inspect.Applied(ctx, &f.agent.Env)
 	if err != nil {
@@ -377,7 +377,14 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	}
 	if err == nil {
 		f.agent.Bundle.Lock()
-		err = h.Store.KeepBundle(ctx, bundle, read.Config)
+		var joined config.Joining
+		joined, err = f.agent.Records().Joining()
+		if err == nil && !reflect.DeepEqual(joined, config.JoiningOf(bundle)) {
+			err = errors.New("another configuration URL was used meanwhile")
+		}
+		if err == nil {
+			err = h.Store.KeepBundle(ctx, bundle, read.Config)
+		}
 		f.agent.Bundle.Unlock()
 	}
 	if err != nil {
