@@ -88,8 +88,8 @@ func TestUpkeep(t *testing.T) {
 		{"ProviderAnswers", "NotAnswered", func(u *Upkeep) { // it never has
 			u.Polls = &Polls{First: ago(unanswered), Error: "connection refused", Failures: 2}
 		}},
-		{"ProviderAnswers", "", func(u *Upkeep) {
-			u.Polls = &Polls{First: ago(unanswered - 1), Error: "connection refused", Failures: 9}
+		{"ProviderAnswers", "NotAnswered", func(u *Upkeep) { // nor since a recent start
+			u.Polls = &Polls{First: ago(unanswered - 1), Error: "connection refused", Failures: 2}
 		}},
 		{"ProviderAnswers", "", func(u *Upkeep) {
 			u.Polls = &Polls{Answered: ago(unanswered - 1), Error: "connection refused", Failures: 9}
@@ -121,6 +121,10 @@ func TestUpkeep(t *testing.T) {
 		}
 	}
 	e := good()
+	e.Upkeep.Polls = &Polls{First: ago(1), Error: "refused", Failures: 2}
+	if c := condition(t, "ProviderAnswers", e); c.Status != Unknown {
+		t.Errorf("a provider that has not answered since the start of the agent: %+v", c)
+	}
 	e.Wanted.ContinuousMonitoring = false
 	e.Upkeep.Polls = &Polls{Answered: ago(day), Error: "refused", Failures: 9}
 	if c := condition(t, "ProviderAnswers", e); c.Status != True {
