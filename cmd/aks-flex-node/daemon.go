@@ -129,7 +129,11 @@ func runAgent(ctx context.Context, o *options) error {
 	switch ended.Kind {
 	case transition.Deleted:
 		end()
-		return o.beginAgain()
+		fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine was restored")
+		if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
+			return nil
+		}
+		return o.replaceProcess(os.Args, os.Environ()) // which waits for another configuration
 	case transition.Left:
 		fmt.Fprintln(o.err, "this machine has been unbootstrapped; the agent has nothing more to do")
 		return nil
@@ -270,14 +274,4 @@ func (o *options) idle(ctx context.Context) func(what string) bool {
 		}
 		return wait.Sleep(ctx, waitPause)
 	}
-}
-
-// beginAgain runs after the machine was given back for its owner. A service becomes a new process,
-// which waits for another configuration; any other command ends.
-func (o *options) beginAgain() error {
-	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine was restored")
-	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
-		return nil
-	}
-	return o.replaceProcess(os.Args, os.Environ())
 }

@@ -112,7 +112,12 @@ const longestCause = 600
 
 func noChangeWaiting(e Evidence) Condition {
 	if e.Upkeep != nil && e.Upkeep.Polls != nil && e.Upkeep.Polls.Kept != "" {
-		return deletionKept(e.Upkeep.Polls.Kept)
+		effect := "which the policy of this machine ignores: the node is unchanged"
+		if e.Upkeep.Polls.Kept == DeletionWaits {
+			effect = "and the policy of this machine requires confirmation by an operator"
+		}
+		return fails(OwnerMachine, e.Upkeep.Polls.Kept, "the flexNodeConfig of this node was deleted, "+
+			effect, "run `aks-flex-node unbootstrap` to restore the machine")
 	}
 	w := e.Waiting
 	if w == nil {
@@ -121,15 +126,6 @@ func noChangeWaiting(e Evidence) Condition {
 	return fails(w.Owner, w.Reason, fmt.Sprintf("%s; since %s, next attempt by %s; %s can help",
 		Clip(joined(w.Message), longestCause), w.Since.UTC().Format(time.RFC3339),
 		w.NextAttempt.UTC().Format(time.RFC3339), person(w.Owner)))
-}
-
-func deletionKept(reason string) Condition {
-	effect := "which the policy of this machine ignores: the node is unchanged"
-	if reason == DeletionWaits {
-		effect = "and the policy of this machine requires confirmation by an operator"
-	}
-	return fails(OwnerMachine, reason, "the flexNodeConfig of this node was deleted, "+effect,
-		"run `aks-flex-node unbootstrap` to restore the machine")
 }
 
 func person(owner string) string {

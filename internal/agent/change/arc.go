@@ -74,7 +74,12 @@ func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error
 }
 
 func enrolArc(ctx context.Context, w *work) error {
-	if err := installArc(ctx, w); err != nil {
+	plan, _, err := w.compare(ctx)
+	plan = slices.DeleteFunc(plan, func(c state.Change) bool { return c.Step != state.Arc || c.Undo })
+	if err == nil && len(plan) > 0 {
+		err = errors.Join(w.Engine.Apply(ctx, plan), w.Store.RemoveTree(ctx, access.PackageDir))
+	}
+	if err != nil {
 		return err
 	}
 	c, at := w.config, w.target()
@@ -105,15 +110,6 @@ func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) e
 	kept.ClientSecret = given
 	h.Saved.Secrets[id] = kept
 	return h.Store.SaveSecrets(ctx)
-}
-
-func installArc(ctx context.Context, w *work) error {
-	plan, _, err := w.compare(ctx)
-	plan = slices.DeleteFunc(plan, func(c state.Change) bool { return c.Step != state.Arc || c.Undo })
-	if err != nil || len(plan) == 0 {
-		return err
-	}
-	return errors.Join(w.Engine.Apply(ctx, plan), w.Store.RemoveTree(ctx, access.PackageDir))
 }
 
 // wait blocks until a resource's content is on the machine.

@@ -145,7 +145,8 @@ func Situation(h *Home, t *Target) (transition.Situation, error) {
 	return s, err
 }
 
-// Rest ends a run that has nothing to do. A check determines whether the node is healthy.
+// Rest ends a run that has nothing to do. A check determines whether the node is healthy. Rest
+// records the uid of a cluster that did not answer when its node joined.
 func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error {
 	switch {
 	case s.Wanted == transition.Rejected:
@@ -160,7 +161,11 @@ func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error
 		}
 		return later
 	}
-	return knowCluster(ctx, h)
+	if h.Saved.Bindings.ClusterUID != "" || !h.Saved.Joined() || h.Saved.Applied == nil {
+		return nil
+	}
+	h.Saved.Bindings.ClusterUID = learnCluster(ctx, h, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
+	return h.Store.SaveBindings(ctx)
 }
 
 func carryOn(ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase) error {

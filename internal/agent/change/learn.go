@@ -127,15 +127,6 @@ func learnCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clus
 	return uid
 }
 
-// knowCluster records the uid of a cluster that did not answer when its node joined.
-func knowCluster(ctx context.Context, h *Home) error {
-	if h.Saved.Bindings.ClusterUID != "" || !h.Saved.Joined() || h.Saved.Applied == nil {
-		return nil
-	}
-	h.Saved.Bindings.ClusterUID = learnCluster(ctx, h, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
-	return h.Store.SaveBindings(ctx)
-}
-
 func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) error {
 	client, err := access.Client(ctx, w.Node, w.config, w.target())
 	for err != nil { // the issuer of its tokens may be down

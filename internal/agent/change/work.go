@@ -184,7 +184,8 @@ func (w *work) claimStore(ctx context.Context) error {
 	return w.Engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
 }
 
-// compare plans the changes to the node, up to its first unmet need.
+// compare plans the changes to the node, up to its first unmet need. Only a repair or rollback
+// continues if something cannot be observed.
 func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
 	if w.Saved.Transition.Ungated {
@@ -198,20 +199,15 @@ func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
 	plan, unknown, err := w.Engine.Plan(ctx, now, slices.Concat(later, spared,
 		inspect.StandingArc(w.Node), inspect.StandingSwap(w.Node, w.to.Config)))
-	if err == nil {
-		err = unobserved(w, unknown)
+	if err != nil {
+		return nil, "", err
+	}
+	err = apply.Blind(unknown)
+	if kind := w.Saved.Transition.Kind; kind == transition.Repair || kind == transition.Rollback {
+		inspect.LogError(w.Log, "continuing with the state that can be observed", err)
+		err = nil
 	}
 	return plan, need, err
-}
-
-// unobserved stops a join or change if something cannot be observed. Repair and rollback continue.
-func unobserved(w *work, unknown []state.Unknown) error {
-	err := apply.Blind(unknown)
-	if kind := w.Saved.Transition.Kind; kind != transition.Repair && kind != transition.Rollback {
-		return err
-	}
-	inspect.LogError(w.Log, "continuing with the state that can be observed", err)
-	return nil
 }
 
 // proveChange checks a new credential or address, and that the provider answers a new way to poll.

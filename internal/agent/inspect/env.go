@@ -185,22 +185,18 @@ func (n *Node) Read(ctx context.Context) error {
 	for _, c := range n.Saved.Secrets {
 		n.Conceal(c.BootstrapToken.Reveal(), c.ClientSecret.Reveal())
 	}
-	adoptProgram(n)
-	return nil
-}
-
-// Records returns the saved records, for callers that need nothing else.
-func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
-
-// adoptProgram makes kubelet run this program for tokens if the recorded one is gone, as when a
-// package has replaced a manual installation. The change is drift.
-func adoptProgram(n *Node) {
+	// Kubelet runs this program for tokens if the recorded one is gone, as when a package has replaced
+	// a manual installation. The change is drift.
 	was := n.Saved.Bindings.Program
 	_, err := os.Stat(was)
 	if was != "" && errors.Is(err, fs.ErrNotExist) && n.TrustedFile(n.Program) == nil {
 		n.Saved.Bindings.Program = n.Program
 	}
+	return nil
 }
+
+// Records returns the saved records, for callers that need nothing else.
+func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
 
 // ErrNoNode reports that a verb needs a node.
 var ErrNoNode = errors.New(
