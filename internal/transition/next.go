@@ -82,7 +82,8 @@ func (s Situation) next() Decision {
 		return s.fromRollback()
 	case r.ByHand:
 		return s.carryOn("a person has asked for this generation")
-	case s.Leads, s.Wanted == Unreadable, (s.Wanted != New || s.Waits) && (r.Moves() || r.Ungated):
+	case s.Leads, s.Wanted == Unreadable, (s.Wanted != New || s.Waits) &&
+		(r.Moves() || r.Ungated || r.Kind == Change && s.whole()):
 		return s.carryOn("another run has begun it")
 	}
 	return s.replace()
@@ -119,6 +120,13 @@ func (s Situation) fromRollback() Decision {
 		Why: "the machine is restored, and the configuration has changed"}
 }
 
+// whole reports whether the machine already is the applied generation, despite the record.
+func (s Situation) whole() bool {
+	r := s.Record
+	became := r.Phase == Commit || r.Kind == Repair && r.Phase == Gate
+	return became && r.To == s.Applied && !r.Moves()
+}
+
 // carryOn continues the record, unless a killed process has rejected its generation.
 func (s Situation) carryOn(why string) Decision {
 	if s.Failed && s.Record.Kind == Change {
@@ -130,7 +138,8 @@ func (s Situation) carryOn(why string) Decision {
 func (s Situation) replace() Decision {
 	r := s.Record
 	d := Decision{
-		Move: Begin, Follows: r.Kind, Touched: r.Touched || r.Kind == Leave, Cordoned: r.Cordoned,
+		Move: Begin, Follows: r.Kind, Cordoned: r.Cordoned,
+		Touched: r.Touched && !s.whole() || r.Kind == Leave,
 	}
 	if r.Kind == Repair { // what it follows is unfinished, too
 		d.Follows = cmp.Or(r.Follows, Repair)

@@ -199,6 +199,23 @@ func TestNext(t *testing.T) {
 			Situation{Record: record(Change, Gate, touched), Applied: "a", Wanted: Rejected,
 				Moved: true}, inherit(begin(Repair, "a"), isTouched)},
 
+		// a change that is committed, but whose Node is not uncordoned yet
+		{"a document that waits after the commit",
+			Situation{Record: record(Change, Commit, touched, cordoned), Applied: "b", Wanted: New,
+				Waits: true}, goOn},
+		{"a rejected document after the commit",
+			Situation{Record: record(Change, Commit, touched, cordoned), Applied: "b",
+				Wanted: Rejected}, goOn},
+		{"a followed document after the commit",
+			Situation{Record: record(Change, Commit, touched, cordoned), Applied: "b", Wanted: New,
+				Followed: true}, inherit(asks, isCordoned)},
+		{"a document that waits before the commit is on disk",
+			Situation{Record: record(Change, Commit, touched), Applied: "a", Wanted: New, Waits: true},
+			inherit(begin(Change, ""), isTouched)},
+		{"a document after the commit of a join that follows half a removal",
+			Situation{Record: record(Join, Commit, touched), Applied: "b", Wanted: New},
+			begin(Change, "")},
+
 		// a change to another address of the API server
 		{"a rejected document while the API server is followed",
 			Situation{Record: record(Change, Gate, touched, same), Applied: "a", Wanted: Rejected}, goOn},
@@ -208,6 +225,9 @@ func TestNext(t *testing.T) {
 		{"a followed document while the API server is followed",
 			Situation{Record: record(Change, Gate, touched, same), Applied: "a", Wanted: New,
 				Followed: true}, inherit(asks, isTouched)},
+		{"a document after the commit of another API server",
+			Situation{Record: record(Change, Commit, touched, same), Applied: "a", Wanted: New},
+			inherit(begin(Change, ""), isTouched)},
 
 		// a repair
 		{"a repair of one thing that was cut off", Situation{Record: record(Repair, Apply, ungated),
@@ -225,6 +245,12 @@ func TestNext(t *testing.T) {
 		{"a repair that follows half a change, and a new document",
 			Situation{Record: record(Repair, Apply, touched), Applied: "a", Wanted: New},
 			inherit(begin(Change, ""), isTouched)},
+		{"a repair that has restored half a change, and a followed document",
+			Situation{Record: record(Repair, Gate, touched, same), Applied: "a", Wanted: New,
+				Followed: true}, asks},
+		{"a repair that has restored half a change, and a document that waits",
+			Situation{Record: record(Repair, Commit, touched, cordoned, same), Applied: "a", Wanted: New,
+				Waits: true}, inherit(begin(Repair, "a"), isCordoned)},
 		{"a repair that was cut off, and a new document that waits",
 			Situation{Record: record(Repair, Apply), Applied: "a", Wanted: New, Waits: true},
 			begin(Repair, "a")},

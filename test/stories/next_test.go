@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -206,7 +207,8 @@ func (w *world) interruptChanged() {
 	}
 }
 
-// A Node that cannot be uncordoned keeps its change under way until it can.
+// A Node that cannot be uncordoned keeps its change under way until it can; the next change waits
+// for the end of a pause nevertheless.
 func TestUncordonIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -215,23 +217,31 @@ func TestUncordonIsTriedAgain(t *testing.T) {
 	}
 	w.upgrade()
 	w.cluster.set(func() { w.cluster.stuck = true })
-	err := w.daemonReconciles()
-	if err == nil || !strings.Contains(err.Error(), "cannot be uncordoned") {
-		t.Errorf("the error is %v", err)
+	reconciles := func(want string) {
+		t.Helper()
+		if err := w.daemonReconciles(); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("the error is %v, want %q", err, want)
+		}
 	}
+	reconciles("cannot be uncordoned")
 	if record := w.underWay(); !strings.Contains(record, `"phase": "commit"`) {
 		t.Errorf("under way is %s", record)
 	}
 	if version := w.kubeletVersion(); version != "v1.35.4" || !w.cordoned() {
 		t.Errorf("kubelet is %s, cordoned: %t", version, w.cordoned())
 	}
-	w.cluster.set(func() { w.cluster.stuck = false })
-	if err := w.daemonReconciles(); err != nil {
+	upgraded := w.config
+	w.config = w.configuration(nodeSetting("maxPods", 42), w.kubernetes("1.35.4", "1.35.4"))
+	if _, err := change.SetPause(t.Context(), w.agent(), time.Hour, "a new disk"); err != nil {
 		t.Fatal(err)
 	}
-	if w.cordoned() || w.underWay() != "" {
-		t.Errorf("cordoned: %t, under way is %s", w.cordoned(), w.underWay())
+	reconciles("cannot be uncordoned")
+	w.cluster.set(func() { w.cluster.stuck = false })
+	reconciles("a new disk")
+	if w.cordoned() || w.underWay() != "" || maxPods(w.root) != "110" {
+		t.Errorf("cordoned: %t, %s pods, under way is %s", w.cordoned(), maxPods(w.root), w.underWay())
 	}
+	w.config = upgraded
 	w.steady("with the Node uncordoned")
 }
 
