@@ -23,7 +23,8 @@ type tree struct {
 	touch Touch
 }
 
-const maxEntries = 10_000
+// The max number of entries of an archive, including directories in names, and bytes of a name.
+const maxEntries, maxName = 10_000, 512
 
 // unpack reads all of src into root: a binary under the artifact's name, an archive as it is. sum
 // receives the bytes with the known digest: the output of a zstd variant, else all of src.
@@ -96,15 +97,16 @@ func untar(dir tree, r io.Reader, left int64) error {
 		if err != nil {
 			return err
 		}
-		if entries == maxEntries {
+		name, err := entryName(h.Name)
+		if err != nil {
+			return err
+		}
+		// A name with many parts becomes as many directories.
+		if entries += strings.Count(name, "/"); entries >= maxEntries {
 			return fmt.Errorf("it has more than %d entries", maxEntries)
 		}
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			continue
-		}
-		name, err := entryName(h.Name)
-		if err != nil {
-			return err
 		}
 		// A sparse file has more bytes than its part of the archive: the stream's limit misses it.
 		if left -= h.Size; left < 0 {
@@ -125,8 +127,11 @@ func untar(dir tree, r io.Reader, left int64) error {
 	}
 }
 
-// entryName cleans a name in an archive and refuses one that leaves the root.
+// entryName cleans a name in an archive and refuses one that is too long or leaves the root.
 func entryName(name string) (string, error) {
+	if len(name) > maxName {
+		return "", fmt.Errorf("a name in it has %d bytes, more than %d", len(name), maxName)
+	}
 	if path.IsAbs(name) || strings.ContainsAny(name, "\\\x00") ||
 		slices.Contains(strings.Split(name, "/"), "..") {
 		return "", fmt.Errorf("the name %q leaves the archive", name)

@@ -3,6 +3,7 @@ package artifact
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -18,6 +19,10 @@ func hostile(t testing.TB) map[string]struct{ tar, reason string } {
 	dir := file{name: "d/", mode: 0o755, kind: tar.TypeDir}
 	big := file{name: "big", body: strings.Repeat("x", 4000)}
 	bigger := file{name: "bigger", body: strings.Repeat("x", 4000)}
+	var deep []file
+	for i := range 50 {
+		deep = append(deep, file{name: fmt.Sprint(i) + strings.Repeat("/d", 220)})
+	}
 	return map[string]struct{ tar, reason string }{
 		"absolute name":        {one(file{name: "/etc/passwd", body: "x"}), "leaves the archive"},
 		"parent":               {one(file{name: "../x", body: "x"}), "leaves the archive"},
@@ -45,6 +50,8 @@ func hostile(t testing.TB) map[string]struct{ tar, reason string } {
 		"one huge file":    {one(file{name: "a", size: 8001}), "too large"},
 		"many large files": {one(big, bigger, file{name: "c", body: "x"}), "too large"},
 		"many entries":     {one(slices.Repeat([]file{dir}, maxEntries+1)...), "entries"},
+		"long name":        {one(file{name: strings.Repeat("x/", 300) + "x"}), "601 bytes"},
+		"many directories": {one(deep...), "entries"},
 		"truncated": {one(file{name: "a", body: strings.Repeat("x", 5000)})[:2000],
 			"unexpected EOF"},
 		"no archive": {string(noise(1, 2000)), "invalid"},
