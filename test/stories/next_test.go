@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -182,6 +184,47 @@ func TestSupersededChangeWithoutSuccessor(t *testing.T) {
 					w.kubeletVersion(), w.underWay())
 			}
 		})
+	}
+}
+
+// The downloads of a failed change, which has not touched the machine, do not prevent its retry.
+func TestFailedDownloadLeavesRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	entries := func() int {
+		list, err := os.ReadDir(filepath.Join(w.root, node.StoreDir))
+		if err != nil {
+			t.Error(err)
+		}
+		return len(list)
+	}
+	least := entries()
+	w.facts = func(f *host.Facts) {
+		if entries() > least {
+			f.Free["/var/lib"] = 1 << 20
+		}
+	}
+	w.upgrade()
+	missing := filepath.Join(w.store, "dl.k8s.io/v1.35.4/bin/linux", runtime.GOARCH, "kubeadm")
+	if err := os.Rename(missing, missing+".later"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.daemonReconciles(); err == nil || entries() == least {
+		t.Fatalf("the error is %v, and %d artifacts are stored", err, entries())
+	}
+	if err := os.Rename(missing+".later", missing); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.daemonReconciles(); err != nil || w.kubeletVersion() != "v1.35.4" {
+		t.Errorf("kubelet is %s, the error is %v", w.kubeletVersion(), err)
+	}
+	w.facts = func(f *host.Facts) { f.Free["/var/lib"] = 1 << 20 }
+	w.config = w.configuration(nodeSetting("maxPods", 42))
+	if err := w.daemonReconciles(); !strings.Contains(fmt.Sprint(err), "DiskSpace") {
+		t.Errorf("on a full disk the error is %v", err)
 	}
 }
 

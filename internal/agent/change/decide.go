@@ -18,8 +18,12 @@ import (
 // checks that are possible before any change.
 func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	first := h.Saved.Transition == nil || h.Saved.Transition.Kind == transition.Join
+	full := false
 	if first {
-		if err := preflight(ctx, h, t); err != nil {
+		err := preflight(ctx, h, t)
+		unfit, _ := errors.AsType[*health.Error](err)
+		full = unfit != nil && unfit.Conditions[0].Type == "DiskSpace" && h.Saved.Applied != nil
+		if err != nil && !full {
 			return err
 		}
 	} else if err := findAgain(ctx, h, t); err != nil {
@@ -32,6 +36,9 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	}
 	defer h.Close()
 	h.view = view
+	if full && h.Saved.Transition == nil { // a failed change may have left downloads
+		inspect.LogError(h.Log, "cannot free space", collect(ctx, h, h.Saved.Applied))
+	}
 	if t, err = aimAgain(ctx, h, t); err != nil {
 		return err
 	}
@@ -45,7 +52,7 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	if err != nil {
 		return err
 	}
-	return Settle(ctx, h, t, !first)
+	return Settle(ctx, h, t, full || !first)
 }
 
 // Settle carries out the next transitions until the target is reached; nil is an unreadable
