@@ -237,11 +237,12 @@ by_digest() {
 		rm -rf "$work"
 		mkdir -p "$work"
 	fi
-	fetch uninstall.sh "$UNINSTALL" "$work/uninstall"
-	fetch programs/aks-flex-node-agent.service "$UNIT" "$work/unit"
-	fetch "programs/aks-flex-node_${VERSION}_$arch.NOTICE" "$terms" "$work/notice"
+	base=programs/aks-flex-node_$VERSION # the next release keeps these files
+	fetch "$base.uninstall.sh" "$UNINSTALL" "$work/uninstall"
+	fetch "$base.service" "$UNIT" "$work/unit"
+	fetch "${base}_$arch.NOTICE" "$terms" "$work/notice"
 	if ! echo "$digest  $program" | sha256sum --check --status 2>/dev/null; then
-		fetch "programs/aks-flex-node_${VERSION}_$arch" "$digest" "$work/program"
+		fetch "${base}_$arch" "$digest" "$work/program"
 		place 755 "$program" <"$work/program"
 	fi
 	place 755 "$own/uninstall.sh" <"$work/uninstall"

@@ -103,14 +103,16 @@ func (p *place) files() []string {
 }
 
 // release returns install.sh of a release with one program; its URL is a directory for curl.
-func (p *place) release() string {
+func (p *place) release() string { return p.published(p.t.TempDir(), "1.2.3", "unit") }
+
+// published adds a version to a directory.
+func (p *place) published(dir, version, unit string) string {
 	p.t.Helper()
-	dir := p.t.TempDir()
 	program := filepath.Join(dir, "agent")
 	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	r := Release{Version: "1.2.3", URL: dir, Key: []byte("key"), Unit: "unit",
+	r := Release{Version: version, URL: dir, Key: []byte("key"), Unit: unit,
 		Programs: map[string]string{"amd64": program, "arm64": program},
 		Notices:  map[string][]byte{"amd64": []byte("terms"), "arm64": []byte("others")}}
 	if err := r.Write(dir); err != nil {
@@ -183,6 +185,20 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 				t.Errorf("left are %q", left)
 			}
 		})
+	}
+}
+
+// The script of a version installs it after the next one is published.
+func TestInstallsAnOlderVersion(t *testing.T) {
+	p, dir := newPlace(t), t.TempDir()
+	older := p.published(dir, "1.2.3", "unit")
+	p.published(dir, "1.2.4", "another unit")
+	if out, err := p.run(older, "--no-apt"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const unit = "etc/systemd/system/aks-flex-node-agent.service"
+	if text, err := os.ReadFile(filepath.Join(p.root, unit)); string(text) != "unit" {
+		t.Errorf("the unit is %q, %v", text, err)
 	}
 }
 

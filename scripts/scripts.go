@@ -43,8 +43,9 @@ const keyring = "aks-flex-node-archive-keyring.gpg"
 func (r Release) Write(dir string) error {
 	values := map[string]string{"VERSION": r.Version, "REPOSITORY": r.URL,
 		"KEY": base64.StdEncoding.EncodeToString(r.Key)}
+	base := "programs/aks-flex-node_" + r.Version
 	files := map[string][]byte{"uninstall.sh": []byte(uninstall), keyring: r.Key,
-		"programs/aks-flex-node-agent.service": []byte(r.Unit)}
+		base + ".service": []byte(r.Unit), base + ".uninstall.sh": []byte(uninstall)}
 	for arch, file := range r.Programs {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -54,13 +55,13 @@ func (r Release) Write(dir string) error {
 		if len(terms) == 0 {
 			return fmt.Errorf("cannot publish the agent: no licences of the program for %s", arch)
 		}
-		name := "programs/aks-flex-node_" + r.Version + "_" + arch
+		name := base + "_" + arch
 		files[name], files[name+".NOTICE"] = data, terms
 		values["PROGRAM_"+strings.ToUpper(arch)] = digest(data)
 		values["NOTICE_"+strings.ToUpper(arch)] = digest(terms)
 	}
-	values["UNIT"] = digest(files["programs/aks-flex-node-agent.service"])
-	values["UNINSTALL"] = digest(files["uninstall.sh"])
+	values["UNIT"] = digest([]byte(r.Unit))
+	values["UNINSTALL"] = digest([]byte(uninstall))
 	text, err := filled(install, values)
 	if err != nil {
 		return err

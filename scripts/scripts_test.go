@@ -77,7 +77,7 @@ func TestWrite(t *testing.T) {
 		t.Error("a value that ends its quotes is filled in")
 	}
 	for _, name := range []string{"uninstall.sh", keyring, "programs/aks-flex-node_1.2.3_arm64",
-		"programs/aks-flex-node_1.2.3_arm64.NOTICE", "programs/aks-flex-node-agent.service"} {
+		"programs/aks-flex-node_1.2.3_arm64.NOTICE", "programs/aks-flex-node_1.2.3.service"} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.Mode() != 0o644 {
 			t.Errorf("%s, for all to read: %v, %v", name, info, err)

@@ -140,7 +140,7 @@ func installedWithoutApt(t *testing.T, m lab.Machine) {
 	script(t, m, 0, "install.sh", "--no-apt", "--dry-run")
 	same(t, before, snapshot(t.Context(), t, m))
 
-	spoiled := filepath.Join(bench.Dir, "packages/flexnode/programs/aks-flex-node-agent.service")
+	spoiled := filepath.Join(bench.Dir, "packages/flexnode/programs/aks-flex-node_"+third+".service")
 	text, err := os.ReadFile(spoiled)
 	if err != nil {
 		t.Fatal(err)
