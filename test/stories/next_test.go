@@ -228,6 +228,54 @@ func TestFailedDownloadLeavesRoom(t *testing.T) {
 	}
 }
 
+// watching is a mirror without files that calls a function at each request.
+type watching func()
+
+func (f watching) RoundTrip(r *http.Request) (*http.Response, error) {
+	f()
+	return overloaded{}.RoundTrip(r)
+}
+
+// A third change keeps the artifacts that run, although the second one has been cut off since it
+// went live and before it changed a link.
+func TestThirdChangeKeepsWhatRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.readyWith("110")
+	w.config = w.configuration(nodeSetting("maxPods", 42), w.kubernetes("1.35.1", "1.35.1"))
+	w.interruptChanged()
+	live := w.pointer("live")
+	w.config = w.configuration(nodeSetting("maxPods", 43), w.kubernetes("1.35.4", "1.35.4"))
+	for n := 0; w.pointer("live") == live; n++ {
+		w.blow(n)
+		if err := w.daemonReconciles(); !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		w.blow(-1)
+	}
+	link, err := os.Readlink(filepath.Join(w.root, "usr/local/bin/kubelet"))
+	if version := w.kubeletVersion(); err != nil || version != "v1.35.1" {
+		t.Fatalf("kubelet is %s, %v", version, err)
+	}
+	w.config = w.configuration(w.kubernetes("1.34.9", "1.34.9"), func(c map[string]any) {
+		c["artifacts"].(map[string]any)["mirror"] = "https://mirror.example"
+		delete(c["artifacts"].(map[string]any), "directory")
+	})
+	asked := false
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		w.mirror = watching(func() { asked = true; cancel() })
+		return w.watcher(a).Reconcile(ctx).Err
+	})
+	if _, gone := os.Stat(filepath.Join(w.root, link)); gone != nil || !asked {
+		t.Errorf("requests were made: %t, %v; the change: %v", asked, gone, err)
+	}
+}
+
 // interruptChanged runs the daemon's reconciliation and interrupts it once kubelet has started with
 // another configuration, like the daemon does for a new one.
 func (w *world) interruptChanged() {

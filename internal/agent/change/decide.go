@@ -248,6 +248,8 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 	}
 	if next.Kind == transition.Change {
 		next.Drains = h.Saved.Applied.Config.Drains(to.Config)
+	}
+	if next.Kind == transition.Change && !next.Touched { // else what runs may be of any generation
 		if err := collect(ctx, h, to); err != nil { // refused changes have left generations
 			h.Warn("cannot remove what is no longer needed: %v", err)
 		}
