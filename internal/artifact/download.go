@@ -89,6 +89,14 @@ func (d *download) remote(
 	if err != nil {
 		return err
 	}
+	most := d.a.maxBytes(c.zst)
+	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel,
+		left: cmp.Or(max(total, 0), most) - offset, rival: c.rival}, chunk)
+	if offset == 0 {
+		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
+			return captivePortal()
+		}
+	}
 	if offset < have {
 		err := d.f.Touch.do(func() error {
 			_, err := kept.Seek(offset, io.SeekStart)
@@ -97,14 +105,7 @@ func (d *download) remote(
 		if err != nil {
 			return err
 		}
-	}
-	most := d.a.maxBytes(c.zst)
-	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel,
-		left: cmp.Or(max(total, 0), most) - offset, rival: c.rival}, chunk)
-	if offset == 0 {
-		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
-			return captivePortal()
-		}
+		d.from = c.url
 	}
 	src := &stream{total: total, most: most, seen: d.progress(total)}
 	keeping := io.TeeReader(body, &diskWriter{f: kept})
@@ -119,7 +120,7 @@ func (d *download) accept(
 	first, total = -1, -1
 	switch resp.StatusCode {
 	case http.StatusOK:
-		first, total, d.from = 0, resp.ContentLength, c.url
+		first, total = 0, resp.ContentLength
 	case http.StatusPartialContent:
 		var last int64
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last,

@@ -256,6 +256,21 @@ func TestBadArchiveWithRightDigest(t *testing.T) {
 	})
 }
 
+// A login page instead of the file does not remove the partial download.
+func TestPortalKeepsThePart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := noise(1, 1<<20)
+		r, a := newRig(t, nil, map[string]http.HandlerFunc{"upstream": sequence(cut(b, 700_000),
+			page("application/octet-stream"), serve(b, ""))}), binary(Kubelet, b)
+		if err := r.Run(t.Context(), []Artifact{a}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.net.requests()[2]; got != "upstream kubelet bytes=700000-" {
+			t.Errorf("third request was %q", got)
+		}
+	})
+}
+
 func TestShortAnswerWithoutLengthIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := noise(1, 1<<20)
