@@ -105,15 +105,13 @@ func untar(dir tree, r io.Reader, left int64) error {
 		if entries += strings.Count(name, "/"); entries >= maxEntries {
 			return fmt.Errorf("it has more than %d entries", maxEntries)
 		}
-		if h.Typeflag == tar.TypeXGlobalHeader {
-			continue
-		}
 		// A sparse file has more bytes than its part of the archive: the stream's limit misses it.
 		if left -= h.Size; left < 0 {
 			return &Error{Cause: TooLarge,
 				what: fmt.Sprintf("its content is too large: %s has %d bytes", name, h.Size)}
 		}
 		switch h.Typeflag {
+		case tar.TypeXGlobalHeader:
 		case tar.TypeDir:
 			err = dir.makeDirs(name)
 		case tar.TypeReg:
