@@ -393,7 +393,7 @@ func TestDefaultsAreAllowed(t *testing.T) {
 		}
 		rule := rules[l.must]
 		if text := l.text(); text != "" && rule.ok != nil && !rule.ok(text) {
-			t.Errorf("%s: %s is the default and not allowed", l.path, l.shown())
+			t.Errorf("%s: %s is the default and not allowed", l.path(), l.shown())
 		}
 	}
 }

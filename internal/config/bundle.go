@@ -204,7 +204,7 @@ func readResource(origin any, r *report) *Resource {
 		}
 		origin = known
 	}
-	r.decode("resource", origin, reflect.ValueOf(resource).Elem())
+	r.decode(spot{name: "resource"}, origin, reflect.ValueOf(resource).Elem())
 	if resource.Epoch < 0 {
 		r.add("resource.epoch", "", "must be a whole number of at least 0")
 	}

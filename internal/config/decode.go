@@ -12,9 +12,9 @@ import (
 )
 
 // decode sets dst from v; problems are unknown members and wrong types. "" keeps the default.
-func (r *report) decode(path string, v any, dst reflect.Value) {
+func (r *report) decode(at spot, v any, dst reflect.Value) {
 	if want := kindOfType(dst.Type()); kindOf(v) != want {
-		r.add(path, "", fmt.Sprintf("must be %s, not %s", want, kindOf(v)))
+		r.add(at.path(), "", fmt.Sprintf("must be %s, not %s", want, kindOf(v)))
 		return
 	}
 	if dst.Kind() == reflect.Pointer {
@@ -24,12 +24,13 @@ func (r *report) decode(path string, v any, dst reflect.Value) {
 	switch v := v.(type) {
 	case map[string]any:
 		if dst.Kind() == reflect.Struct {
-			r.members(path, v, dst)
+			r.members(at, v, dst)
 		} else if len(v) > 0 {
 			dst.Set(reflect.MakeMap(dst.Type()))
+			above := at
 			for name, next := range v {
 				elem := reflect.New(dst.Type().Elem()).Elem()
-				r.decode(member(path, name), next, elem)
+				r.decode(spot{&above, name, false}, next, elem)
 				dst.SetMapIndex(reflect.ValueOf(name), elem)
 			}
 		}
@@ -37,15 +38,16 @@ func (r *report) decode(path string, v any, dst reflect.Value) {
 		if len(v) > 0 {
 			dst.Set(reflect.MakeSlice(dst.Type(), len(v), len(v)))
 		}
+		above := at
 		for i, next := range v {
-			r.decode(item(path, i), next, dst.Index(i))
+			r.decode(spot{&above, strconv.Itoa(i), true}, next, dst.Index(i))
 		}
 	case bool:
 		dst.SetBool(v)
 	case json.Number:
 		n, err := strconv.ParseInt(v.String(), 10, dst.Type().Bits())
 		if err != nil {
-			r.add(path, cut(v.String()), "must be a whole number")
+			r.add(at.path(), cut(v.String()), "must be a whole number")
 			return
 		}
 		dst.SetInt(n)
@@ -69,20 +71,28 @@ func kindOfType(t reflect.Type) kind {
 }
 
 // members reads an object; a null member is unset.
-func (r *report) members(path string, o map[string]any, dst reflect.Value) {
-	known := fields(dst.Type())
-	for _, name := range slices.Sorted(maps.Keys(o)) {
-		i := slices.IndexFunc(known, func(f field) bool { return f.name == name })
-		if i < 0 {
-			r.unknown(path, name, known)
+func (r *report) members(at spot, o map[string]any, dst reflect.Value) {
+	known, found := fields(dst.Type()), 0
+	for i, f := range known {
+		v, given := o[f.name]
+		if !given {
 			continue
 		}
+		found++
 		to := dst.Field(i)
-		if o[name] != nil {
-			r.decode(member(path, name), o[name], to)
+		if v != nil {
+			r.decode(spot{&at, f.name, false}, v, to)
 		}
-		if list, ok := o[name].([]any); ok && len(list) == 0 && known[i].empties {
+		if list, ok := v.([]any); ok && len(list) == 0 && f.empties {
 			to.Set(reflect.MakeSlice(to.Type(), 0, 0))
+		}
+	}
+	if found == len(o) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		if !slices.ContainsFunc(known, func(f field) bool { return f.name == name }) {
+			r.unknown(at.path(), name, known)
 		}
 	}
 }
@@ -105,7 +115,19 @@ func (r *report) unknown(path, name string, known []field) {
 type field struct {
 	name       string
 	must, keys string // the names of its rules (see rules)
+	omit       string // the option of its tag: omitempty, omitzero or ""
 	empties    bool   // an empty list differs from an unset one
+}
+
+// omits reports whether encoding/json omits a value of the field.
+func (f field) omits(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Map, reflect.Slice:
+		return f.omit == "omitempty" && v.Len() == 0 || f.omit == "omitzero" && v.IsNil()
+	case reflect.Struct:
+		return f.omit == "omitzero" && v.IsZero()
+	}
+	return f.omit != "" && v.IsZero()
 }
 
 // fields lists the members of an object that is read into a struct. It caches them by type, as a
@@ -119,7 +141,7 @@ func fields(t reflect.Type) []field {
 		f := t.Field(i)
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
 		empties := f.Type.Kind() == reflect.Slice && option == "omitzero"
-		list[i] = field{name, f.Tag.Get("must"), f.Tag.Get("keys"), empties}
+		list[i] = field{name, f.Tag.Get("must"), f.Tag.Get("keys"), option, empties}
 	}
 	fieldsOf.Store(t, list)
 	return list
@@ -154,15 +176,15 @@ func split(path string) (parent, name string) {
 
 // leaf is one setting of a configuration: a string, number or boolean, or a whole map.
 type leaf struct {
-	path       string
+	spot
 	item       bool // true for an item of a list or map
 	value      reflect.Value
 	must, keys string // the names of its rules (see rules)
 }
 
-// leaves lists the settings in the order of fields; absent sections have none.
+// leaves lists the settings in the order of fields, without absent sections and empty settings.
 func leaves(c *Config) []leaf {
-	return leaf{value: reflect.ValueOf(c)}.leaves(make([]leaf, 0, 128))
+	return leaf{value: reflect.ValueOf(c)}.leaves(make([]leaf, 0, 80))
 }
 
 func (l leaf) leaves(list []leaf) []leaf {
@@ -173,22 +195,38 @@ func (l leaf) leaves(list []leaf) []leaf {
 			list = l.leaves(list)
 		}
 	case reflect.Struct:
+		above := l.spot
 		for i, f := range fields(v.Type()) {
-			list = leaf{member(l.path, f.name), false, v.Field(i), f.must, f.keys}.leaves(list)
+			if next := v.Field(i); !unset(next) {
+				list = leaf{spot{&above, f.name, false}, false, next, f.must, f.keys}.leaves(list)
+			}
 		}
 	case reflect.Map:
 		list = append(list, l)
+		above := l.spot
 		for name, next := range v.Seq2() {
-			list = leaf{member(l.path, name.String()), true, next, l.must, ""}.leaves(list)
+			list = leaf{spot{&above, name.String(), false}, true, next, l.must, ""}.leaves(list)
 		}
 	case reflect.Slice:
+		above := l.spot
 		for i := range v.Len() {
-			list = leaf{item(l.path, i), true, v.Index(i), l.must, ""}.leaves(list)
+			list = leaf{spot{&above, strconv.Itoa(i), true}, true, v.Index(i), l.must, ""}.leaves(list)
 		}
 	default:
 		list = append(list, l)
 	}
 	return list
+}
+
+// unset reports whether a setting is absent: no value, or an empty one of a kind that can be empty.
+func unset(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		return v.IsNil()
+	case reflect.Map, reflect.Slice, reflect.String:
+		return v.Len() == 0
+	}
+	return false
 }
 
 func (l leaf) text() string {
@@ -206,6 +244,23 @@ func (l leaf) shown() string {
 		return redacted
 	}
 	return show(l.text())
+}
+
+// spot holds the place of a value in a document. Its path is made only for problems.
+type spot struct {
+	above *spot // nil for the document
+	name  string
+	list  bool // above is a list, and name an index
+}
+
+func (s spot) path() string {
+	switch {
+	case s.above == nil:
+		return s.name
+	case s.list:
+		return s.above.path() + "[" + s.name + "]"
+	}
+	return member(s.above.path(), s.name)
 }
 
 // member returns the path of a member of the object at path: a.b for plain names, else a["b.c"].
@@ -241,7 +296,7 @@ func (c Config) Settings() []Setting {
 	var list []Setting
 	for _, l := range leaves(&c) {
 		if l.value.Kind() != reflect.Map && !l.value.IsZero() {
-			list = append(list, Setting{l.path, l.text(), l.shown()})
+			list = append(list, Setting{l.path(), l.text(), l.shown()})
 		}
 	}
 	return list
@@ -260,7 +315,7 @@ func Decode(data []byte, dst any) error {
 	r := &report{what: "document"}
 	if doc := readDocument(data, r); doc != nil {
 		r.empty("", doc)
-		r.decode("", doc, reflect.ValueOf(dst).Elem())
+		r.decode(spot{}, doc, reflect.ValueOf(dst).Elem())
 	}
 	return r.err(Config{})
 }

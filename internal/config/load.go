@@ -123,7 +123,7 @@ func (r *report) parse(settings map[string]any, host Host) Config {
 	for i, v := range c.versions() {
 		*v = cmp.Or(*applied[i], *v)
 	}
-	r.decode("", settings, reflect.ValueOf(&c).Elem())
+	r.decode(spot{}, settings, reflect.ValueOf(&c).Elem())
 	c.complete(host)
 	c.check(host, r)
 	return c

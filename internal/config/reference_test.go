@@ -127,7 +127,7 @@ func shownDefaults() map[string]string {
 			continue
 		}
 		if text, json := l.text(), l.shown(); text != "" && text != "0" {
-			shown[l.path] = "`" + json + "`"
+			shown[l.path()] = "`" + json + "`"
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"

@@ -122,8 +122,10 @@ var rules = map[string]rule{
 	"url": {"an https URL without user, query and fragment", isHTTPS},
 	"artifact": {anyOf(release.Names()...).allowed +
 		", alone or with a version, as in kubelet@1.36.3", isArtifact},
-	"digest": {"64 hexadecimal digits", matches(`[0-9a-f]{64}`)},
-	"size":   {"a number of bytes, or 0", func(s string) bool { return isWhole(s, 0, 1<<40) }},
+	"digest": {"64 hexadecimal digits", func(s string) bool {
+		return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+	}},
+	"size": {"a number of bytes, or 0", func(s string) bool { return isWhole(s, 0, 1<<40) }},
 	// agent
 	"log-level":  oneOf("debug", "info", "warning", "error"),
 	"log-format": oneOf("text", "json"),
@@ -199,16 +201,16 @@ func applyRules(settings []leaf, r *report) {
 		if l.value.Kind() == reflect.Map {
 			rule := rules[l.keys]
 			for _, key := range l.value.MapKeys() {
-				if name := key.String(); !rule.ok(name) && !r.spoiled(l.path) {
-					r.add(member(l.path, name), "", "every name here must be "+rule.allowed)
+				if name := key.String(); !rule.ok(name) && !r.spoiled(l.path()) {
+					r.add(member(l.path(), name), "", "every name here must be "+rule.allowed)
 				}
 			}
 			continue
 		}
 		rule, text := rules[l.must], l.text()
 		set := text != "" || l.item
-		if set && rule.ok != nil && !rule.ok(text) && !r.spoiled(l.path) {
-			r.add(l.path, l.shown(), "must be "+rule.allowed)
+		if set && rule.ok != nil && !rule.ok(text) && !r.spoiled(l.path()) {
+			r.add(l.path(), l.shown(), "must be "+rule.allowed)
 		}
 	}
 }
@@ -308,20 +310,21 @@ var ownDirs = []string{
 func checkDirs(settings []leaf, r *report) {
 	var before []leaf
 	for _, l := range settings {
-		if l.must != "dir" && l.must != "own-dir" || r.spoiled(l.path) {
+		if l.must != "dir" && l.must != "own-dir" || r.spoiled(l.path()) {
 			continue
 		}
 		dir := l.text()
 		for _, own := range ownDirs {
 			if overlap(dir, own) {
-				r.add(l.path, show(dir), "must not overlap "+own+", which is already in use")
+				r.add(l.path(), show(dir), "must not overlap "+own+", which is already in use")
 			}
 		}
 		for _, other := range before {
 			alone := l.must == "own-dir" || other.must == "own-dir"
 			clash := dir == other.text() || alone && overlap(dir, other.text())
-			if clash && !r.spoiled(other.path) {
-				r.add(l.path, show(dir), fmt.Sprintf("must not overlap %s (%s)", other.path, other.text()))
+			if clash && !r.spoiled(other.path()) {
+				r.add(l.path(), show(dir),
+					fmt.Sprintf("must not overlap %s (%s)", other.path(), other.text()))
 			}
 		}
 		before = append(before, l)

@@ -7,7 +7,6 @@ package release
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -67,17 +66,19 @@ func Pinning(name, version, arch string) Pin {
 	return Pin{}
 }
 
-// Pinned returns the pinned versions of an artifact, newest first. Each is pinned for every
-// architecture, as genpins checks.
-func Pinned(name string) []string {
-	var versions []string
+// Pinned returns the pinned versions of an artifact, newest first, which must not be changed. Each
+// is pinned for every architecture, as genpins checks.
+func Pinned(name string) []string { return pinned()[name] }
+
+var pinned = sync.OnceValue(func() map[string][]string {
+	versions := map[string][]string{}
 	for _, p := range parsed() {
-		if p.Name == name && p.Arch == "amd64" {
-			versions = append(versions, p.Version)
+		if p.Arch == "amd64" {
+			versions[p.Name] = append(versions[p.Name], p.Version)
 		}
 	}
 	return versions
-}
+})
 
 var aServerVersion = regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
 	`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
@@ -93,11 +94,22 @@ func releaseOf(major, minor, patch int) Version { return Version{major, minor, p
 // Parse parses a semantic version without build metadata, with or without a leading "v".
 func Parse(s string) (Version, bool) {
 	s = strings.TrimPrefix(s, "v")
-	is, err := version.ParseSemantic(s)
-	if err != nil {
+	if s == "" {
 		return Version{}, false
 	}
-	v := Version{int(is.Major()), int(is.Minor()), int(is.Patch()), is.PreRelease()}
+	var v Version
+	if n := strings.Split(s, "."); len(n) == 3 { // the usual case, in a fraction of the time
+		v.Major, _ = strconv.Atoi(n[0])
+		v.Minor, _ = strconv.Atoi(n[1])
+		v.Patch, _ = strconv.Atoi(n[2])
+	}
+	if min(v.Major, v.Minor, v.Patch) < 0 || v.String() != s {
+		is, err := version.ParseSemantic(s)
+		if err != nil {
+			return Version{}, false
+		}
+		v = Version{int(is.Major()), int(is.Minor()), int(is.Patch()), is.PreRelease()}
+	}
 	return v, v.String() == s && max(v.Major, v.Minor, v.Patch) < 1_000_000
 }
 
@@ -139,7 +151,7 @@ func (v Version) line() Version { return releaseOf(v.Major, v.Minor, 0) }
 
 // String formats a version without "v".
 func (v Version) String() string {
-	text := fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch)
+	text := strconv.Itoa(v.Major) + "." + strconv.Itoa(v.Minor) + "." + strconv.Itoa(v.Patch)
 	if v.Pre != "" {
 		text += "-" + v.Pre
 	}

@@ -4,7 +4,6 @@ package leftopen
 
 import (
 	"cmp"
-	"maps"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -15,7 +14,6 @@ import (
 func Find(
 	document map[string]any, host config.Host,
 ) (open map[string]any, problems config.Problems) {
-	document = cloned(document)
 	c, err := config.ParseDecoded(document, host)
 	problems = config.AsProblems(err)
 	spell(&c)
@@ -29,17 +27,6 @@ func Find(
 		c.Azure.Arc.MachineName = ""
 	}
 	return missing(document, c.Redacted()), problems // secrets are never left open
-}
-
-// cloned returns a copy of a document. It shares lists, as only objects are changed.
-func cloned(o map[string]any) map[string]any {
-	o = maps.Clone(o)
-	for name, v := range o {
-		if inner, ok := v.(map[string]any); ok {
-			o[name] = cloned(inner)
-		}
-	}
-	return o
 }
 
 // spell sets the defaults that are otherwise applied only where they are used, so that
