@@ -3,6 +3,7 @@
 package rootkey
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/signing"
@@ -29,12 +31,25 @@ func NewKey() []byte {
 
 // Sign signs a statement: ECDSA with SHA-256, in ASN.1.
 func Sign(key []byte, s signing.Statement) ([]byte, error) {
-	private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), key)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use the key that signs: %w", err)
+	private := parsed.Load()
+	if private == nil || !bytes.Equal(private.key, key) {
+		made, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), key)
+		if err != nil {
+			return nil, fmt.Errorf("cannot use the key that signs: %w", err)
+		}
+		private = &parsedKey{bytes.Clone(key), made}
+		parsed.Store(private)
 	}
-	return ecdsa.SignASN1(rand.Reader, private, s.Digest())
+	return ecdsa.SignASN1(rand.Reader, private.private, s.Digest())
 }
+
+// parsedKey is a key that was parsed, which takes half as long as a signature.
+type parsedKey struct {
+	key     []byte
+	private *ecdsa.PrivateKey
+}
+
+var parsed atomic.Pointer[parsedKey] // the last one
 
 // Root is a root key and its certificate.
 type Root struct {

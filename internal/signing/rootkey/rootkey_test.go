@@ -77,6 +77,24 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// Each of two keys that sign in turn makes its own signatures.
+func TestKeysInTurn(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	root := must(NewRoot(now))
+	keys := [][]byte{NewKey(), NewKey()}
+	for i := range 6 {
+		key := keys[i%2]
+		said := signing.Statement{Kind: signing.Revision, UID: "u", Version: "7", Time: now}
+		signature, certificate := must(Sign(key, said)), must(root.Certify(key, "key", now))
+		if _, err := signing.Verify(root.Certificate(), certificate, signature, said); err != nil {
+			t.Errorf("signature %d: %v", i, err)
+		}
+	}
+	if _, err := Sign([]byte("no key"), signing.Statement{}); err == nil {
+		t.Error("a key that is none signs")
+	}
+}
+
 // A root is the same after it was kept.
 func TestRootIsKept(t *testing.T) {
 	root := must(NewRoot(time.Now()))
