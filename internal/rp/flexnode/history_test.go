@@ -23,7 +23,7 @@ func TestHistory(t *testing.T) {
 	expect(t, "the assigned revision is kept", must(w.history.Find(assigned)) != nil, true)
 	versions := map[int64]bool{}
 	for _, r := range w.history.revisions {
-		versions[r.version] = true
+		versions[r.Version] = true
 	}
 	expect(t, "the versions", len(versions), Kept+1)
 }
@@ -51,18 +51,18 @@ func TestHistoryRow(t *testing.T) {
 	w.put(api.Desired{})
 	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 11}})
 	row := must(w.history.Row())
-	var whole struct{ Revisions []Revision }
-	if err := json.Unmarshal(row, &whole); err != nil || len(whole.Revisions) != 2 {
-		t.Fatalf("%v: %s", err, row)
-	}
+	lines := strings.Split(string(row), "\n")
+	expect(t, "the lines", len(lines), 3)
 	var read History
 	must(0, read.ReadRow(row))
-	for _, want := range whole.Revisions {
+	for _, line := range lines[1:] {
+		var want Revision
+		must(0, json.Unmarshal([]byte(line), &want))
 		expect(t, "the one that is found", must(read.Find(want.Version)), &want)
 	}
 	expect(t, "the row", string(must(read.Row())), string(row))
-	const other = `{"revisions":[{"version":7,"own":{},"why":8}]}` // of a newer program
-	must(0, read.ReadRow([]byte(other)))
+	const other = `{"revisions":[{"version":7}]}` + "\n" + `{"version":7,"own":{},"why":8}`
+	must(0, read.ReadRow([]byte(other))) // of a newer program
 	if got, err := read.Find(7); err == nil {
 		t.Errorf("%+v is read", got)
 	}
@@ -71,8 +71,10 @@ func TestHistoryRow(t *testing.T) {
 		expect(t, empty, len(read.revisions), 0)
 	}
 	for _, bad := range []string{"", "[]", "{", `{"revisions":[{}]}`, `{"revisions":[1]}`,
-		`{"revisions":[{"version":"x"}]}`, string(row[:len(row)-1]), string(row) + "}"} {
-		if err := read.ReadRow([]byte(bad)); err == nil {
+		`{"revisions":[{"version":"x"}]}`, string(row[:len(row)-1]), string(row) + "}",
+		string(row) + "\n{}"} {
+		err := read.ReadRow([]byte(bad))
+		if _, unread := read.All(); err == nil && unread == nil {
 			t.Errorf("%s is read", bad)
 		}
 	}

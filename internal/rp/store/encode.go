@@ -9,7 +9,6 @@ import (
 
 	jsonv1 "github.com/go-json-experiment/json/v1"
 	"github.com/klauspost/compress/s2"
-	"github.com/klauspost/compress/zstd"
 )
 
 // reader and writer are rows with an encoding of their own, which preserves unknown members.
@@ -70,26 +69,9 @@ func keepUnknown(stored, known, now []byte) []byte {
 	return merged
 }
 
-// codec makes the encoder and decoder of packed tables, once. Each change of a node writes packed
-// rows: without zstd's entropy coding they take a third more space and half the time.
-var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
-	encoder, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(2),
-		zstd.WithEncoderLevel(zstd.SpeedFastest),
-		zstd.WithNoEntropyCompression(true), zstd.WithEncoderCRC(false),
-		zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true))
-	decoder, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true))
-	return encoder, decoder // they fail only for options out of range
-})
+func pack(data []byte) []byte { return s2.Encode(nil, data) }
 
-func pack(data []byte) []byte {
-	encoder, _ := codec()
-	return encoder.EncodeAll(data, make([]byte, 0, len(data)/2))
-}
-
-func unpack(data []byte) ([]byte, error) {
-	_, decoder := codec()
-	return decoder.DecodeAll(data, nil)
-}
+func unpack(data []byte) ([]byte, error) { return s2.Decode(nil, data) }
 
 // likely holds typical rows of nodes.
 //

@@ -163,10 +163,11 @@ func TestRevisionsOfANewerProgramRemain(t *testing.T) {
 	s := New(storetest.NewMemory())
 	const newer = `{"version":1,"facts":"f","own":{"a":"<b>"},"created":"2026-01-01T00:00:00Z",` +
 		`"why":"put","signature":{"by":"newer","of":[1.50]}}`
-	const beside = `,"epoch":{"of":3}}`
+	const beside = `"epoch":{"of":3}`
+	const first = `{"revisions":[{"version":1}],` + beside + "}\n"
 	update(t, s, func(v *View) error {
 		v.write(Write{Key: s.History.Key("n"), Value: pack(
-			[]byte(`{"revisions":[` + newer + `]` + beside))})
+			[]byte(first + newer))})
 		return nil
 	})
 	update(t, s, func(v *View) error {

@@ -24,7 +24,7 @@ func (r Row[T]) Exists() bool { return r.Revision != 0 }
 type Table[T any] struct {
 	store  *Store
 	prefix string
-	packed bool // stored with zstd
+	packed bool // stored with s2
 }
 
 // Key returns the key of a row in the database, to read it ahead (Update).
@@ -82,9 +82,11 @@ func (t Table[T]) Put(v *View, key string, value T) error {
 	if err != nil {
 		return err
 	}
-	before, err := t.open(kv.Value)
-	if err != nil {
-		return err
+	var before []byte
+	if _, own := any(value).(writer); !own {
+		if before, err = t.open(kv.Value); err != nil {
+			return err
+		}
 	}
 	return t.write(v, key, before, value, 0)
 }
