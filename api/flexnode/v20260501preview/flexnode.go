@@ -7,6 +7,7 @@
 package v20260501preview
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
@@ -42,13 +43,13 @@ type SystemData struct {
 // Properties holds the caller's settings (Desired) and the provider's.
 type Properties struct {
 	Desired
-	ProvisioningState string         `json:"provisioningState,omitempty"`
-	ResourceUID       string         `json:"resourceUid,omitempty"`
-	ConfigVersion     string         `json:"configVersion,omitempty"`
-	ConfigURL         string         `json:"configUrl,omitempty"`
-	ConfigURLExpires  *time.Time     `json:"configUrlExpires,omitempty"`
-	Config            map[string]any `json:"config,omitempty"`
-	Status            *Status        `json:"status,omitempty"`
+	ProvisioningState string          `json:"provisioningState,omitempty"`
+	ResourceUID       string          `json:"resourceUid,omitempty"`
+	ConfigVersion     string          `json:"configVersion,omitempty"`
+	ConfigURL         string          `json:"configUrl,omitempty"`
+	ConfigURLExpires  *time.Time      `json:"configUrlExpires,omitempty"`
+	Config            json.RawMessage `json:"config,omitempty"`
+	Status            *Status         `json:"status,omitempty"`
 }
 
 // The values of provisioningState.

@@ -50,13 +50,13 @@ func (s *Service) Signature(of *flexnode.Signed) (epoch int64, shown *api.Signat
 func (s *Service) statement(
 	ctx context.Context, uid string, r flexnode.Revision,
 ) (signing.Statement, error) {
-	whole, err := s.Store.Config(ctx, r, flexnode.Grants{})
+	content, err := s.Store.Content(ctx, r)
 	if err != nil {
 		return signing.Statement{}, err
 	}
 	return signing.Statement{
 		Kind: signing.Revision, UID: uid, Version: strconv.FormatInt(r.Version, 10),
-		Content: flexnode.Content(whole),
+		Content: content,
 	}, nil
 }
 

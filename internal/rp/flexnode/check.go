@@ -73,16 +73,12 @@ func CheckTags(tags map[string]string) Problems {
 
 // checkNode applies the agent's own rules to the configuration that a node with an own layer would
 // get. Problems are reported in terms of the resource.
-func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
+func checkNode(n Node, own object, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion
-		own = encode(ownLayer(n, parent.podNetwork()))
+		own = ownLayer(n, parent.podNetwork())
 	}
-	settings, err := readObject(own)
-	if err != nil {
-		return Problems{{"properties", "internal error: " + err.Error()}}
-	}
-	_, problems := n.check(settings, parent)
+	_, problems := n.check(own, parent)
 	return problems
 }
 

@@ -3,7 +3,7 @@ package flexnode
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -117,14 +117,13 @@ func (n Node) MayRun(applied int64) []int64 {
 	return slices.Compact([]int64{applied, n.Assigned})
 }
 
-// atOnce reports whether the write that makes a revision with an own layer also assigns it.
-func (p Parent) atOnce(joins bool, running []object, own json.RawMessage) bool {
+// atOnce reports whether the write that makes a revision with a configuration also assigns it.
+func atOnce(joins bool, running []object, next object) bool {
 	if joins || len(running) == 0 {
 		return joins
 	}
-	next, err := Config(Revision{Own: own}, p.Defaults, p.FactsLayer, Grants{})
 	disturbs := func(from object) bool { return ChangeOf(from, next).needsSlot(joins) }
-	return err == nil && !slices.ContainsFunc(running, disturbs)
+	return !slices.ContainsFunc(running, disturbs)
 }
 
 // Decision holds the effect of a PUT on a node.
@@ -144,7 +143,7 @@ type Decision struct {
 	// NeedsSubnet asks to reserve a pod subnet and call Decide again; all else is unset then.
 	NeedsSubnet bool
 
-	own json.RawMessage // the checked own layer of the node
+	own object // the checked own layer of the node
 }
 
 // Decide returns the effect of a PUT. old is nil for a new node, last is its desired revision, nil
@@ -184,11 +183,15 @@ func Decide(
 	if problems := d.next(p, old, last, parent); len(problems) > 0 || d.NeedsSubnet {
 		return d, problems
 	}
-	atOnce := parent.atOnce(p.Joins, p.Running, d.own)
-	if !atOnce {
+	whole := layered(d.own, parent.Defaults, parent.FactsLayer, Grants{})
+	assigns := atOnce(p.Joins, p.Running, whole)
+	if !assigns {
 		d.offerSecret(p, parent)
 	}
-	d.version(p, stone, parent, atOnce)
+	d.version(p, stone, parent, assigns)
+	if d.Revision != nil {
+		d.Revision.Content = Content(whole)
+	}
 	return d, nil
 }
 
@@ -246,7 +249,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 		return nil
 	}
 	network := parent.podNetwork()
-	if last != nil && !last.hasDirectNetworks() {
+	if network != "" && last != nil && !last.hasDirectNetworks() {
 		network = "" // its pods hide behind the machine, as they did
 	}
 	d.own, problems = n.wholeOwnLayer(network, parent)
@@ -273,7 +276,7 @@ func (d *Decision) version(p Put, stone *Tombstone, parent Parent, atOnce bool) 
 	}
 	d.Revision = n.render(parent, Revision{
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
-		Own: d.own, Desired: &n.Desired,
+		Own: appendValue(nil, d.own), Desired: &n.Desired,
 	}, atOnce)
 	n.Failed, n.Insisted, n.Unreleased, n.Before = 0, 0, 0, 0
 }
@@ -393,17 +396,22 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	if ask.isWanted(old) {
 		return Decision{Node: old}, nil
 	}
-	if problems := ask.check(old, *n); len(problems) > 0 {
+	own, err := readObject(to.Own)
+	if err != nil {
+		return Decision{}, fmt.Errorf("cannot read configuration %d: %w", to.Version, err)
+	}
+	if problems := ask.check(old, *n, own); len(problems) > 0 {
 		return Decision{}, problems
 	}
 	n.identify(ask.Parent.Tenant())
 	n.SystemData = Touched(old.SystemData, ask.By, ask.ByType, ask.At)
 	n.State, n.Reason = "", ""
+	whole := layered(own, ask.Parent.Defaults, ask.Parent.FactsLayer, Grants{})
 	d.Revision = n.render(ask.Parent, Revision{
 		Version: NextVersion(old.newest(), ask.At), Created: ask.At.UTC(),
 		By: ask.By, Why: "rollback", Repeats: to.Version, Renderer: ask.Renderer, Own: to.Own,
 		Desired: to.Desired,
-	}, ask.Parent.atOnce(ask.Joins, ask.Running, to.Own))
+	}, atOnce(ask.Joins, ask.Running, whole))
 	// A person wants it for this very node, whatever has failed before.
 	n.Failed, n.Insisted, n.Unreleased, n.Before = 0, n.Revision, 0, 0
 	return d, nil
@@ -419,7 +427,7 @@ func (ask Rollback) isWanted(old Node) bool {
 }
 
 // check checks that the revision fits the node and its cluster as it is now.
-func (ask Rollback) check(old, n Node) Problems {
+func (ask Rollback) check(old, n Node, own object) Problems {
 	if n.Chosen.PodCIDR != old.Chosen.PodCIDR {
 		return Problems{{"configVersion", "The pod subnet of that revision differs from that of the " +
 			"node."}}
@@ -428,5 +436,5 @@ func (ask Rollback) check(old, n Node) Problems {
 	if version := n.Chosen.Versions.Kubernetes; version != old.Chosen.Versions.Kubernetes {
 		problems = checkSkew(version, ask.Parent.Cluster.Properties.KubernetesVersion)
 	}
-	return append(problems, checkNode(n, ask.To.Own, ask.Parent)...)
+	return append(problems, checkNode(n, own, ask.Parent)...)
 }

@@ -152,7 +152,7 @@ func ownAzure(n Node, section object) {
 		section["bootstrapToken"] = object{} // how it joins; the token itself is a secret
 	}
 	if r := n.Desired.AzureAuth.Registries; len(r) > 0 {
-		maps.Copy(section, objectOf(api.AzureAuth{Registries: r}))
+		maps.Copy(section, config.Object(api.AzureAuth{Registries: r}))
 	}
 	switch auth := n.Desired.AzureAuth; auth.Method {
 	case api.ServicePrincipal:
@@ -221,18 +221,18 @@ func saidByFacts() [][]string {
 
 // wholeOwnLayer returns a node's own layer with the agent's defaults for every setting that the
 // layers leave open, and the problems that checkNode finds.
-func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
+func (n Node) wholeOwnLayer(network string, parent Parent) (object, Problems) {
 	own := ownLayer(n, network)
 	parent.mark(own)
 	open, problems := n.check(own, parent)
 	for _, path := range saidByFacts() {
 		drop(open, path)
 	}
-	text := encode(fill(own, open))
+	own = fill(own, open)
 	if n.Chosen.Versions.Kubernetes == "" {
-		problems = checkNode(n, text, parent)
+		problems = checkNode(n, own, parent)
 	}
-	return text, problems
+	return own, problems
 }
 
 // fill returns an object with the settings of another that it leaves open.

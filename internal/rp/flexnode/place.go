@@ -1,6 +1,10 @@
 package flexnode
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
 
 // places maps the settings that an owner writes, below properties, to those of the agent's
 // configuration. adopt makes the value of a node's own layer at config, unless it is empty; a
@@ -43,7 +47,7 @@ var places = []struct {
 func adopted(n Node) object {
 	properties := n.Desired
 	properties.Versions = n.Chosen.Versions
-	resource := objectOf(properties)
+	resource := config.Object(properties)
 	own := object{"azure": object{}, "node": object{}}
 	for _, p := range places {
 		if p.adopt == nil {

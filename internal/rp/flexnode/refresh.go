@@ -61,7 +61,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	r := next.render(parent, Revision{
 		Version: NextVersion(max(n.Revision, n.Floor), at), Created: at.UTC(), Why: "put",
-		By: n.SystemData.LastModifiedBy, Renderer: renderer, Own: own, Desired: &n.Desired,
+		By: n.SystemData.LastModifiedBy, Renderer: renderer, Own: encode(own), Desired: &n.Desired,
 	}, true)
 	return next, r
 }

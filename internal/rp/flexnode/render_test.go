@@ -106,7 +106,7 @@ func TestBundles(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
-			whole := must(Config(Revision{Own: own}, defaults, facts, tt.grants))
+			whole := must(Config(Revision{Own: encode(own)}, defaults, facts, tt.grants))
 			got := append(must(json.MarshalIndent(object{
 				"schemaVersion": config.SchemaVersion, "config": whole,
 			}, "", "  ")), '\n')
@@ -202,6 +202,22 @@ func TestAnOwnLayerIsMadeAsItIsRead(t *testing.T) {
 		own := ownLayer(n, pick(g, "", "10.244.0.0/16"))
 		if diff := cmp.Diff(must(readObject(encode(own))), own); diff != "" {
 			t.Fatalf("%+v (-read +made):\n%s", n.Desired, diff)
+		}
+		expect(t, "its text", string(appendValue(nil, own)), string(encode(own)))
+	}
+	odd := object{"a": []any{}, "b": []any{"<&>", `"\\`, "\x00\t", "\u00e9\u2028\xff", nil, true,
+		json.Number("1.50")}, "<": object{}, "": ""}
+	expect(t, "an odd text", string(appendValue(nil, odd)), string(encode(odd)))
+}
+
+// A new revision has the content that its stored form is rendered to.
+func TestContentOfARevision(t *testing.T) {
+	g := generator(t)
+	w := newWorld(t)
+	for range 200 {
+		if r := w.put(randomDesired(g)).Revision; r != nil {
+			stored := must(Config(*w.last(), w.parent.Defaults, w.parent.FactsLayer, Grants{}))
+			expect(t, "the content", string(r.Content), string(Content(stored)))
 		}
 	}
 }

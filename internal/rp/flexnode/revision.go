@@ -36,6 +36,8 @@ type Revision struct {
 	Renderer string `json:"renderer,omitempty"` // version of the program
 	// Signed proves to agents that the provider has made the revision.
 	Signed *Signed `json:"signed,omitempty"`
+	// Content is Content of a new revision's configuration; nil for one that was read.
+	Content []byte `json:"-"`
 }
 
 // Signed is a signature of a revision or tombstone by a key of the ring, in an epoch.

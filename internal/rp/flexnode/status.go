@@ -114,7 +114,7 @@ func Brief(s *api.Status) *api.Status {
 }
 
 // Shown returns a node as callers see it, with a revision and its config; nil in a list.
-func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.FlexNodeConfig {
+func Shown(n Node, r *Revision, config []byte, status *api.Status) api.FlexNodeConfig {
 	shown := api.FlexNodeConfig{
 		ID: n.ID, Name: LastOf(n.ID), Type: api.ResourceType, ETag: n.ETag(),
 		SystemData: new(n.SystemData),

@@ -154,7 +154,7 @@ func TestWhatIsShownCanBeWrittenBack(t *testing.T) {
 		n := *w.node
 		n.State = pick(g, states...)
 		config := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{}))
-		shown := Shown(n, w.last(), config, &api.Status{AgentVersion: "v1"})
+		shown := Shown(n, w.last(), Content(config), &api.Status{AgentVersion: "v1"})
 		d, secret, err := ReadPut(must(json.Marshal(shown)), strings.ToUpper(nodeID))
 		if err != nil || secret != "" {
 			t.Fatalf("%v, %q", err, secret)

@@ -26,7 +26,7 @@ func TestIdentityIsReplaced(t *testing.T) {
 
 	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
 	n := w.node(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
-	azure := n.Properties.Config["azure"].(map[string]any)
+	azure := shownConfig(t, n)["azure"].(map[string]any)
 	equal(t, "the identity that the agent gets",
 		azure["servicePrincipal"].(map[string]any)["clientId"], clientB)
 	for who, token := range map[string]string{"the former": old, "the present": fresh} {

@@ -436,8 +436,9 @@ func TestNodesFollowByDefault(t *testing.T) {
 		},
 	} {
 		shown := w.node(201, "PUT", nodeURL("n"), `{"properties":{`+properties+`}}`)
-		monitoring := shown.Properties.Config["agent"].(map[string]any)["monitoring"].(map[string]any)
-		got := [2]any{shown.Properties.Config["continuousMonitoring"], monitoring["endpoint"]}
+		config := shownConfig(t, shown)
+		monitoring := config["agent"].(map[string]any)["monitoring"].(map[string]any)
+		got := [2]any{config["continuousMonitoring"], monitoring["endpoint"]}
 		equal(t, properties+": the audience", monitoring["audience"], nodeAudience)
 		if got != want || shown.Properties.ContinuousMonitoring != (want[0] == true) {
 			t.Errorf("%s: %v, want %v", properties, got, want)

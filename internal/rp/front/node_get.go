@@ -183,7 +183,7 @@ func (a *API) show(
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
-	config, err := a.Store.Config(r.Context(), *revision, flexnode.Grants{})
+	config, err := a.Store.Content(r.Context(), *revision)
 	return flexnode.Shown(n, revision, config, status), err
 }
 

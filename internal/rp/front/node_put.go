@@ -93,11 +93,14 @@ func (p *put) commit() error {
 // ahead returns the keys of the rows that a PUT mostly needs, to read them together.
 func (p *put) ahead() []string {
 	s, key := p.api.Store, p.r.nodeKey()
-	return []string{
+	keys := []string{
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
-		s.Tombstones.Key(key), s.Certificates.Key(key), s.EpochKey(),
-		s.Subscriptions.Key(p.r.subscriptionKey()), s.Layers.Key(p.api.Defaults.ID),
+		s.EpochKey(), s.Subscriptions.Key(p.r.subscriptionKey()), s.Layers.Key(p.api.Defaults.ID),
 	}
+	if _, known := p.api.Index.Poll(key); !known {
+		keys = append(keys, s.Tombstones.Key(key), s.Certificates.Key(key))
+	}
+	return keys
 }
 
 // outcome decides about a node in a cluster. An error of the view takes precedence over its own.
@@ -166,7 +169,9 @@ func (p *put) replaced(
 	var stone *flexnode.Tombstone
 	if old.Exists() {
 		before, last = &old.Value, store.RevisionIn(v, kept, old.Value.Revision)
-		p.offered = store.RevisionIn(v, kept, old.Value.Assigned)
+		if p.offered = last; old.Value.Assigned != old.Value.Revision {
+			p.offered = store.RevisionIn(v, kept, old.Value.Assigned)
+		}
 		ask.Offered = p.offered
 	} else {
 		if err := p.free(v); err != nil {

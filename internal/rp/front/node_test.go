@@ -1,7 +1,6 @@
 package front
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -86,8 +85,7 @@ func TestLifeOfANode(t *testing.T) {
 	_, text = w.must(200, "GET", nodeURL("edge-1"), "")
 	shown := shownNode(t, text)
 	lacks(t, "a GET", text, "hush", "configUrl")
-	visible := must(json.Marshal(shown.Properties.Config))
-	_, err := config.Parse(visible, config.Host{HostName: "x", Arch: "amd64"})
+	_, err := config.Parse(shown.Properties.Config, config.Host{HostName: "x", Arch: "amd64"})
 	if err == nil || !strings.Contains(err.Error(), "clientSecret") {
 		t.Errorf("the shown configuration lacks more than its secret: %v", err)
 	}
@@ -183,7 +181,7 @@ func TestEqualPutWritesNothing(t *testing.T) {
 	// What is left open remains as it was chosen when something else changes.
 	n := w.node(200, "PUT", nodeURL("n"), strings.ReplaceAll(same, "50", "51"))
 	equal(t, "the version after a change of maxPods",
-		n.Properties.Config["kubernetes"].(map[string]any)["version"], "1.35.4")
+		shownConfig(t, n)["kubernetes"].(map[string]any)["version"], "1.35.4")
 }
 
 // ETags in requests (RPC, ETags; facts of a table there).
@@ -384,7 +382,7 @@ func TestPodSubnets(t *testing.T) {
 		taken := map[string]bool{}
 		subnet := func(name string) string {
 			n := w.node(201, "PUT", nodeURL(name), `{"properties":{}}`)
-			cni, _ := n.Properties.Config["cni"].(map[string]any)
+			cni, _ := shownConfig(t, n)["cni"].(map[string]any)
 			s, _ := cni["podCIDR"].(string)
 			return s
 		}

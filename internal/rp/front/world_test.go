@@ -322,6 +322,15 @@ func decoded[T any](t testing.TB, text string) (value T) {
 	return value
 }
 
+// shownConfig returns the configuration in a response.
+func shownConfig(t testing.TB, n api.FlexNodeConfig) (config map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal(n.Properties.Config, &config); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
 // shownNode reads a node out of an answer.
 func shownNode(t testing.TB, text string) api.FlexNodeConfig {
 	t.Helper()

@@ -219,8 +219,11 @@ func TestNodesOfAClusterThatWasDownPollHere(t *testing.T) {
 		var agents []any
 		for _, name := range []string{"a", "b"} {
 			_, text := w.must(200, "GET", nodeURL(name), "")
-			agent, _ := shownNode(t, text).Properties.Config["agent"].(map[string]any)
-			agents = append(agents, agent["monitoring"])
+			var config map[string]any
+			if err := json.Unmarshal(shownNode(t, text).Properties.Config, &config); err != nil {
+				t.Fatal(err)
+			}
+			agents = append(agents, config["agent"].(map[string]any)["monitoring"])
 		}
 		if diff := cmp.Diff(agents[1], agents[0]); diff != "" || !strings.Contains(fmt.Sprint(agents[0]),
 			publicURL) {

@@ -38,7 +38,7 @@ func (s *Store) Layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 // KeepLayer stores a layer within a change, unless it is stored already.
 func (s *Store) KeepLayer(v *View, layer *flexnode.Layer) error {
 	s.layers.Add(layer.ID, layer)
-	if known, err := s.Layers.In(v, layer.ID); err != nil || known.Exists() {
+	if known, err := v.get(s.Layers.Key(layer.ID)); err != nil || known.Revision != 0 {
 		return err
 	}
 	return s.Layers.Put(v, layer.ID, layer.Text)
@@ -100,6 +100,15 @@ func (s *Store) Kept(
 		return nil, err
 	}
 	return s.Config(ctx, *revision, flexnode.Grants{})
+}
+
+// Content returns the configuration of a revision as it is signed and shown.
+func (s *Store) Content(ctx context.Context, r flexnode.Revision) ([]byte, error) {
+	if r.Content != nil {
+		return r.Content, nil
+	}
+	whole, err := s.Config(ctx, r, flexnode.Grants{})
+	return flexnode.Content(whole), err
 }
 
 // Config returns the configuration of a revision, with the given secrets.
