@@ -29,6 +29,7 @@ const (
 	NodeRegistered      = "NodeRegistered"
 	LeaseRenewed        = "LeaseRenewed"
 	NodeReady           = "NodeReady"
+	NodePressure        = "NodePressure"
 	PodSubnetsAgree     = "PodSubnetsAgree"
 	RunsAsConfigured    = "RunsAsConfigured"
 	PodsSynchronized    = "PodsSynchronized"
@@ -149,6 +150,7 @@ func catalogue() []entry {
 		{NodeRegistered, LayerNode, nodeRegistered, Watch | Gate | explained},
 		{LeaseRenewed, LayerNode, leaseRenewed, Watch | Gate},
 		{NodeReady, LayerNode, nodeReady, Watch | Gate | ofNode},
+		{NodePressure, LayerNode, nodePressure, Watch | Gate | Advice | ofNode},
 		{RunsAsConfigured, LayerNode, runsAsConfigured, Watch | Gate | ofNode},
 		{PodSubnetsAgree, LayerNode, podSubnetsAgree, Watch | Gate | ofMachine | ofNode},
 		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate | ofPods},

@@ -69,6 +69,17 @@ func nodeReady(e Evidence) Condition {
 		"kubelet says: "+ready.Message, "read `journalctl -u kubelet`")
 }
 
+// nodePressure fails while kubelet evicts pods, which does not affect Ready.
+func nodePressure(e Evidence) Condition {
+	if outdated(e) {
+		return notReported()
+	}
+	short := kube.Pressure(e.Node.Value)
+	return when(len(short) > 0, OwnerMachine, "UnderPressure", "kubelet reports "+
+		strings.Join(short, ", ")+": it evicts pods and accepts no others", "free memory, disk or "+
+		"process IDs, or lower node.kubelet.evictionHard and kubeReserved")
+}
+
 func networkNotReady(e Evidence) Condition {
 	configs := cmp.Or(e.Machine, &Machine{}).CNIConfigs
 	switch {

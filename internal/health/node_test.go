@@ -146,6 +146,26 @@ func TestRunsAsConfigured(t *testing.T) {
 }
 
 // R6: the pods of a kubelet that crashes are not synchronised, while the Node is Ready.
+// Kubelet evicts pods and accepts no others while the Node is Ready.
+func TestNodePressure(t *testing.T) {
+	reports := func(kind corev1.NodeConditionType, status corev1.ConditionStatus) Evidence {
+		return withNode(func(n *kube.Node) {
+			c := corev1.NodeCondition{Type: kind, Status: status}
+			n.Status.Conditions = append(n.Status.Conditions, c)
+		})
+	}
+	const reason, owner = "UnderPressure", OwnerMachine
+	check(t, NodePressure, []expect{
+		blank("NotChecked"),
+		{"memory", reports("MemoryPressure", "True"), False, reason, owner, "MemoryPressure"},
+		{"disk", reports("DiskPressure", "True"), False, reason, owner, "evictionHard"},
+		{"processes", reports("PIDPressure", "True"), False, reason, owner, "PIDPressure"},
+		{"enough", reports("DiskPressure", "False"), True, "", "", ""},
+		{"another condition", reports("KernelDeadlock", "True"), True, "", "", ""},
+		{"an earlier kubelet's report", restarted(time.Minute), Unknown, "NotReported", "", "since"},
+	})
+}
+
 func TestPodsSynchronized(t *testing.T) {
 	pods := func(since time.Duration, list ...corev1.Pod) Evidence {
 		return with(func(e *Evidence) {

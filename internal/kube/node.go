@@ -33,6 +33,16 @@ func Ready(n Node) corev1.NodeCondition {
 	return corev1.NodeCondition{Type: corev1.NodeReady, Message: "kubelet has not reported yet"}
 }
 
+// Pressure returns kubelet's conditions of short resources, such as DiskPressure.
+func Pressure(n Node) (short []string) {
+	for _, c := range n.Status.Conditions {
+		if strings.HasSuffix(string(c.Type), "Pressure") && c.Status == corev1.ConditionTrue {
+			short = append(short, string(c.Type))
+		}
+	}
+	return short
+}
+
 // Node returns the Node object.
 func (c *Client) Node(ctx context.Context, name string) (Node, error) {
 	return get[Node](ctx, c.core.Get().Resource("nodes").Name(name), "read Node %s", name)

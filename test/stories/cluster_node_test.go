@@ -86,10 +86,10 @@ func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 		status = corev1.ConditionTrue
 	}
 	shown := n.DeepCopy()
-	shown.Status.Conditions = []corev1.NodeCondition{{
+	shown.Status.Conditions = append(shown.Status.Conditions, corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: status, LastHeartbeatTime: metav1.NewTime(c.heard()),
 		Message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady",
-	}}
+	})
 	reply(w, shown)
 }
 

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -83,6 +84,18 @@ func illnesses() map[string]illness {
 			begin: reports(func(n *corev1.Node) { n.Status.Capacity = podCapacity("110") })},
 		"another address is announced": {condition: health.RunsAsConfigured, says: "the Node's address",
 			begin: reports(func(n *corev1.Node) { n.Status.Addresses[0].Address = "192.0.2.9" })},
+		"the disk is under pressure": {condition: health.NodePressure, says: "DiskPressure",
+			begin: reports(pressed)},
+		"another threshold puts it under pressure in the second status": {
+			condition: health.NodePressure, says: "DiskPressure", begin: func(w *world) func() {
+				timer := time.AfterFunc(400*time.Millisecond, func() {
+					w.cluster.set(func() { pressed(w.cluster.nodes["edge-1"]) })
+				})
+				return func() { timer.Stop() }
+			}, change: func(c map[string]any) {
+				kubelet := c["node"].(map[string]any)["kubelet"].(map[string]any)
+				kubelet["evictionHard"] = map[string]any{"nodefs.available": "20%"}
+			}},
 		"labels are refused": {condition: health.LabelsApplied, says: "example.com/site=south",
 			begin:  while(func(w *world, on bool) { w.cluster.unlabelled = on }),
 			change: nodeSetting("labels", map[string]any{"example.com/site": "south"})},
@@ -159,6 +172,33 @@ func TestGate(t *testing.T) {
 				t.Errorf("the condition is %+v", c)
 			}
 		})
+	}
+}
+
+// pressed makes a Node report that its disk is too full.
+func pressed(n *corev1.Node) {
+	n.Status.Conditions = []corev1.NodeCondition{{Type: "DiskPressure", Status: "True"}}
+}
+
+// A change or a rollback by hand does not fail for a pressure that was there before.
+func TestPressureBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cluster.reports = pressed
+	for _, pods := range []int{110, 42} {
+		w.config = w.configuration(nodeSetting("maxPods", pods))
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.run(func(ctx context.Context, a *change.Agent) error {
+		_, err := change.Rollback(ctx, a, "")
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	if c := w.condition(health.NodePressure); c.Status != health.False {
+		t.Errorf("the condition is %+v", c)
 	}
 }
 

@@ -106,7 +106,7 @@ func (c *cluster) add(root, name string, info corev1.NodeSystemInfo) {
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = c.podCIDRs[0], c.podCIDRs
 		}
 	}
-	n.Status.NodeInfo = info
+	n.Status.NodeInfo, n.Status.Conditions = info, nil
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 	n.Status.Capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(maxPods(root))}
 	if c.reports != nil {

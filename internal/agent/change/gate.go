@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -88,7 +89,8 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 
 // holding returns the conditions that can keep the gate closed. A first join does not wait for a
 // lease, which kubelet renews after ten seconds. Only a change of kubelet's version is to blame for
-// incompatible versions, only a join for other subnets, and another API server for no settings.
+// incompatible versions, only a join for other subnets, only a change for pressure that was absent
+// before, and another API server for no settings.
 func holding(w *work, t *transition.Transition, gate []health.Condition) []health.Condition {
 	return slices.DeleteFunc(gate, func(c health.Condition) bool {
 		switch unknown := c.Status == health.Unknown; c.Type {
@@ -98,6 +100,8 @@ func holding(w *work, t *transition.Transition, gate []health.Condition) []healt
 			return unknown || keepsKubelet(w)
 		case health.PodSubnetsAgree:
 			return unknown || t.Kind != transition.Join
+		case health.NodePressure:
+			return t.Kind != transition.Change || t.Moves() || t.Pressed
 		case health.RunsAsConfigured:
 			return !unknown && t.To == t.From && t.Kind != transition.Repair
 		}
@@ -154,6 +158,9 @@ func awaitServices(ctx context.Context, w *work) {
 // conditions of the machine hold, and for the pods once all others do.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
 	e := inspect.NewEvidence(w.Node, w.config)
+	if t.Kind == transition.Change && evictsOtherwise(w) {
+		e.Wanted.Settling = min(3*e.Wanted.Settling, w.config.ReadyTimeout()/2)
+	}
 	inspect.ServiceEvidence(ctx, w.Node, &e)
 	_ = inspect.SeeMachine(ctx, w.Node, &e) // without it, a condition is Unknown
 	w.evidence = e
@@ -166,6 +173,14 @@ func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []heal
 	}
 	w.evidence = e
 	return holding(w, t, health.Evaluate(health.Gate, e))
+}
+
+// evictsOtherwise reports whether the thresholds of evictions change. Kubelet may report pressure
+// only in its second status, ten seconds after the first.
+func evictsOtherwise(w *work) bool {
+	was, is := w.Saved.Applied.Config.Node.Kubelet, w.config.Node.Kubelet
+	return !maps.Equal(was.EvictionHard, is.EvictionHard) ||
+		!maps.Equal(was.KubeReserved, is.KubeReserved)
 }
 
 // askGate makes the gate's requests over the kept connection, or, if that fails, over a new one.
