@@ -6,6 +6,8 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
@@ -16,6 +18,17 @@ func bundle(letters string) string {
 		b.WriteString("-----BEGIN CERTIFICATE-----\n" + string(letter) + "\n-----END CERTIFICATE-----\n")
 	}
 	return b.String()
+}
+
+// A machine that lost most of its memory is another one: what was reserved of it would not fit.
+func TestSmallerMachine(t *testing.T) {
+	applied := &generation.Generation{Facts: node.Facts{Memory: 16 << 30}}
+	h := &Home{Node: &inspect.Node{Saved: &saved.State{Applied: applied}}}
+	for memory, want := range map[int64]bool{2 << 30: false, 15 << 30: true, 32 << 30: true} {
+		if same := sameMachine(h, config.Config{}, node.Facts{Memory: memory}); same != want {
+			t.Errorf("with %d MiB of memory, it is the same: %t", memory>>20, same)
+		}
+	}
 }
 
 // The next rotation keeps the CA of now, and drops the one before it.
