@@ -9,11 +9,12 @@ import (
 )
 
 // Labels change on the Node without a restart of kubelet: removed ones leave it, those of others
-// remain.
+// and kubelet's own remain.
 func TestLabelsChangeWithoutRestart(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(nodeSetting("labels",
-		map[string]any{"example.com/site": "north", "example.com/rack": "7"}))
+		map[string]any{"example.com/site": "north", "example.com/rack": "7",
+			"kubernetes.io/os": "linux"}))
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func TestLabelsChangeWithoutRestart(t *testing.T) {
 	labels := w.cluster.node1().Labels
 	for key, want := range map[string]string{
 		"example.com/site": "south", "example.com/floor": "2", "example.com/team": "a controller's",
-		"kubernetes.azure.com/managed": "false",
+		"kubernetes.azure.com/managed": "false", "kubernetes.io/os": "linux",
 	} {
 		if labels[key] != want {
 			t.Errorf("%s is %q, want %q", key, labels[key], want)

@@ -84,8 +84,8 @@ func (t *Target) look(ctx context.Context, h *Home) (err error) {
 	return nil
 }
 
-// sameMachine reports whether the machine, and its name if kubelet uses that, are the same. Reserved
-// memory, at most a quarter, must fit into a smaller machine.
+// sameMachine reports whether the machine, and its name if kubelet uses that, are the same. The
+// reserved memory, up to a quarter, must fit into a smaller machine.
 func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 	was, name := h.Saved.Applied.Facts, c.Agent.NodeName
 	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
