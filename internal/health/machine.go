@@ -294,7 +294,10 @@ const (
 	defaultDiskEviction   = "10%"
 )
 
-// reservationsFit fails if kubeReserved and evictionHard exceed the machine: kubelet exits then.
+const minPIDs = 1000 // the process IDs that pods need at least
+
+// reservationsFit fails if kubeReserved and evictionHard exceed the machine: kubelet exits then, or
+// no pod starts for lack of process IDs.
 func reservationsFit(e Evidence) Condition {
 	m, w := e.Machine, e.Wanted
 	if m.CPUs == 0 || m.MemoryBytes == 0 {
@@ -312,6 +315,7 @@ func reservationsFit(e Evidence) Condition {
 		amount(cmp.Or(eviction["memory.available"], defaultMemoryEviction), m.MemoryBytes)
 	disk := amount(reserved["ephemeral-storage"], 0) +
 		amount(cmp.Or(eviction["nodefs.available"], defaultDiskEviction), m.DiskBytes)
+	pids := amount(reserved["pid"], 0)
 	if wrong != nil {
 		return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
 			"evictionHard: "+wrong.Error())
@@ -326,9 +330,13 @@ func reservationsFit(e Evidence) Condition {
 	if m.DiskBytes > 0 && disk >= float64(m.DiskBytes) {
 		short = append(short, fmt.Sprintf("disk: %.0f of %d MB", disk/(1<<20), m.DiskBytes>>20))
 	}
+	if m.MaxPIDs > 0 && pids+minPIDs > float64(m.MaxPIDs) {
+		short = append(short, fmt.Sprintf("process IDs: %.0f of %d", pids, m.MaxPIDs))
+	}
 	return when(len(short) > 0, OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing "+
 		"would be left for pods: the system, node.kubelet.kubeReserved and evictionHard need %s, and "+
-		"kubelet does not start; lower kubeReserved or evictionHard", strings.Join(short, ", ")))
+		"kubelet or its pods do not start; lower kubeReserved or evictionHard",
+		strings.Join(short, ", ")))
 }
 
 // amountOf parses a quantity, or a percentage of the whole; "" is 0.

@@ -230,6 +230,12 @@ func TestReservationsFit(t *testing.T) {
 		{"an ignored eviction", evict("memory.available", "100%"), True, "", "", ""},
 		{"an eviction of 5 %", evict("memory.available", "5%"), True, "", "", ""},
 		{"an eviction of all disk", evict("nodefs.available", "64Gi"), False, reason, owner, "disk: "},
+		{"nearly all process IDs", with(func(e *Evidence) {
+			e.Wanted.Node.Kubelet.KubeReserved["pid"], e.Machine.MaxPIDs = "7500", 8000
+		}), False, reason, owner, "process IDs: 7500 of 8000"},
+		{"few process IDs", with(func(e *Evidence) {
+			e.Wanted.Node.Kubelet.KubeReserved["pid"], e.Machine.MaxPIDs = "1k", 8000
+		}), True, "", "", ""},
 		{"no quantity", reserve("cpu", "lots"), False, bad, owner, `"lots"`},
 		{"no percentage", evict("nodefs.available", "x%"), False, bad, owner, `"x%"`},
 		{"a machine too small for the system itself", machine(func(m *Machine) {

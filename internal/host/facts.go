@@ -60,6 +60,7 @@ type Facts struct {
 	FirewallErr        error            // the error of finding them
 	CPUs               int              // in thousandths of a processor
 	MemoryBytes        int64            // the physical memory
+	MaxPIDs            int              // as kubelet computes them; 0 if unknown
 	DiskBytes          int64            // the size of the file system of /var/lib
 	HugePages          map[int64]int64  // the bytes in huge pages, by the bytes of one
 }
@@ -165,6 +166,9 @@ func (h *Host) sizes(q Query, f *Facts) error {
 		return err
 	}
 	f.CPUs = cpus * 1000
+	ids, _ := strconv.Atoi(h.text("/proc/sys/kernel/pid_max"))
+	threads, _ := strconv.Atoi(h.text("/proc/sys/kernel/threads-max"))
+	f.MaxPIDs = min(ids, threads)
 	var memory unix.Sysinfo_t
 	_ = unix.Sysinfo(&memory) // fails only for a wrong address (sysinfo(2))
 	f.MemoryBytes = int64(memory.Totalram) * int64(memory.Unit)

@@ -147,8 +147,10 @@ func TestCPUs(t *testing.T) {
 		t.Error("a list of another form was accepted")
 	}
 	write(t, h, "/sys/devices/system/cpu/online", "0-895\n")
-	if f, err := h.Facts(t.Context(), query()); err != nil || f.CPUs != 896_000 {
-		t.Errorf("there are %d thousandths, %v", f.CPUs, err)
+	write(t, h, "/proc/sys/kernel/pid_max", "4194304\n")
+	write(t, h, "/proc/sys/kernel/threads-max", "7600\n")
+	if f, err := h.Facts(t.Context(), query()); err != nil || f.CPUs != 896_000 || f.MaxPIDs != 7600 {
+		t.Errorf("there are %d thousandths and %d process IDs, %v", f.CPUs, f.MaxPIDs, err)
 	}
 }
 
