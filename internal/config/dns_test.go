@@ -21,7 +21,7 @@ func TestDNSAddressIsOpen(t *testing.T) {
 	}
 	fresh.CNI.PodCIDR = "10.96.7.0/24"
 	for address, want := range map[string]string{
-		"None": "node.kubelet.dnsServiceIP", "10.96.0.10": "cni.podCIDR",
+		"None": "node.kubelet.dnsServiceIP", "10.96.0.10": "cni.podCIDR", "fd00::10": "family",
 	} {
 		if _, err := fresh.WithDNS(address); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v", address, err)

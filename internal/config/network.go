@@ -95,7 +95,11 @@ func checkNetwork(c Config, r *report) {
 	refuse := func(format string, arg any) {
 		r.add("cni.podCIDR", show(c.CNI.PodCIDR), fmt.Sprintf(format, arg))
 	}
-	if services, ok := c.serviceCIDR(); ok && services.Overlaps(pods) {
+	services, known := c.serviceCIDR()
+	if known && services.Addr().Is4() != pods.Addr().Is4() {
+		refuse("must be of the same family as node.kubelet.dnsServiceIP (%s)", k.DNSServiceIP)
+	}
+	if known && services.Overlaps(pods) {
 		refuse("must not overlap the cluster's services, which are around "+
 			"node.kubelet.dnsServiceIP (%s)", k.DNSServiceIP)
 	}

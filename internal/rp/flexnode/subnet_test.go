@@ -101,13 +101,15 @@ func TestPodNetwork(t *testing.T) {
 		t.Helper()
 		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: maxPods}})
 	}
+	facts := someFacts()
+	facts.DNSServiceIP = "fd00:96::a"
+	w.reach(facts, "1.35.4")
 	change(9)
 	pool := &w.parent.Cluster.Properties
 	pool.PodCIDR, pool.NodeCIDRMask = "FD00:1::/48", 64
 	change(9)
 	change(10)
-	facts := someFacts()
-	facts.DNSServiceIP = "10.96.0.11"
+	facts.DNSServiceIP = "fd00:96::b"
 	w.reach(facts, "1.35.4")
 	if w.refresh() == nil || network() != nil {
 		t.Errorf("a node without has it now: %v", network())
