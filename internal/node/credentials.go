@@ -28,7 +28,7 @@ func credentials(p *part) {
 	default:
 		p.only = Joining
 		p.owe(owes, state.NewFile(p.bootstrapKubeconfig(), 0o600,
-			kubeconfigOf("bootstrap", "token: "+thisToken)))
+			kubeconfigOf("bootstrap", `token: "`+thisToken+`"`)))
 	}
 	// Kubelet writes its kubeconfig when it gets its certificate, and never updates the address or the
 	// CA in it. When it rotates the certificate, it moves the link to the new one.

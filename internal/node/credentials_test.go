@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -74,5 +75,17 @@ func TestProgramOfAnyName(t *testing.T) {
 				t.Errorf("kubelet calls %q, want %q", got, program)
 			}
 		})
+	}
+}
+
+// A token of digits stays a text.
+func TestTokenOfDigits(t *testing.T) {
+	c, f, b := example{}.inputs()
+	b.BootstrapToken = "123456.1234567890123456"
+	key := state.PathKey("/var/lib/kubelet/bootstrap-kubeconfig")
+	file := find(t, Bind(Render(c, f), b), key).Resource.(state.File)
+	is, err := clientcmd.Load([]byte(file.Content))
+	if err != nil || is.AuthInfos["bootstrap"].Token != b.BootstrapToken.Reveal() {
+		t.Errorf("%+v, %v", is, err)
 	}
 }
