@@ -24,6 +24,7 @@ import (
 // Query selects the places and units that Facts examines.
 type Query struct {
 	CNIConfDir  string   // where network configurations are
+	KubeletDir  string   // kubelet's root directory, which may not exist yet
 	Filesystems []string // directories whose free space is wanted
 	Units       []string // the names of units
 	Firewalls   bool
@@ -61,7 +62,7 @@ type Facts struct {
 	CPUs               int              // in thousandths of a processor
 	MemoryBytes        int64            // the physical memory
 	MaxPIDs            int              // as kubelet computes them; 0 if unknown
-	DiskBytes          int64            // the size of the file system of /var/lib
+	DiskBytes          int64            // the size of the file system of KubeletDir
 	HugePages          map[int64]int64  // the bytes in huge pages, by the bytes of one
 }
 
@@ -179,8 +180,12 @@ func (h *Host) sizes(q Query, f *Facts) error {
 		}
 		f.Free[dir] = int64(st.Bavail) * st.Bsize
 	}
-	if err := unix.Statfs(h.path("/var/lib"), &st); err != nil {
-		return fmt.Errorf("cannot tell the size of the file system of /var/lib: %w", err)
+	dir := q.KubeletDir
+	for !h.exists(dir) {
+		dir = filepath.Dir(dir)
+	}
+	if err := unix.Statfs(h.path(dir), &st); err != nil {
+		return fmt.Errorf("cannot tell the size of the file system of %s: %w", dir, err)
 	}
 	f.DiskBytes = int64(st.Blocks) * st.Bsize
 	return h.hugePages(f)

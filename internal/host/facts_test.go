@@ -3,9 +3,12 @@ package host
 import (
 	"errors"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // query returns the query of the tests.
@@ -119,6 +122,16 @@ func TestFacts(t *testing.T) {
 	}
 	if !slices.Contains(f.Addresses, "127.0.0.1") {
 		t.Errorf("the addresses are %v", f.Addresses)
+	}
+	var shm unix.Statfs_t
+	if err := errors.Join(unix.Statfs("/dev/shm", &shm),
+		os.Symlink("/dev/shm", h.path("/var/lib/kubelet"))); err != nil {
+		t.Fatal(err)
+	}
+	q := query()
+	q.KubeletDir = "/var/lib/kubelet/of/a/node"
+	if f, err := h.Facts(t.Context(), q); err != nil || f.DiskBytes != int64(shm.Blocks)*shm.Bsize {
+		t.Errorf("a disk of kubelet's own has %d bytes, %v", f.DiskBytes, err)
 	}
 	systemd.broken = errors.New("broken")
 	if _, err := h.Facts(t.Context(), query()); !errors.Is(err, systemd.broken) {

@@ -30,8 +30,9 @@ func Query(h *Node, c config.Config) host.Query {
 			slices.Contains(touched, state.PathKey(node.UnitFile(unit)))
 	})
 	return host.Query{
-		CNIConfDir: c.Paths.CNI.ConfDir, Filesystems: []string{"/var/lib", "/opt"}, Units: units,
-		Firewalls: c.Network.Firewall != config.FirewallIgnore,
+		CNIConfDir: c.Paths.CNI.ConfDir, KubeletDir: c.Paths.Kubernetes.KubeletDir, Units: units,
+		Filesystems: []string{"/var/lib", "/opt"},
+		Firewalls:   c.Network.Firewall != config.FirewallIgnore,
 	}
 }
 
