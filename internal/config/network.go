@@ -95,13 +95,10 @@ func checkNetwork(c Config, r *report) {
 	refuse := func(format string, arg any) {
 		r.add("cni.podCIDR", show(c.CNI.PodCIDR), fmt.Sprintf(format, arg))
 	}
-	services, known := c.serviceCIDR()
-	if known && services.Addr().Is4() != pods.Addr().Is4() {
-		refuse("must be of the same family as node.kubelet.dnsServiceIP (%s)", k.DNSServiceIP)
-	}
-	if known && services.Overlaps(pods) {
+	if services, ok := c.serviceCIDR(); ok &&
+		(services.Overlaps(pods) || services.Addr().Is4() != pods.Addr().Is4()) {
 		refuse("must not overlap the cluster's services, which are around "+
-			"node.kubelet.dnsServiceIP (%s)", k.DNSServiceIP)
+			"node.kubelet.dnsServiceIP (%s), and must be of the same family", k.DNSServiceIP)
 	}
 	for ip := range strings.SplitSeq(k.NodeIP, ",") {
 		if addr, err := netip.ParseAddr(ip); err == nil && pods.Contains(addr) {

@@ -74,10 +74,9 @@ func nodePressure(e Evidence) Condition {
 	if outdated(e) {
 		return notReported()
 	}
-	short := kube.Pressure(e.Node.Value)
-	return when(len(short) > 0, OwnerMachine, "UnderPressure", "kubelet reports "+
-		strings.Join(short, ", ")+": it evicts pods and accepts no others", "free memory, disk or "+
-		"process IDs, or lower node.kubelet.evictionHard and kubeReserved")
+	return lacking(kube.Pressure(e.Node.Value), "UnderPressure", "kubelet reports %s: it evicts pods "+
+		"and accepts no others", "free memory, disk or process IDs, or lower "+
+		"node.kubelet.evictionHard and kubeReserved")
 }
 
 func networkNotReady(e Evidence) Condition {

@@ -158,7 +158,10 @@ func awaitServices(ctx context.Context, w *work) {
 // conditions of the machine hold, and for the pods once all others do.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
 	e := inspect.NewEvidence(w.Node, w.config)
-	if t.Kind == transition.Change && evictsOtherwise(w) {
+	// Kubelet may report pressure only in its second status, ten seconds after the first.
+	if was, k := w.Saved.Applied, w.config.Node.Kubelet; t.Kind == transition.Change &&
+		!(maps.Equal(was.Config.Node.Kubelet.EvictionHard, k.EvictionHard) &&
+			maps.Equal(was.Config.Node.Kubelet.KubeReserved, k.KubeReserved)) {
 		e.Wanted.Settling = min(3*e.Wanted.Settling, w.config.ReadyTimeout()/2)
 	}
 	inspect.ServiceEvidence(ctx, w.Node, &e)
@@ -173,14 +176,6 @@ func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []heal
 	}
 	w.evidence = e
 	return holding(w, t, health.Evaluate(health.Gate, e))
-}
-
-// evictsOtherwise reports whether the thresholds of evictions change. Kubelet may report pressure
-// only in its second status, ten seconds after the first.
-func evictsOtherwise(w *work) bool {
-	was, is := w.Saved.Applied.Config.Node.Kubelet, w.config.Node.Kubelet
-	return !maps.Equal(was.EvictionHard, is.EvictionHard) ||
-		!maps.Equal(was.KubeReserved, is.KubeReserved)
 }
 
 // askGate makes the gate's requests over the kept connection, or, if that fails, over a new one.
