@@ -113,9 +113,8 @@ func (o *options) view(service bool) (show func(progress.Event), end func()) {
 			return 80
 		})
 		return terminal.Show, terminal.Close
-	default:
-		return progress.Lines(o.err), func() {}
 	}
+	return progress.Lines(o.err), func() {}
 }
 
 // The log is rotated at 10 MB and five old files are kept, so that it cannot fill the disk.

@@ -174,8 +174,7 @@ func Certificate(m Machine, file string) (*x509.Certificate, error) {
 
 // Held reports whether kubelet has a credential: a valid certificate, or an identity's tokens.
 func Held(m Machine, c config.Config) bool {
-	dir := c.Paths.Kubernetes.KubeletDir
-	if _, err := m.ReadFile(node.KubeconfigPath(dir)); err != nil {
+	if _, err := m.ReadFile(node.KubeconfigPath(c.Paths.Kubernetes.KubeletDir)); err != nil {
 		return false
 	}
 	if c.Azure.ShowsToken() {

@@ -132,10 +132,8 @@ func isTimeOfDay(s string) bool {
 // isOffset reports whether s is a UTC offset that is in use somewhere on Earth.
 func isOffset(s string) bool {
 	rest := strings.TrimLeft(s, "+-")
-	if len(s) != len("+15:04") || len(rest) != len("15:04") || !isTimeOfDay(rest) {
-		return false
-	}
-	return s[0] == '+' && rest <= "14:00" || s[0] == '-' && rest <= "12:00"
+	return len(s) == len("+15:04") && len(rest) == len("15:04") && isTimeOfDay(rest) &&
+		(s[0] == '+' && rest <= "14:00" || s[0] == '-' && rest <= "12:00")
 }
 
 func checkWindow(c Config, r *report) {

@@ -175,8 +175,7 @@ func readSchema(schema any, r *report) {
 	case !ok:
 		r.add("schemaVersion", "", "must be a version major.minor, such as \""+SchemaVersion+"\"")
 	case major > ours:
-		r.unreadable = true
-		r.problems = nil
+		r.unreadable, r.problems = true, nil
 		r.add("schemaVersion", show(text), fmt.Sprintf("this agent supports configurations of version "+
 			"%d.x: update the agent on this machine (docs/how-to/upgrade.md)", ours))
 	case major == ours && minor > known:

@@ -44,10 +44,8 @@ func IsLabel(key string) bool {
 	}
 	prefix, _, found := strings.Cut(key, "/")
 	reserved := found && (within(prefix, "kubernetes.io") || within(prefix, "k8s.io"))
-	if !reserved || within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") {
-		return true
-	}
-	return slices.Contains([]string{
+	return !reserved || within(prefix, "kubelet.kubernetes.io") ||
+		within(prefix, "node.kubernetes.io") || slices.Contains([]string{
 		"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch",
 		"beta.kubernetes.io/os", "beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type",
 		"topology.kubernetes.io/region", "topology.kubernetes.io/zone",

@@ -132,9 +132,8 @@ func (c Config) WithCredentials(given Credentials) Config {
 		c.Azure.BootstrapToken = &BootstrapToken{Token: given.BootstrapToken}
 	}
 	if c.Azure.ServicePrincipal != nil {
-		sp := *c.Azure.ServicePrincipal
-		sp.ClientSecret = given.ClientSecret
-		c.Azure.ServicePrincipal = &sp
+		c.Azure.ServicePrincipal = new(*c.Azure.ServicePrincipal)
+		c.Azure.ServicePrincipal.ClientSecret = given.ClientSecret
 	}
 	return c
 }

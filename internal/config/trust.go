@@ -100,8 +100,7 @@ func (t trust) walk(path string) ([]flaw, fs.FileMode, error) {
 func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 	user, mode := int(info.Sys().(*syscall.Stat_t).Uid), info.Mode()
 	foreign := user != 0 && user != t.caller
-	writable := mode.Perm()&0o022 != 0
-	sticky := mode&fs.ModeSticky != 0
+	writable, sticky := mode.Perm()&0o022 != 0, mode&fs.ModeSticky != 0
 	if !foreign && (!writable || info.IsDir() && sticky && t.caller != 0) {
 		return flaw{}, true
 	}
@@ -126,8 +125,7 @@ func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 // ofSystem reports whether a directory should belong to root on any machine.
 func ofSystem(dir string) bool {
 	tops := []string{"/etc", "/opt", "/root", "/run", "/usr", "/var"}
-	below := func(top string) bool { return inside(dir, top) }
-	return dir == "/" || slices.ContainsFunc(tops, below)
+	return dir == "/" || slices.ContainsFunc(tops, func(top string) bool { return inside(dir, top) })
 }
 
 // copyCommand returns the command that copies a file to a place that only root can change: a

@@ -104,10 +104,9 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 		return nil, 0, resp.redirect()
 	case resp.dead():
 		return nil, 0, &DeadError{u.Host, u.why(status) + resp.clockSkew()}
-	default:
-		return nil, resp.retryAfter(), fmt.Errorf("cannot fetch the configuration from %s: "+
-			"it answers %s, with %q%s", u.Host, resp.Status, resp.kind(), resp.clockSkew())
 	}
+	return nil, resp.retryAfter(), fmt.Errorf("cannot fetch the configuration from %s: "+
+		"it answers %s, with %q%s", u.Host, resp.Status, resp.kind(), resp.clockSkew())
 }
 
 // dead reports whether a URL no longer works, judging by JSON of a provider or XML of a blob store.
@@ -126,7 +125,6 @@ func (u URL) why(status int) string {
 		return fmt.Sprintf("it answers %d %s", status, http.StatusText(status))
 	case err == nil && time.Now().After(at):
 		return "the URL has expired at " + at.UTC().Format(time.DateTime) + " UTC"
-	default:
-		return "a machine has already joined with the URL, or it was revoked or replaced"
 	}
+	return "a machine has already joined with the URL, or it was revoked or replaced"
 }

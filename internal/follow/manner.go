@@ -81,11 +81,9 @@ func refusesNode(err error) bool {
 		return true
 	}
 	refused, ok := errors.AsType[*RefusedError](err)
-	if !ok || refused.Code == "" { // something else may have answered, temporarily
-		return false
-	}
-	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound ||
-		IsSecond(err)
+	return ok && refused.Code != "" && // without one, something else may have answered, temporarily
+		(refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound ||
+			IsSecond(err))
 }
 
 const (

@@ -157,10 +157,8 @@ func AtFault(before, is Evidence, gate []Condition, excused func(Condition) bool
 		return true
 	}
 	err := before.Node.Err
-	if !before.Node.Asked || kube.Unavailable(err) || errors.Is(err, kube.ErrUnauthorized) {
-		return false
-	}
-	return slices.ContainsFunc(gate, func(c Condition) bool {
+	answered := before.Node.Asked && !kube.Unavailable(err) && !errors.Is(err, kube.ErrUnauthorized)
+	return answered && slices.ContainsFunc(gate, func(c Condition) bool {
 		unanswered := c.Status == Unknown && c.Reason == notAnswered
 		return c.Status != True && !excused(c) && !unanswered && !c.NotChecked()
 	})

@@ -90,10 +90,9 @@ func networkNotReady(e Evidence) Condition {
 			"to this Node; set cni.podCIDR to a subnet that no other node has, or have the cluster "+
 			"allocate one (kube-controller-manager --allocate-node-cidrs), or install a network "+
 			"such as Cilium")
-	default:
-		return fails(OwnerMachine, "PodNetworkMissing", "no pod network configuration found in "+
-			"/etc/cni/net.d", "run `aks-flex-node drift --repair`")
 	}
+	return fails(OwnerMachine, "PodNetworkMissing", "no pod network configuration found in "+
+		"/etc/cni/net.d", "run `aks-flex-node drift --repair`")
 }
 
 // leaseRenewed checks the lease, which proves that the cluster hears from the running kubelet.

@@ -50,9 +50,8 @@ func layer(fault *kube.Fault) (owner, reason string) {
 		return OwnerNetwork, "ProxyRefused"
 	case kube.LayerTLS:
 		return OwnerConfiguration, "NotTrusted"
-	default:
-		return OwnerCluster, "NotAnswered"
 	}
+	return OwnerCluster, "NotAnswered"
 }
 
 // credentialValid checks the credential with one request, as an old token lasts for hours.

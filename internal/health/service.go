@@ -84,10 +84,9 @@ func kubeletStable(e Evidence) Condition {
 		return unstable(s, age)
 	case !running:
 		return unknown("KubeletNotRunning", "kubelet does not run")
-	default:
-		return unknown("Settling", fmt.Sprintf("kubelet was started %s ago, and must run for %s",
-			age.Round(time.Second), need))
 	}
+	return unknown("Settling", fmt.Sprintf("kubelet was started %s ago, and must run for %s",
+		age.Round(time.Second), need))
 }
 
 func unstable(s Service, age time.Duration) Condition {

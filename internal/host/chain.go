@@ -152,8 +152,7 @@ var firewallChains = []string{
 // foreignChains returns the chains of one table that other CNI networks, such as podman's, use:
 // those whose rules or jumps name another network, and the shared chains connected with them.
 func foreignChains(rules []string) map[string]bool {
-	named := map[string]string{}
-	links := map[string][]string{}
+	named, links := map[string]string{}, map[string][]string{}
 	for _, rule := range rules {
 		chain, rest, _ := strings.Cut(rule, " ")
 		to := target(rest)

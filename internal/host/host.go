@@ -126,9 +126,8 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 		return state.Table{Name: name, Rules: rules}, err
 	case "package":
 		return h.observePackage(ctx, name)
-	default:
-		return nil, fmt.Errorf("internal error: cannot observe %s", key)
 	}
+	return nil, fmt.Errorf("internal error: cannot observe %s", key)
 }
 
 // Set changes a thing to c.To. A file's content that is not in c.To is read by its digest.
@@ -158,9 +157,8 @@ func (h *Host) Set(ctx context.Context, c state.Change, content contents) error 
 		return h.setTable(ctx, to)
 	case state.Package:
 		return h.setPackage(ctx, c.From, to)
-	default:
-		return fmt.Errorf("internal error: cannot set a %T", to)
 	}
+	return fmt.Errorf("internal error: cannot set a %T", c.To)
 }
 
 // Reload makes systemd read its unit files again.

@@ -34,10 +34,9 @@ func (h *Host) observePath(path string) (state.Resource, error) {
 		return h.observeDir(path, h.path(path))
 	case fs.ModeSymlink:
 		return h.observeLink(path)
-	default:
-		const form = "cannot use %s: it is a %s, not a file or directory; move it away"
-		return nil, fmt.Errorf(form, path, info.Mode().Type())
 	}
+	const form = "cannot use %s: it is a %s, not a file or directory; move it away"
+	return nil, fmt.Errorf(form, path, info.Mode().Type())
 }
 
 // owner returns the owner of a file; below a test's root its user stands for root.

@@ -105,9 +105,8 @@ func waitError(ctx context.Context, name string, last Node, err error) error {
 		return fmt.Errorf("%w: %w", cause, err)
 	case last.Name == "":
 		return fmt.Errorf("cannot find Node %s: %w", name, cause)
-	default:
-		return fmt.Errorf("Node %s is not Ready (%s): %w", name, Ready(last).Message, cause)
 	}
+	return fmt.Errorf("Node %s is not Ready (%s): %w", name, Ready(last).Message, cause)
 }
 
 // CreateNode registers a Node as kubelet would; an existing one is left unchanged. A node may set
@@ -191,10 +190,9 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 		return fmt.Errorf("cannot delete Node %s: this node may not delete itself; ask the "+
 			"cluster's operator to run `kubectl delete node %s` (manifests/rbac-leave.yaml "+
 			"lets nodes with a certificate do it)", name, name)
-	default:
-		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run "+
-			"`kubectl delete node %s`", name, err, name)
 	}
+	return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run "+
+		"`kubectl delete node %s`", name, err, name)
 }
 
 // watchFor bounds one watch of the Node: the API server ends it then, and the caller restarts it.

@@ -170,11 +170,10 @@ func proxyFault(_ context.Context, via *url.URL, asked *http.Request, r *http.Re
 	case http.StatusProxyAuthRequired:
 		return fault(LayerProxy, nil, "put them into proxy.https: http://user:password@host:port",
 			"the proxy at %s requires a user and password (407)", via.Host)
-	default:
-		return fault(LayerProxy, nil,
-			"ask the operator of the proxy to allow it, or add the host to proxy.noProxy",
-			"the proxy at %s does not allow connections to %s (%s)", via.Host, asked.Host, r.Status)
 	}
+	return fault(LayerProxy, nil,
+		"ask the operator of the proxy to allow it, or add the host to proxy.noProxy",
+		"the proxy at %s does not allow connections to %s (%s)", via.Host, asked.Host, r.Status)
 }
 
 func tlsFault(err error, name string) *Fault {

@@ -76,8 +76,7 @@ func (b Bindings) pods(ipv6 bool) string {
 // stays: its item comes after an unmet need.
 func Bind(d state.Desired, b Bindings) state.Desired {
 	// One pass: a value is never searched for placeholders.
-	replacer := strings.NewReplacer(b.pairs()...)
-	conditions := b.conditions()
+	replacer, conditions := strings.NewReplacer(b.pairs()...), b.conditions()
 	var bound state.Desired
 	for _, item := range d {
 		holds, known := conditions[item.Only]

@@ -88,9 +88,8 @@ func (h *Host) Set(ctx context.Context, c state.Change,
 		return done(to.Set, client.PatchLabels(ctx, h.Node, labels))
 	case state.Cordon:
 		return done(to.On, client.Cordon(ctx, h.Node, to.On))
-	default:
-		return fmt.Errorf("internal error: %s is not part of a Node object", c.To.Key())
 	}
+	return fmt.Errorf("internal error: %s is not part of a Node object", c.To.Key())
 }
 
 // done returns the error of a change, but none for unsetting something of a missing Node.

@@ -124,10 +124,8 @@ func byPath(a, b config.Problem) int { return strings.Compare(a.Path, b.Path) }
 
 // isHost reports whether a text is a host as returned by hostOf.
 func isHost(s string) bool {
-	if _, err := netip.ParseAddr(s); err == nil {
-		return true
-	}
-	return s != "" && s == strings.ToLower(s) && !strings.ContainsAny(s, "/:@?#[]{}% *")
+	_, err := netip.ParseAddr(s)
+	return err == nil || s != "" && s == strings.ToLower(s) && !strings.ContainsAny(s, "/:@?#[]{}% *")
 }
 
 // Limit is one limit in force, for people and programs.

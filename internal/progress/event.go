@@ -129,7 +129,6 @@ func size(n int64) string {
 		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 	case n >= 1e6:
 		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	default:
-		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
 	}
+	return fmt.Sprintf("%.0f kB", float64(n)/1e3)
 }

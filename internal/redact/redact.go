@@ -206,11 +206,9 @@ func (r *Redactor) hides(text string, deep int) bool {
 	inner := string(decoded)
 	known := func(s string) bool { return len(s) >= shortest && strings.Contains(inner, s) }
 	matches := func(p pattern) bool { return p.find.MatchString(inner) }
-	if slices.ContainsFunc(r.known, known) || slices.ContainsFunc(patterns(), matches) {
-		return true
-	}
-	return deep > 0 && slices.ContainsFunc(run.FindAllString(inner, -1),
-		func(found string) bool { return r.hides(found, deep-1) })
+	return slices.ContainsFunc(r.known, known) || slices.ContainsFunc(patterns(), matches) ||
+		deep > 0 && slices.ContainsFunc(run.FindAllString(inner, -1),
+			func(found string) bool { return r.hides(found, deep-1) })
 }
 
 // assigned matches the values of settings named like secrets, in a text of unknown format.

@@ -55,8 +55,7 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 	known := &w.Saved.Bindings
 	known.PodCIDRs, known.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
 	if need == node.Ready {
-		w.ready = time.Now()
-		w.bindings.Joined = true
+		w.ready, w.bindings.Joined = time.Now(), true
 		w.Saved.Bindings = w.bindings
 		if err := w.Store.PublishJoin(ctx, w.config.Agent.NodeName); err != nil {
 			return err
