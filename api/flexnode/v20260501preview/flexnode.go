@@ -185,9 +185,9 @@ type NodeConfig struct {
 type Kubelet struct {
 	KubeReserved         map[string]string `json:"kubeReserved,omitempty"`
 	EvictionHard         map[string]string `json:"evictionHard,omitempty"`
-	ImageGCHighThreshold int               `json:"imageGCHighThreshold,omitempty"` // percent
-	ImageGCLowThreshold  int               `json:"imageGCLowThreshold,omitempty"`  // percent
-	Verbosity            int               `json:"verbosity,omitempty"`
+	ImageGCHighThreshold *int              `json:"imageGCHighThreshold,omitempty"` // percent
+	ImageGCLowThreshold  *int              `json:"imageGCLowThreshold,omitempty"`  // percent
+	Verbosity            *int              `json:"verbosity,omitempty"`
 	NodeIP               string            `json:"nodeIP,omitempty"`
 }
 

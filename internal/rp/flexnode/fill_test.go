@@ -74,9 +74,9 @@ func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
 		func(n *Node) { n.Desired.NodeConfig.MaxPods = 100_000 },
 		func(n *Node) { n.Desired.NodeConfig.Labels = map[string]string{"kubernetes.io/x": "-"} },
 		func(n *Node) { n.Desired.NodeConfig.Taints = []string{"a=b:Never", "a=b:Never"} },
-		func(n *Node) { n.Desired.NodeConfig.Kubelet.Verbosity = -1 },
+		func(n *Node) { n.Desired.NodeConfig.Kubelet.Verbosity = new(-1) },
 		func(n *Node) { n.Desired.NodeConfig.Kubelet.NodeIP = "300.1.1.1" },
-		func(n *Node) { n.Desired.NodeConfig.Kubelet.ImageGCHighThreshold = 5 },
+		func(n *Node) { n.Desired.NodeConfig.Kubelet.ImageGCHighThreshold = new(5) },
 		func(n *Node) {
 			n.Desired.NodeConfig.Kubelet.EvictionHard = map[string]string{"memory": "100%"}
 		},
@@ -176,6 +176,7 @@ func TestPoliciesAreRendered(t *testing.T) {
 	}
 	d.Monitoring = api.Monitoring{Endpoint: "https://rp.example:8447/", Interval: "PT45S"}
 	d.Network = api.Network{Metadata: "allow"}
+	d.NodeConfig.Kubelet.Verbosity, d.NodeConfig.Kubelet.ImageGCLowThreshold = new(0), new(0)
 	w.put(d)
 	whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.layers[w.last().Facts],
 		Grants{ClientSecret: "x"}))
@@ -197,6 +198,9 @@ func TestPoliciesAreRendered(t *testing.T) {
 		c.Azure.KubeletCredential != config.CredentialCertificate ||
 		c.Network.Metadata != config.MetadataAllow {
 		t.Errorf("%s %s %v", diff, c.Azure.KubeletCredential, c.Network)
+	}
+	if k := c.Node.Kubelet; k.Verbosity != 0 || k.ImageGCLowThreshold != 0 {
+		t.Errorf("zeros are lost: %+v", k)
 	}
 	expect(t, "an equal PUT made a revision", w.put(withoutSecret(d)).Revision != nil, false)
 	d.DriftPolicies = map[string]string{}

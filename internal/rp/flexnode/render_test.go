@@ -66,8 +66,8 @@ func goldenBundles() map[string]golden {
 			},
 			KubernetesAuth: azure,
 			NodeConfig: api.NodeConfig{Kubelet: api.Kubelet{
-				KubeReserved: map[string]string{"cpu": "100m"}, ImageGCHighThreshold: 90,
-				Verbosity: 4, NodeIP: "192.0.2.7",
+				KubeReserved: map[string]string{"cpu": "100m"}, ImageGCHighThreshold: new(90),
+				Verbosity: new(4), NodeIP: "192.0.2.7",
 			}},
 		}},
 		"arc": {desired: api.Desired{
@@ -250,7 +250,7 @@ func typical() api.Desired {
 		Kubelet: api.Kubelet{
 			KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"},
 			EvictionHard: map[string]string{"memory.available": "200Mi"},
-			NodeIP:       "192.0.2.7", ImageGCHighThreshold: 85, ImageGCLowThreshold: 80,
+			NodeIP:       "192.0.2.7", ImageGCHighThreshold: new(85), ImageGCLowThreshold: new(80),
 		},
 	}
 	return d

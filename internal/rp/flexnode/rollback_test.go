@@ -250,7 +250,7 @@ func TestUndisturbing(t *testing.T) {
 			d.NodeConfig.Kubelet.EvictionHard = map[string]string{"memory.available": "321Mi"}
 		},
 		"registries": func(d *api.Desired) { d.AzureAuth.Registries = []string{"a.azurecr.io"} },
-		"verbosity":  func(d *api.Desired) { d.NodeConfig.Kubelet.Verbosity = 5 },
+		"verbosity":  func(d *api.Desired) { d.NodeConfig.Kubelet.Verbosity = new(5) },
 		"containerd": func(d *api.Desired) { d.Versions.Containerd = "2.1.9" },
 		"kubernetes": func(d *api.Desired) { d.Versions.Kubernetes = "1.34.9" },
 	} {

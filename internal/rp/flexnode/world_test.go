@@ -232,8 +232,9 @@ func randomDesired(g *rand.Rand) api.Desired {
 			Kubelet: api.Kubelet{
 				KubeReserved: pick(g, nil, map[string]string{"cpu": "100m"}),
 				EvictionHard: pick(g, nil, map[string]string{"memory.available": "100Mi"}),
-				Verbosity:    pick(g, 0, 4), NodeIP: pick(g, "", "192.0.2.7"),
-				ImageGCHighThreshold: pick(g, 0, 90), ImageGCLowThreshold: pick(g, 0, 70),
+				Verbosity:    pick(g, nil, new(0), new(4)), NodeIP: pick(g, "", "192.0.2.7"),
+				ImageGCHighThreshold: pick(g, nil, new(90)),
+				ImageGCLowThreshold:  pick(g, nil, new(0), new(70)),
 			},
 		},
 	}
