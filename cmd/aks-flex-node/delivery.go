@@ -281,8 +281,7 @@ func (o *options) joinAfterService(
 		if !locked || busy.Holder.Verb != "agent" || !wait.Sleep(ctx, pause) {
 			return result, err
 		}
-		w := inspect.Working(ctx, &a.Env)
-		if w != nil && doing != w.Doing {
+		if w := inspect.Working(ctx, &a.Env); w != nil && doing != w.Doing {
 			doing = w.Doing
 			fmt.Fprintf(o.err, "%s joins this machine: %s\n", change.Service, doing)
 		}

@@ -178,8 +178,7 @@ func (j *journal) failed(err error) {
 
 // logFailure logs the error of a command that changes the machine, even without a configuration.
 func (o *options) logFailure(err error) {
-	e, _ := errors.AsType[exitError](err)
-	if e.code == exitConfig || !o.changes || asRoot() != nil {
+	if e, _ := errors.AsType[exitError](err); e.code == exitConfig || !o.changes || asRoot() != nil {
 		return
 	}
 	if o.journal == nil {

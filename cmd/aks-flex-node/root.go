@@ -26,10 +26,7 @@ import (
 )
 
 // Set by the linker.
-var (
-	version = "dev"
-	commit  = "unknown"
-)
+var version, commit = "dev", "unknown"
 
 const defaultConfig = saved.ConfigFile
 

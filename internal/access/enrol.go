@@ -122,8 +122,7 @@ func (a *Azure) WaitAuthorised(
 			}
 			continue
 		}
-		ok, err := Authorised(ctx, a.Node, c, at, token)
-		if err != nil || ok {
+		if ok, err := Authorised(ctx, a.Node, c, at, token); err != nil || ok {
 			return err
 		}
 		if !told {

@@ -119,8 +119,7 @@ func podNetworks(p armcontainerservice.NetworkProfile) []string {
 	}
 	var networks []string
 	for _, text := range listed {
-		network, err := netip.ParsePrefix(value(text))
-		if err == nil && !network.Addr().Is4In6() {
+		if network, err := netip.ParsePrefix(value(text)); err == nil && !network.Addr().Is4In6() {
 			networks = append(networks, network.Masked().String())
 		}
 	}

@@ -260,8 +260,7 @@ func (a Arc) retry(ctx context.Context, most time.Duration, waiting string,
 	defer cancel()
 	pauses := wait.Backoff{Base: cmp.Or(a.Poll, 2*time.Second), Max: 30 * time.Second}
 	for began := time.Now(); ; {
-		done, err := ask()
-		if err != nil || done {
+		if done, err := ask(); err != nil || done {
 			return err
 		}
 		a.Say("%s (%s)", waiting, time.Since(began).Truncate(time.Second))

@@ -221,8 +221,7 @@ func Explain(gaps []Gap, principal string) string {
 	var lines []string
 	for _, gap := range gaps {
 		lines = append(lines, fmt.Sprintf("  %s on %s", gap.Action, gap.Scope))
-		cure := "    " + GrantCommand(principal, gap.Role, gap.Scope)
-		if !slices.Contains(lines, cure) {
+		if cure := "    " + GrantCommand(principal, gap.Role, gap.Scope); !slices.Contains(lines, cure) {
 			lines = append(lines, cure)
 		}
 	}

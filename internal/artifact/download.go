@@ -67,9 +67,8 @@ func (d *download) kept(zst bool) string {
 	return keptPrefix + d.a.ID
 }
 
-func (d *download) remote(
-	ctx context.Context, cancel context.CancelCauseFunc, c candidate, kept *os.File,
-) error {
+func (d *download) remote(ctx context.Context, cancel context.CancelCauseFunc, c candidate,
+	kept *os.File) error {
 	have, err := kept.Seek(0, io.SeekEnd)
 	if err != nil {
 		return diskError(err)
@@ -114,9 +113,8 @@ func (d *download) remote(
 }
 
 // accept checks a response: the offset of its first byte, and the file's length (-1 if unknown).
-func (d *download) accept(
-	resp *http.Response, c candidate, have int64,
-) (first, total int64, err error) {
+func (d *download) accept(resp *http.Response, c candidate,
+	have int64) (first, total int64, err error) {
 	first, total = -1, -1
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -269,10 +267,7 @@ func (s *stream) Read(p []byte) (int, error) {
 }
 
 // A connection is given up if less than minRate, in bytes per second, arrives for patience.
-const (
-	patience = 20 * time.Second
-	minRate  = 1024
-)
+const patience, minRate = 20 * time.Second, 1024
 
 const long = 5 * time.Minute // bounds the remaining time of a file while another place is faster
 

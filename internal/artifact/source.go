@@ -117,8 +117,7 @@ func Hosts(arts []Artifact, s Source) []string {
 	for _, a := range arts {
 		places, _ := s.places(a.URL)
 		for _, p := range places {
-			u, err := url.Parse(p.url)
-			if err == nil && !p.file && !slices.Contains(hosts, u.Host) {
+			if u, err := url.Parse(p.url); err == nil && !p.file && !slices.Contains(hosts, u.Host) {
 				hosts = append(hosts, u.Host)
 			}
 		}

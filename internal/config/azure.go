@@ -98,8 +98,7 @@ func (a Azure) ArcEnabled() bool { return a.Arc != nil && (a.Arc.Enabled == nil 
 // AuthMode returns the method by which the node authenticates to the cluster; "" if there is not
 // exactly one. An identity beside a bootstrap token is for continuous monitoring.
 func (a Azure) AuthMode() AuthMode {
-	modes := a.authModes()
-	if len(modes) == 1 || len(modes) == 2 && modes[0] == AuthBootstrapToken {
+	if modes := a.authModes(); len(modes) == 1 || len(modes) == 2 && modes[0] == AuthBootstrapToken {
 		return modes[0]
 	}
 	return ""

@@ -223,8 +223,7 @@ func (r *report) names(path string, known []field) []string {
 	}
 	for _, a := range aliases {
 		rest, below := strings.CutPrefix("."+a.name, strings.TrimSuffix("."+path, ".")+".")
-		name, _, _ := strings.Cut(rest, ".")
-		if below && r.what == "" && !slices.Contains(list, name) {
+		if name, _, _ := strings.Cut(rest, "."); below && r.what == "" && !slices.Contains(list, name) {
 			list = append(list, name)
 		}
 	}

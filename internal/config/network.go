@@ -13,10 +13,7 @@ import (
 )
 
 // Prefix lengths of a node's own pod subnet: enough for a few pods, but not a likely mistake.
-const (
-	podBitsMin4, podBitsMax4 = 8, 29
-	podBitsMin6, podBitsMax6 = 32, 125
-)
+const podBitsMin4, podBitsMax4, podBitsMin6, podBitsMax6 = 8, 29, 32, 125
 
 // The values of network.firewall, for a firewall that stops a node's traffic.
 const FirewallManage, FirewallCheck, FirewallIgnore = "manage", "check", "ignore"

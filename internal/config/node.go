@@ -22,10 +22,7 @@ import (
 const managedLabel, managedValue = "kubernetes.azure.com/managed", "false"
 
 // The values of node.kubelet.swap; "" is SwapOff.
-const (
-	SwapOff     = "off"
-	SwapLimited = "LimitedSwap"
-)
+const SwapOff, SwapLimited = "off", "LimitedSwap"
 
 // KeepsSwap reports whether the machine's swap stays on.
 func (k Kubelet) KeepsSwap() bool { return k.Swap == SwapLimited }
@@ -92,8 +89,7 @@ func isLogSize(s string) bool {
 	if !isQuantity(s) {
 		return false
 	}
-	q := resource.MustParse(s)
-	bytes, whole := q.AsInt64()
+	bytes, whole := new(resource.MustParse(s)).AsInt64()
 	return whole && bytes >= 1<<10
 }
 
@@ -108,8 +104,7 @@ func isShutdown(s string) bool {
 
 func checkNode(c Config, r *report) {
 	if v := c.Node.Labels[managedLabel]; v != managedValue {
-		managed := member("node.labels", managedLabel)
-		if !r.spoiled(managed) {
+		if managed := member("node.labels", managedLabel); !r.spoiled(managed) {
 			r.add(managed, show(v), `must be "false" or not set: otherwise AKS deletes the Node`)
 		}
 	}
@@ -121,8 +116,7 @@ func checkNode(c Config, r *report) {
 	for i, taint := range c.Node.Taints {
 		at := item("node.taints", i)
 		key, _, effect := cutTaint(taint)
-		first, twice := seen[key+":"+effect]
-		if !twice {
+		if first, twice := seen[key+":"+effect]; !twice {
 			seen[key+":"+effect] = i
 		} else if !r.spoiled(at) {
 			r.add(at, show(taint), "has the key and effect of "+item("node.taints", first)+": keep one")

@@ -74,12 +74,7 @@ type Job struct {
 }
 
 // The kinds of jobs.
-const (
-	Reconcile = "reconcile"
-	Check     = "check"
-	Repair    = "repair"
-	Leave     = "leave"
-)
+const Reconcile, Check, Repair, Leave = "reconcile", "check", "repair", "leave"
 
 type job struct {
 	Job
@@ -164,8 +159,7 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 
 // feed feeds systemd's watchdog: the loop runs, and its worker is idle or makes progress.
 func (l *loop) feed() {
-	since := time.Since(*l.progress.Load())
-	if l.running != nil && since > stall {
+	if since := time.Since(*l.progress.Load()); l.running != nil && since > stall {
 		l.Log.Error("the worker makes no progress", "job", l.running.Kind, "for",
 			since.Round(time.Second))
 		return

@@ -17,11 +17,7 @@ type Source struct {
 const EmptyDir = "none"
 
 // The files in the directory of a download.
-const (
-	keyFile    = "key.asc"
-	sourceFile = "repository.sources"
-	confFile   = "apt.conf"
-)
+const keyFile, sourceFile, confFile = "key.asc", "repository.sources", "apt.conf"
 
 // Files returns the files that apt needs in a directory to fetch the package from this repository
 // only. apt then neither reads nor changes its state for the machine's own repositories.

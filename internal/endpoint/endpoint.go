@@ -110,8 +110,7 @@ func (p Asked) artifacts(add func(raw, purpose string, needed bool)) {
 		c.Kubernetes.Version = "0.0.0" // the host is the same for all versions
 	}
 	for _, a := range artifact.Wanted(c, p.Arch) {
-		at := artifact.Upstream(a, c.Artifacts.Overrides)
-		add(at, "programs", p.Joining && len(mirrors) == 0)
+		add(artifact.Upstream(a, c.Artifacts.Overrides), "programs", p.Joining && len(mirrors) == 0)
 	}
 }
 

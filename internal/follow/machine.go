@@ -109,10 +109,7 @@ func (r *Resource) authorize(ctx context.Context, req *http.Request, body []byte
 }
 
 // The provider's error codes about keys.
-const (
-	notRegistered = "MachineKeyNotRegistered"
-	secondMachine = "SecondMachine"
-)
+const notRegistered, secondMachine = "MachineKeyNotRegistered", "SecondMachine"
 
 // IsSecond reports whether the provider refuses this machine because another one is the node.
 func IsSecond(err error) bool {

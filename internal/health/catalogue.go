@@ -308,10 +308,7 @@ func unknown(reason, message string) Condition {
 
 func notAsked() Condition { return unknown(notChecked, "this was not checked") }
 
-const (
-	notChecked  = "NotChecked"
-	notAnswered = "NotAnswered"
-)
+const notChecked, notAnswered = "NotChecked", "NotAnswered"
 
 // NotChecked reports whether the evidence for a condition was not gathered.
 func (c Condition) NotChecked() bool { return c.Status == Unknown && c.Reason == notChecked }

@@ -18,11 +18,7 @@ import (
 type Status string
 
 // The statuses.
-const (
-	True    Status = "True"
-	False   Status = "False"
-	Unknown Status = "Unknown"
-)
+const True, False, Unknown Status = "True", "False", "Unknown"
 
 // The owners, who can fix a failed condition.
 const (

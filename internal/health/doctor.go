@@ -42,8 +42,7 @@ func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
 			c = Condition{Type: c.Type, Status: Unknown, Reason: "NotRoot", Since: c.Since,
 				Message: "root is needed to check this: run it with sudo"}
 		}
-		d := diagnosisOf(c)
-		if d.Found() {
+		if d := diagnosisOf(c); d.Found() {
 			found = append(found, d)
 		} else {
 			rest = append(rest, d)

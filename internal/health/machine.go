@@ -49,10 +49,7 @@ func toolsInstalled(e Evidence) Condition {
 }
 
 // The free bytes that a node needs: first for artifacts and images, later for an update.
-const (
-	leastFree          = 2 << 30
-	leastFreeInstalled = 512 << 20
-)
+const leastFree, leastFreeInstalled = 2 << 30, 512 << 20
 
 func diskSpace(e Evidence) Condition {
 	least := int64(leastFree)
@@ -120,10 +117,7 @@ func nodeAddressPresent(e Evidence) Condition {
 
 // present reports whether an address is one of addresses; the unspecified address always is.
 func present(text string, addresses []string) bool {
-	wanted, err := netip.ParseAddr(text)
-	if err != nil {
-		return false
-	}
+	wanted, _ := netip.ParseAddr(text) // no address equals the zero one
 	same := func(a netip.Addr) bool { return a == wanted.Unmap() }
 	return wanted.IsUnspecified() || indexOf(addresses, same) >= 0
 }
@@ -245,10 +239,7 @@ const leastMemory = 450 << 20
 
 // The documented requirements: 2 GB of memory, of which the kernel reports up to a tenth less, and
 // 25 GB of free disk before the node is installed.
-const (
-	advisedMemory = 2_000_000_000 / 10 * 9
-	advisedFree   = 25_000_000_000
-)
+const advisedMemory, advisedFree = 2_000_000_000 / 10 * 9, 25_000_000_000
 
 const imagesDir = "/var/lib" // holds images and the data of pods
 

@@ -148,10 +148,7 @@ func certificateIssued(e Evidence) Condition {
 func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }
 
 // The reasons why Services cannot be reached that may pass with time.
-const (
-	proxyMissing = "ProxyMissing"
-	notReachable = "NotReachable"
-)
+const proxyMissing, notReachable = "ProxyMissing", "NotReachable"
 
 const servicesGuide = "see docs/how-to/prepare-a-cluster.md"
 
@@ -184,10 +181,7 @@ func servicesReachable(e Evidence) Condition {
 
 // The time that a node waits, after it became Ready, for components that start by themselves: a
 // kube-proxy that was scheduled to it first pulls its image.
-const (
-	patience      = 10 * time.Second
-	proxyPatience = 45 * time.Second
-)
+const patience, proxyPatience = 10 * time.Second, 45 * time.Second
 
 // Patience returns the time that a joined node waits for Services and a serving certificate.
 func Patience(e Evidence) time.Duration {

@@ -18,10 +18,7 @@ import (
 )
 
 // The max numbers of generations and rejections. Only the applied and previous ones keep artifacts.
-const (
-	maxGenerations = 5
-	maxRejections  = 10
-)
+const maxGenerations, maxRejections = 5, 10
 
 // Proved records a generation that was proved healthy.
 type Proved struct {
@@ -276,8 +273,7 @@ func Compare(
 	whole := func(g *generation.Generation) state.Desired { return node.Bind(g.Node, bind(g)) }
 	plan := state.Between(whole(before), whole(after))
 	labels := func(g *generation.Generation) state.Desired {
-		all := node.NodeObject(g.Config, bind(g))
-		return slices.DeleteFunc(all, func(item state.Item) bool {
+		return slices.DeleteFunc(node.NodeObject(g.Config, bind(g)), func(item state.Item) bool {
 			_, label := item.Resource.(state.Label)
 			return !label
 		})

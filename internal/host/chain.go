@@ -116,8 +116,7 @@ func removal(rules string, gone map[string]bool) string {
 			}
 		}
 		for _, rule := range t.rules {
-			chain, rest, _ := strings.Cut(rule, " ")
-			if !goes(chain) && goes(target(rest)) {
+			if chain, rest, _ := strings.Cut(rule, " "); !goes(chain) && goes(target(rest)) {
 				jumps += "-D " + rule + "\n"
 			}
 		}

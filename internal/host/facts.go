@@ -204,8 +204,7 @@ func (h *Host) hugePages(f *Facts) error {
 		if _, err := fmt.Sscanf(name, "hugepages-%dkB", &size); err != nil {
 			continue
 		}
-		text := h.text(filepath.Join(dir, name, "nr_hugepages"))
-		if _, err := fmt.Sscan(text, &pages); err != nil {
+		if _, err := fmt.Sscan(h.text(filepath.Join(dir, name, "nr_hugepages")), &pages); err != nil {
 			return fmt.Errorf("cannot tell how many huge pages of %d kB there are: %w", size, err)
 		}
 		f.HugePages[size<<10] = pages * size << 10

@@ -120,8 +120,7 @@ func (f firewalld) commands(r rule, open bool) ([][]string, error) {
 	if err != nil || !is.has(r) {
 		return nil, err
 	}
-	running, err := f.running()
-	if !running {
+	if running, err := f.running(); !running {
 		return [][]string{{"firewall-offline-cmd", zone, remove}}, err
 	}
 	return [][]string{

@@ -48,8 +48,7 @@ type linux struct{ beat func() }
 
 // run runs a program of the machine with the given standard input.
 func (l linux) run(ctx context.Context, input string, argv ...string) ([]byte, error) {
-	run := (*User)(nil).program(strings.NewReader(input))
-	return bounded(ctx, toolLimit, l.beat, run, argv)
+	return bounded(ctx, toolLimit, l.beat, (*User)(nil).program(strings.NewReader(input)), argv)
 }
 
 // ErrNoPod reports that no pod on this machine has a network of its own.

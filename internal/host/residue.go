@@ -146,8 +146,7 @@ func (linux) clearInterfaces(_ context.Context, _ string, names []string) error 
 // findProcesses reports whether programs of dir are running. It returns only the directory, since
 // the processes change all the time.
 func (linux) findProcesses(_ context.Context, dir string) ([]string, error) {
-	pids, err := executables(dir)
-	if err != nil || len(pids) == 0 {
+	if pids, err := executables(dir); err != nil || len(pids) == 0 {
 		return nil, err
 	}
 	return []string{dir}, nil

@@ -17,10 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-const (
-	imageAPI      = "credentialprovider.kubelet.k8s.io/v1"
-	failurePrefix = "registry-"
-)
+const imageAPI, failurePrefix = "credentialprovider.kubelet.k8s.io/v1", "registry-"
 
 // Images answers kubelet's requests for image credentials with the machine's identity.
 type Images struct {

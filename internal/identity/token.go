@@ -117,8 +117,7 @@ func (c Cache) Clean() error {
 		if !temporary && (!token || name == fileName(c.Key)) {
 			continue
 		}
-		err := os.Remove(filepath.Join(c.Dir, name))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("cannot remove an old token: %w", err))
 		}
 	}

@@ -145,8 +145,7 @@ const left = "aks-flex-node/left"
 // takes that back, once the Node has a machine again.
 func (c *Client) CordonLeft(ctx context.Context, name string, on, ours bool) error {
 	n, err := c.Node(ctx, name)
-	_, is := n.Annotations[left]
-	if err != nil || on && n.Spec.Unschedulable && !ours || !on && !is {
+	if _, is := n.Annotations[left]; err != nil || on && n.Spec.Unschedulable && !ours || !on && !is {
 		return err
 	}
 	verb, annotation, unschedulable := "uncordon", any(nil), any(nil)

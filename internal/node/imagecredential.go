@@ -8,10 +8,7 @@ import (
 
 // imageCredentialDir is the directory of kubelet's credential plugin for images. It holds a script
 // that runs this program, as the plugin's file must have the name of the provider.
-const (
-	imageCredentialDir  = OptDir + "/image-credential"
-	imageCredentialName = "aks-flex-node"
-)
+const imageCredentialDir, imageCredentialName = OptDir + "/image-credential", "aks-flex-node"
 
 func (p *part) imageCredentialConfig() string {
 	return path.Join(p.config.Paths.Kubernetes.KubeletDir, "image-credential-provider.json")

@@ -115,10 +115,7 @@ func texts(c *config.Config) map[string]string {
 }
 
 // The settings that name hosts without a URL.
-const (
-	image      = "containerd.pauseImage"
-	registries = "azure.registries"
-)
+const image, registries = "containerd.pauseImage", "azure.registries"
 
 // hostOf returns the host in a setting; false if it names none, such as a digest.
 func hostOf(s config.Setting) (string, bool) {

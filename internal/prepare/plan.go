@@ -103,10 +103,7 @@ func (c *Cluster) compare(
 	switch by {
 	case "": // it existed before
 	case owner:
-		err := unstructured.SetNestedField(o.Object, owner, "metadata", "labels", managedBy)
-		if err != nil {
-			return change, err
-		}
+		_ = unstructured.SetNestedField(o.Object, owner, "metadata", "labels", managedBy) // as embedded
 	default:
 		change.Action, change.Manager = Left, by
 		return change, nil
@@ -240,16 +237,14 @@ func content(o *unstructured.Unstructured) map[string]any {
 // differences returns the values that differ between two objects, each with its path.
 func differences(path string, is, want any) (fields []Field) {
 	a, isMap := is.(map[string]any)
-	b, wantMap := want.(map[string]any)
-	if isMap && wantMap {
+	if b, wantMap := want.(map[string]any); isMap && wantMap {
 		for _, key := range sets.List(sets.KeySet(a).Union(sets.KeySet(b))) {
 			fields = append(fields, differences(strings.TrimPrefix(path+"."+key, "."), a[key], b[key])...)
 		}
 		return fields
 	}
 	x, isList := is.([]any)
-	y, wantList := want.([]any)
-	if isList && wantList && len(x) == len(y) {
+	if y, wantList := want.([]any); isList && wantList && len(x) == len(y) {
 		for i := range x {
 			fields = append(fields, differences(fmt.Sprintf("%s[%d]", path, i), x[i], y[i])...)
 		}

@@ -85,8 +85,7 @@ func (t *Terminal) Show(e Event) {
 		t.downloads.arrived += t.downloads.running[e.Name].total
 		delete(t.downloads.running, e.Name)
 	case Warning, Retry, Note:
-		mark := map[Kind]string{Warning: "!", Retry: "~", Note: " "}[e.Kind]
-		t.draw(t.paragraph(mark, text)...)
+		t.draw(t.paragraph(map[Kind]string{Warning: "!", Retry: "~", Note: " "}[e.Kind], text)...)
 	}
 }
 

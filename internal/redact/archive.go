@@ -14,10 +14,7 @@ import (
 )
 
 // The max size of one file and of all files, uncompressed.
-const (
-	MaxFile = 1 << 20
-	MaxAll  = 32 << 20
-)
+const MaxFile, MaxAll = 1 << 20, 32 << 20
 
 // Manifest lists the contents of an archive, and what was left out.
 type Manifest struct {

@@ -95,8 +95,7 @@ func forms(s string) []string {
 	for offset := range 3 {
 		text := append(bytes.Repeat([]byte{0}, offset), s...)
 		whole := base64.RawStdEncoding.EncodeToString(text)
-		from, to := (offset*8+5)/6, len(text)*8/6
-		if to-from >= shortest {
+		if from, to := (offset*8+5)/6, len(text)*8/6; to-from >= shortest {
 			part := whole[from:to]
 			list = append(list, part, strings.NewReplacer("+", "-", "/", "_").Replace(part))
 		}

@@ -193,8 +193,7 @@ func newestFor(server string, pinned []string) (string, error) {
 		return "", fmt.Errorf("the API server's version %.40q is not a version x.y.z", server)
 	}
 	for _, candidate := range pinned {
-		v, _ := Parse(candidate)
-		if v.Compare(s) <= 0 && SkewOf(candidate, server) == Works {
+		if v, _ := Parse(candidate); v.Compare(s) <= 0 && SkewOf(candidate, server) == Works {
 			return candidate, nil
 		}
 	}

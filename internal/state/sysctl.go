@@ -14,10 +14,7 @@ type Sysctl struct {
 func (r Sysctl) Key() Key { return Key("sysctl:" + r.Name) }
 
 // The names of an interface's IPv6 parameters. Its own dots are written as slashes (sysctl(8)).
-const (
-	ofInterface = "net.ipv6.conf."
-	acceptRA    = ".accept_ra"
-)
+const ofInterface, acceptRA = "net.ipv6.conf.", ".accept_ra"
 
 // AcceptRA returns the parameter for accepting router advertisements at an interface.
 func AcceptRA(name string) string {

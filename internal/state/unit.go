@@ -6,12 +6,7 @@ import "strings"
 type Enablement string
 
 // The enablements of wanted or restored units; an observed unit may have others, such as static.
-const (
-	Enabled  Enablement = "enabled"
-	Disabled Enablement = "disabled"
-	Masked   Enablement = "masked"
-	NoUnit   Enablement = "not-found"
-)
+const Enabled, Disabled, Masked, NoUnit Enablement = "enabled", "disabled", "masked", "not-found"
 
 // Unit is a systemd unit: whether it starts at boot and runs now. Its unit file is a File.
 type Unit struct {

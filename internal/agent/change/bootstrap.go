@@ -93,8 +93,7 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 
 // movedTo returns the API server in the bindings; nil if it is the proved one.
 func movedTo(h *Home, b saved.Bindings) *inspect.Cluster {
-	is := h.Saved.At()
-	if is.Server == "" || b.Server == is.Server && b.CA == is.CA {
+	if is := h.Saved.At(); is.Server == "" || b.Server == is.Server && b.CA == is.CA {
 		return nil
 	}
 	return &inspect.Cluster{Server: b.Server, CA: b.CA}

@@ -46,8 +46,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 }
 
 func (w *work) commitPointers(ctx context.Context) error {
-	t := w.Saved.Transition
-	if t.Kind == transition.Change && t.From != "" && t.From != w.to.ID {
+	if t := w.Saved.Transition; t.Kind == transition.Change && t.From != "" && t.From != w.to.ID {
 		if err := w.Store.Generations.Point(ctx, generation.Previous, t.From); err != nil {
 			return err
 		}

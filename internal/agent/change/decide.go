@@ -82,8 +82,7 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 				}
 				return err
 			}
-			half := d.Follows != "" && d.Follows != transition.Leave
-			if checks && (!half || d.To == "") {
+			if half := d.Follows != "" && d.Follows != transition.Leave; checks && (!half || d.To == "") {
 				if err := preflight(ctx, h, t); err != nil {
 					_, unfit := errors.AsType[*health.Error](err)
 					refused := half && unfit || d.Follows != "" && Verdict(err).Kind == transition.Refused

@@ -84,8 +84,7 @@ func answeredBefore(w *work) string {
 	if !former.Asks && w.Saved.Applied != nil {
 		id, former = w.Saved.Applied.ID, follow.MannerOf(w.Saved.ConfigOf(w.Saved.Applied))
 	}
-	next := follow.MannerOf(w.config)
-	if !next.Asks || !former.Asks || next.SameWay(former) {
+	if next := follow.MannerOf(w.config); !next.Asks || !former.Asks || next.SameWay(former) {
 		return ""
 	}
 	return id
@@ -260,8 +259,7 @@ func (e *PolicyError) Unwrap() error { return e.Err }
 // Accept returns an *OtherNodeError or a *PolicyError if a delivered configuration is refused.
 func Accept(h *Home, c config.Config) error {
 	if h.Saved.Live != nil {
-		is, given := nameOf(h.Saved.Live.Config), nameOf(c)
-		if !strings.EqualFold(is, given) {
+		if is, given := nameOf(h.Saved.Live.Config), nameOf(c); !strings.EqualFold(is, given) {
 			return &OtherNodeError{Is: is, Given: given}
 		}
 	}

@@ -19,10 +19,7 @@ import (
 
 // The pauses of a change whose drain was blocked: between checks whether the pods could be evicted
 // now, and before the next drain if they could not.
-const (
-	askPause  = 30 * time.Second
-	drainHold = time.Hour
-)
+const askPause, drainHold = 30 * time.Second, time.Hour
 
 // errSilent reports an API server that did not answer before any change.
 var errSilent = errors.New("the API server does not answer")

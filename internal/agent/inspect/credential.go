@@ -217,8 +217,7 @@ func Allowed(ctx context.Context, h *Node, c config.Config, at Cluster) error {
 	if err != nil {
 		return err
 	}
-	ok, err := access.Authorised(ctx, h, c, at, token)
-	if err != nil || ok {
+	if ok, err := access.Authorised(ctx, h, c, at, token); err != nil || ok {
 		return err
 	}
 	_, role := access.Required(c)

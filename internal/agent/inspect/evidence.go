@@ -145,8 +145,7 @@ func ClusterEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidenc
 // ServicesEvidence adds whether Services can be reached, if there is a Node.
 func ServicesEvidence(ctx context.Context, h *Node, client *kube.Client, e *health.Evidence) {
 	if e.Node.OK() {
-		dns := e.Wanted.Node.Kubelet.DNSServiceIP
-		e.Services = health.Answered(client.TryServices(ctx, dns, h.Dial))
+		e.Services = health.Answered(client.TryServices(ctx, e.Wanted.Node.Kubelet.DNSServiceIP, h.Dial))
 	}
 }
 

@@ -123,8 +123,7 @@ func metadataEvidence(
 	}
 	loaded, _ := table.(state.Table)
 	m := health.Metadata{Guarded: loaded.Rules > 0}
-	service := netip.AddrPortFrom(netip.MustParseAddr(node.MetadataAddress), 80)
-	err = h.Reader.DialFromPod(ctx, service)
+	err = h.Reader.DialFromPod(ctx, netip.AddrPortFrom(netip.MustParseAddr(node.MetadataAddress), 80))
 	m.Tried = !errors.Is(err, host.ErrNoPod)
 	m.Reached = err == nil
 	m.Refused = errors.Is(err, unix.ECONNREFUSED)
@@ -154,8 +153,7 @@ func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health
 
 // hostNames returns the host names from which kubelet takes its Node's name.
 func hostNames(h *Node, c config.Config, seen host.Facts) []string {
-	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
-	if g == nil || g.Facts.Renames(c.Agent.NodeName) {
+	if g := cmp.Or(h.Saved.Applied, h.Saved.Live); g == nil || g.Facts.Renames(c.Agent.NodeName) {
 		return nil
 	}
 	return slices.DeleteFunc([]string{seen.HostName, seen.StaticName},

@@ -234,8 +234,7 @@ type Pause struct {
 // Pause returns the pause that is in force at now; nil if none is.
 func (r Records) Pause(now time.Time) (*Pause, error) {
 	var p Pause
-	found, err := r.Load(PauseFile, &p)
-	if err != nil || !found || !now.Before(p.Until) {
+	if found, err := r.Load(PauseFile, &p); err != nil || !found || !now.Before(p.Until) {
 		return nil, err
 	}
 	return &p, nil

@@ -64,8 +64,7 @@ func (f *Following) settle(ctx context.Context, h *change.Home) {
 func (f *Following) change(current, former follow.Manner) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	answered, changed := f.ways.Settle(current, former)
-	if !changed {
+	if answered, changed := f.ways.Settle(current, former); !changed {
 		return answered
 	}
 	f.agent.Log.Info("the connection to the provider has changed", "asked", current.Asks, "endpoint",

@@ -18,12 +18,7 @@ import (
 )
 
 // Limits of a report: the provider accepts 8 KiB in all (docs/reference/api.md).
-const (
-	reportConditions = 12
-	reportItems      = 10
-	reportText       = 200
-	reportLog        = 1500
-)
+const reportConditions, reportItems, reportText, reportLog = 12, 10, 200, 1500
 
 // reportOf returns the report for the provider, with the conditions that are not True.
 func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
@@ -91,8 +86,7 @@ func fit(r agentapi.Report) agentapi.Report {
 	config, drift := *r.Config, *r.Drift
 	r.Config, r.Drift = &config, &drift
 	for {
-		text, err := json.Marshal(r)
-		if err != nil || len(text) <= maxReport {
+		if text, err := json.Marshal(r); err != nil || len(text) <= maxReport {
 			return r
 		}
 		switch {

@@ -78,9 +78,8 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 		p.at = p.Saved.At()
 	case given.Input != nil:
 		p.config = given.Input.Config
-		l := change.NewLocator(p.Home)
 		if p.config.Located() {
-			p.at, _ = l.Locate(ctx, p.config) // it only reads the configuration
+			p.at, _ = change.NewLocator(p.Home).Locate(ctx, p.config) // it only reads the configuration
 		}
 	default:
 		defaults, _ := config.Read([]byte("{}"), nil) // it has no cluster

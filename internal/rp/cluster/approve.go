@@ -248,8 +248,7 @@ func (r *review) identity(ctx context.Context) (message string, err error) {
 		if !isNode(known.Value, user) {
 			continue
 		}
-		other, err := r.Store.Nodes.Get(ctx, key)
-		if err != nil || !isNode(other.Value, user) {
+		if other, err := r.Store.Nodes.Get(ctx, key); err != nil || !isNode(other.Value, user) {
 			return "", err
 		}
 		return "", denial(fmt.Sprintf("its sender has the identity of the node %s, not of %s",

@@ -47,10 +47,7 @@ type answer struct {
 
 // Max ages of an answer of Resource Manager, which accepts few requests; API servers seldom move.
 // An answer that is an error, or whose access was refused, is requested again sooner.
-const (
-	answerAge  = time.Hour
-	refusedAge = 30 * time.Second
-)
+const answerAge, refusedAge = time.Hour, 30 * time.Second
 
 // errStatic is the error for a cluster that needs static credentials, which are not allowed.
 var errStatic = errors.New("the cluster does not take tokens of Entra ID, and the settings do " +
@@ -88,10 +85,7 @@ func (m *ResourceManager) Access(
 // ask asks Resource Manager for the kubeconfig of users. Of that only the server and its CA are
 // used if users authenticate with tokens.
 func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, error) {
-	id, err := arm.Parse(clusterID)
-	if err != nil {
-		return Access{}, err
-	}
+	id, _ := arm.Parse(clusterID) // it was checked
 	client, err := m.Clusters(id.Subscription)
 	if err != nil {
 		return Access{}, fmt.Errorf("cannot ask Resource Manager for the cluster: %w", err)

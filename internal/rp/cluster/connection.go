@@ -139,10 +139,7 @@ type wire struct {
 // refuseLocal refuses connections to loopback, link-local and the provider's own addresses. It
 // checks the address that a name has resolved to.
 func refuseLocal(_ context.Context, _, address string, _ syscall.RawConn) error {
-	to, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("cannot read the address %s: %w", address, err)
-	}
+	to, _ := netip.ParseAddrPort(address) // package net passes one; the zero address is refused
 	ip := to.Addr().Unmap().WithZone("")
 	own, err := net.InterfaceAddrs()
 	if err != nil {

@@ -146,10 +146,7 @@ func trustedConfig(path string) (*rest.Config, error) {
 // The largest RSA keys that are accepted, in bits. The limit for certificates is that of
 // crypto/tls. The cost of a signature check grows with the square of the size, and it cannot be
 // cancelled.
-const (
-	maxRequestKey     = 4096
-	maxCertificateKey = 8192
-)
+const maxRequestKey, maxCertificateKey = 4096, 8192
 
 // soundKey reports whether a public key has a usual type and size.
 func soundKey(key any, maxRSA int) bool {

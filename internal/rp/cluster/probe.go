@@ -241,8 +241,7 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 
 // claimAPIServer claims an API server for the registration, unless it is another's.
 func (w *worker) claimAPIServer(v *store.View, c *flexnode.Cluster, server string) bool {
-	holder := w.Store.APIServers.Row(v, server)
-	if holder.Value != w.key {
+	if holder := w.Store.APIServers.Row(v, server); holder.Value != w.key {
 		// Otherwise the other registration has ended.
 		if holder.Exists() && w.Store.Clusters.Row(v, holder.Value).Exists() {
 			c.Properties.ProvisioningState = api.Failed
@@ -269,10 +268,7 @@ func (w *worker) giveBack(v *store.View, server string) {
 
 // putFacts points the registration to the facts that its nodes receive now.
 func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f findings) error {
-	id, err := arm.Parse(c.ID)
-	if err != nil {
-		return err
-	}
+	id, _ := arm.Parse(c.ID) // it was checked
 	known, err := w.Store.Layer(v.Context(), c.Facts)
 	if err == nil && known != nil && f.dns == "" { // the Service cannot be read now
 		former, _ := flexnode.FactsOf(known.Text) // it was written here

@@ -83,10 +83,7 @@ func servingUsages(asked []certificates.KeyUsage, key x509.PublicKeyAlgorithm) b
 }
 
 // The pauses before an undecided request is reviewed again: they grow with its age.
-const (
-	servingFirst = 2 * time.Second
-	servingLast  = 5 * time.Minute
-)
+const servingFirst, servingLast = 2 * time.Second, 5 * time.Minute
 
 // serving decides on a request for the serving certificate of a flex node of this cluster, like
 // client. Other approvers decide on those of other Nodes. The time is that of the next review.

@@ -215,8 +215,7 @@ func (c claim) held() []string {
 func (c claim) merged() []corev1.Taint {
 	next := []corev1.Taint{}
 	for _, t := range c.has { // with the times when they were added
-		text := writeTaint(t)
-		if slices.Contains(c.want, text) || !slices.Contains(c.known, text) {
+		if text := writeTaint(t); slices.Contains(c.want, text) || !slices.Contains(c.known, text) {
 			next = append(next, t)
 		}
 	}

@@ -86,19 +86,13 @@ func (k kind) all(ctx context.Context, o metav1.ListOptions) (*internalversion.L
 		if err != nil {
 			return nil, err
 		}
-		items, err := meta.ExtractList(page)
-		if err != nil {
-			return nil, err
-		}
+		items, _ := meta.ExtractList(page) // it is a list
 		for _, item := range items {
 			if kept, ok := k.keep(item); ok {
 				all.Items = append(all.Items, kept)
 			}
 		}
-		m, err := meta.ListAccessor(page)
-		if err != nil {
-			return nil, err
-		}
+		m, _ := meta.ListAccessor(page)
 		all.ResourceVersion, o.Continue = m.GetResourceVersion(), m.GetContinue()
 		switch {
 		case len(all.Items) > k.budget || len(all.ResourceVersion) > maxVersion ||
@@ -226,8 +220,7 @@ func (w *worker) watchRequests(ctx context.Context, s *session, signer string) c
 			return reduceRequest(o.(*certificates.CertificateSigningRequest))
 		},
 		see: func(o any) {
-			csr, ok := o.(*certificates.CertificateSigningRequest)
-			if ok && concerns(csr) {
+			if csr, ok := o.(*certificates.CertificateSigningRequest); ok && concerns(csr) {
 				w.requests.Add(task{taskRequest, csr.Name})
 			}
 		},

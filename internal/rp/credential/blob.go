@@ -165,8 +165,7 @@ func (b *Blobs) sweep(ctx context.Context, key string, meta map[string]*string) 
 	if err != nil || b.now().Before(expires) {
 		return nil
 	}
-	row, err := b.store.Credentials.Get(ctx, key)
-	if err != nil || row.Exists() {
+	if row, err := b.store.Credentials.Get(ctx, key); err != nil || row.Exists() {
 		return err
 	}
 	return b.Remove(ctx, key)

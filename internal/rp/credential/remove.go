@@ -76,8 +76,7 @@ func (s *Service) abandoned(x subject, err error) {
 func (s *Service) forget(v *store.View, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
-		key := c.Cluster + "/" + c.TokenID
-		if s.Store.Tokens.Row(v, key).Value == x.key {
+		if key := c.Cluster + "/" + c.TokenID; s.Store.Tokens.Row(v, key).Value == x.key {
 			s.Store.Tokens.Delete(v, key)
 		}
 	}

@@ -45,8 +45,7 @@ func (s *Service) Step(
 		if err != nil || !x.row.Exists() {
 			return time.Time{}, err
 		}
-		next, err := w.step(ctx, x)
-		if !errors.Is(err, errMoved) {
+		if next, err := w.step(ctx, x); !errors.Is(err, errMoved) {
 			return next, err
 		}
 	}

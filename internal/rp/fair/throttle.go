@@ -15,12 +15,7 @@ import (
 type Kind string
 
 // The kinds. Lists covers requests about many resources.
-const (
-	Reads   Kind = "Reads"
-	Lists   Kind = "Lists"
-	Writes  Kind = "Writes"
-	Deletes Kind = "Deletes"
-)
+const Reads, Lists, Writes, Deletes Kind = "Reads", "Lists", "Writes", "Deletes"
 
 // Kinds of requests of the nodes' agents.
 const (
@@ -38,11 +33,7 @@ type Owner string
 
 // The owners. A principal's buckets are for all subscriptions, a subscription's for all authorized
 // requests in it, except those of its nodes.
-const (
-	Principal    Owner = "FlexNode"
-	Subscription Owner = "FlexNodeSubscription"
-	Node         Owner = ""
-)
+const Principal, Subscription, Node Owner = "FlexNode", "FlexNodeSubscription", ""
 
 // Bucket names a token bucket. ID is in lower case.
 type Bucket struct {

@@ -154,10 +154,8 @@ func overlay(path string, under, over object) object {
 	result := copied(under)
 	for name, value := range over {
 		below, ok := result[name].(object)
-		above, both := value.(object)
-		if ok && both {
-			at := path + "." + name
-			if !slices.Contains(replacedWhole, at) {
+		if above, both := value.(object); ok && both {
+			if at := path + "." + name; !slices.Contains(replacedWhole, at) {
 				value = overlay(at, below, above)
 			}
 		}

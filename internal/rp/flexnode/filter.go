@@ -24,10 +24,7 @@ type term struct {
 	value       string
 }
 
-const (
-	maxTerms  = 8
-	maxFilter = 1024
-)
+const maxTerms, maxFilter = 8, 1024
 
 // aTerm matches a term, with the " and " behind it if another one follows.
 var aTerm = regexp.MustCompile(`\A(?:labels\['((?:[^']|'')+)'\]|([A-Za-z]+)(?:/([^ ]+))?)` +

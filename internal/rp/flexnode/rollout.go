@@ -15,10 +15,7 @@ type Rollout struct {
 	Changes []State `json:"changes"`
 }
 
-const (
-	maxAllowedFailures = 1000
-	defaultAllowance   = 24 * time.Hour
-)
+const maxAllowedFailures, defaultAllowance = 1000, 24 * time.Hour
 
 // Allow lets more nodes fail changes until a time. The error is an *arm.Error or Problems.
 func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout, error) {

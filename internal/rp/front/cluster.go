@@ -60,8 +60,7 @@ func (a *API) putCluster(r *request, body api.ManagedCluster) (any, error) {
 func (a *API) writeCluster(
 	v *store.View, r *request, body api.ManagedCluster, old store.Row[flexnode.Cluster], uid string,
 ) error {
-	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey())
-	if err := r.allowedIn(subscription.Value.State); err != nil {
+	if err := r.allowedIn(a.Store.Subscriptions.Row(v, r.subscriptionKey()).Value.State); err != nil {
 		return err
 	}
 	if old.Value.Deleting() {
@@ -114,8 +113,7 @@ func (a *API) answerCluster(r *request, created bool) (any, error) {
 		return nil, err
 	}
 	if isCreating(c) {
-		target := flexnode.Operation{Kind: putClusterKind, Target: c.ID, UID: c.UID}
-		a.accept(r, target, false)
+		a.accept(r, flexnode.Operation{Kind: putClusterKind, Target: c.ID, UID: c.UID}, false)
 	}
 	shown := flexnode.ShownCluster(c)
 	return resource{created, shown.ETag, shown}, nil

@@ -60,8 +60,7 @@ func (a *API) abort(r *request) (any, error) {
 		case row.Value.Deletion.Emptied:
 			return arm.Errorf(409, "TooLateToAbort", "All flexNodeConfigs of the cluster are deleted.")
 		}
-		o := a.Store.Operations.Row(v, row.Value.Deletion.Operation)
-		if o.Exists() {
+		if o := a.Store.Operations.Row(v, row.Value.Deletion.Operation); o.Exists() {
 			o.Value.State, o.Value.Ended, o.Value.Code = api.Canceled, a.Now().UTC(), "Aborted"
 			o.Value.Message = fmt.Sprintf("The deletion was aborted. %d of %d flexNodeConfigs were "+
 				"deleted before.", o.Value.Done, o.Value.Total)

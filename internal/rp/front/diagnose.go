@@ -81,8 +81,7 @@ func (a *API) reportDiagnosis(r *request) (any, error) {
 
 // askDiagnosis adds the pending request for a diagnosis to the answer of an agent's poll.
 func (a *API) askDiagnosis(r *request) {
-	poll := a.lookUp(r)
-	if !r.node && !r.caller.Trusted || poll == nil || !poll.Diagnose {
+	if poll := a.lookUp(r); !r.node && !r.caller.Trusted || poll == nil || !poll.Diagnose {
 		return
 	}
 	row, err := a.Index.Node(r.nodeKey())

@@ -58,8 +58,7 @@ func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 		if _, err = a.registered(v, r); err != nil {
 			return err
 		}
-		row := a.Store.Rollouts.Row(v, key)
-		if next, err = row.Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
+		if next, err = a.Store.Rollouts.Row(v, key).Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
 			return err
 		}
 		return a.Store.Rollouts.Put(v, key, next)
@@ -78,8 +77,7 @@ func (a *API) hasCluster(r *request, missing func(*request) error) error {
 // findCluster finds the cluster of a request in the index, else in the store: the index may be
 // behind.
 func (a *API) findCluster(r *request) (store.Row[flexnode.Cluster], error) {
-	row, err := a.Index.Cluster(r.clusterKey())
-	if err != nil || row.Exists() {
+	if row, err := a.Index.Cluster(r.clusterKey()); err != nil || row.Exists() {
 		return row, err
 	}
 	return a.Store.Clusters.Get(r.Context(), r.clusterKey())

@@ -81,8 +81,7 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	a.Metrics.requests.WithLabelValues(operation, strconv.Itoa(w.status)).Inc()
 	a.Metrics.latency.WithLabelValues(operation).Observe(took.Seconds())
 	if r.isPoll() {
-		changed := w.status != http.StatusNotModified
-		a.Metrics.polls.WithLabelValues(strconv.FormatBool(changed)).Inc()
+		a.Metrics.polls.WithLabelValues(strconv.FormatBool(w.status != http.StatusNotModified)).Inc()
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if w.status == http.StatusTooManyRequests || w.status == http.StatusUnauthorized {

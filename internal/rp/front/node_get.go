@@ -108,8 +108,7 @@ func (a *API) authorizeAgain(r *request) error {
 // findNode finds a node in the index if the caller's copy is current, else in the store.
 func (a *API) findNode(r *request) (found, error) {
 	condition := r.Header.Get("If-None-Match")
-	poll := a.lookUp(r)
-	if condition != "" && poll != nil && named(r.uid, poll.UID) {
+	if poll := a.lookUp(r); condition != "" && poll != nil && named(r.uid, poll.UID) {
 		a.heard(r, *poll)
 		if etag := r.same(condition, poll.ETag); etag != "" {
 			return found{same: etag}, nil
@@ -229,8 +228,7 @@ func (a *API) ownStoredNode(r *request) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	n := row.Value
-	if row.Exists() && named(r.uid, n.UID) {
+	if n := row.Value; row.Exists() && named(r.uid, n.UID) {
 		r.node = r.isNode(n.Identity, n.Former, n.MachineKey)
 		r.own = r.node
 		return r.own, nil

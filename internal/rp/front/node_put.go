@@ -327,8 +327,7 @@ func (p *put) answer(url *api.ConfigURL) (any, error) {
 		shown.Properties.ConfigURL = url.ConfigURL
 		shown.Properties.ConfigURLExpires = new(url.ConfigURLExpires)
 	}
-	state := shown.Properties.ProvisioningState
-	if state == api.Creating || state == api.Updating {
+	if state := shown.Properties.ProvisioningState; state == api.Creating || state == api.Updating {
 		target := flexnode.Operation{Kind: putNodeKind, Target: p.node.ID, UID: p.node.UID}
 		p.api.accept(p.r, target, false)
 	}
@@ -363,8 +362,7 @@ func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (stri
 			}
 		}
 		if !taken[key] {
-			row := a.Store.PodCIDRs.Row(v, key)
-			if !row.Exists() || row.Value == r.nodeKey() {
+			if row := a.Store.PodCIDRs.Row(v, key); !row.Exists() || row.Value == r.nodeKey() {
 				return subnet, a.Store.PodCIDRs.Put(v, key, r.nodeKey())
 			}
 		}

@@ -176,8 +176,7 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 	if n := row.Value; n.State == "" && n.Credential == "" && n.Reason != "" {
 		return api.Failed, n.Reason, nil // the node is unchanged, and has no credential
 	}
-	shown := flexnode.Shown(row.Value, nil, nil, nil)
-	return shown.Properties.ProvisioningState, row.Value.Reason, nil
+	return flexnode.Shown(row.Value, nil, nil, nil).Properties.ProvisioningState, row.Value.Reason, nil
 }
 
 func (a *API) getOperationStatus(r *request) (any, error) {

@@ -19,10 +19,7 @@ type Pace struct {
 }
 
 // Limits of the mean time between polls, which each agent varies by up to a third.
-const (
-	pollInterval    = 30 * time.Second
-	maxPollInterval = 5 * time.Minute
-)
+const pollInterval, maxPollInterval = 30 * time.Second, 5 * time.Minute
 
 // NewPace returns a pace of at most perSecond polls of this replica; 0 is no limit.
 func NewPace(perSecond int) *Pace { return &Pace{perSecond: perSecond} }

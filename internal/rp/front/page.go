@@ -13,11 +13,7 @@ import (
 )
 
 // Limits of a page, in items and in bytes: many answers may wait for slow clients.
-const (
-	pageSize     = 200
-	maxPageSize  = 1000
-	maxPageBytes = 512 << 10
-)
+const pageSize, maxPageSize, maxPageBytes = 200, 1000, 512 << 10
 
 // page reads $top and $skipToken. A token is valid only for its collection.
 func (a *API) page(r *request, collection string) (after string, size int, err error) {
@@ -57,11 +53,7 @@ func (a *API) nextLink(r *request, collection, last string) string {
 
 // The purposes of signatures: for the last key of a page of a collection, for an operation of a
 // subscription, and for a time for machines with wrong clocks.
-const (
-	paging       = "page tokens"
-	operationIDs = "operation ids"
-	nonceTimes   = "nonces"
-)
+const paging, operationIDs, nonceTimes = "page tokens", "operation ids", "nonces"
 
 const macSize = 16
 

@@ -155,8 +155,7 @@ func (a *API) ownOr(refused error, r *request, stranger string) error {
 	if limiter.Tokens() < 1 {
 		return refused
 	}
-	own, err := a.ownStoredNode(r)
-	if own || err != nil {
+	if own, err := a.ownStoredNode(r); own || err != nil {
 		return err
 	}
 	limiter.Allow()

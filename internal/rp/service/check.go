@@ -165,10 +165,7 @@ func (s Settings) Allowed() (list []string) {
 }
 
 func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
+	host, _, _ := net.SplitHostPort(address) // "" is no address
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }

@@ -76,8 +76,7 @@ func collectArcLeft(
 	v *store.View, st *store.Store, r store.Row[store.ArcLeft], now time.Time,
 ) error {
 	slash := strings.LastIndexByte(r.Key, '/')
-	stones := st.Tombstones.Row(v, r.Key[:slash]).Value
-	if _, ok, err := stones.Of(r.Key[slash+1:]); err != nil || !ok {
+	if _, ok, err := st.Tombstones.Row(v, r.Key[:slash]).Value.Of(r.Key[slash+1:]); err != nil || !ok {
 		st.ArcLeft.Delete(v, r.Key)
 		return err
 	}

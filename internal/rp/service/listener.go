@@ -32,8 +32,7 @@ func reread[T any](read func() (T, error)) func() (T, error) {
 		if time.Since(at) < rereadInterval {
 			return value, nil
 		}
-		next, err := read()
-		if err == nil {
+		if next, err := read(); err == nil {
 			value = next
 		} else if at.IsZero() {
 			return next, err

@@ -143,8 +143,7 @@ func (s *service) open(ctx context.Context) (servers []*http.Server, err error) 
 		start(s.public(s.api.Direct(entra)), *l, "")
 	}
 	if l := s.settings.ARMListen; l != nil && s.Role != Controller {
-		manager := s.api.BehindARM(front.ManagerCertificate(l.ClientNames))
-		start(manager, l.Listen, l.ClientCAFile)
+		start(s.api.BehindARM(front.ManagerCertificate(l.ClientNames)), l.Listen, l.ClientCAFile)
 	}
 	if address := s.settings.MetricsAddress; address != "" {
 		mux := http.NewServeMux()

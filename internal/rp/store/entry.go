@@ -90,12 +90,7 @@ type tally struct {
 func newTally() tally { return tally{map[[2]string]int{}, map[[2]string]int{}} }
 
 // The counts by subscription and, last, by cluster.
-const (
-	allNodes       = "nodes"
-	joiningNodes   = "joining"
-	nodeBytes      = "bytes"
-	unsettledNodes = "unsettled"
-)
+const allNodes, joiningNodes, nodeBytes, unsettledNodes = "nodes", "joining", "bytes", "unsettled"
 
 func (t tally) count(e *entry, by int) {
 	if e.nodeAt == 0 {

@@ -119,8 +119,7 @@ func (x *Index) follow(ctx context.Context) error {
 			x.store.feed.tell(b.Events)
 			return
 		}
-		_, now, err := x.store.Read(inner, root)
-		if err == nil && now < x.Revision() {
+		if _, now, err := x.store.Read(inner, root); err == nil && now < x.Revision() {
 			cancel(errWentBack)
 		}
 	})

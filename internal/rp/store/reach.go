@@ -27,8 +27,7 @@ const (
 func (m *Membership) Report(cluster string, reached bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	said, known := m.reaches[cluster][m.replica]
-	if known && said != reached || !known && !reached {
+	if said, known := m.reaches[cluster][m.replica]; known && said != reached || !known && !reached {
 		m.note(cluster, reached)
 	}
 }

@@ -23,8 +23,7 @@ var ErrNewer = errors.New("run a newer flexnode-rp")
 
 // checkSchema returns ErrNewer unless this program supports the version in a row.
 func checkSchema(row []byte) error {
-	version, err := strconv.Atoi(string(row))
-	if err != nil || version > schema {
+	if version, err := strconv.Atoi(string(row)); err != nil || version > schema {
 		return fmt.Errorf("cannot use the store: its rows have version %s, and this program supports "+
 			"at most %d; %w", row, schema, ErrNewer)
 	}

@@ -73,11 +73,7 @@ type Store struct {
 }
 
 // The prefixes of rows.
-const (
-	root    = "/flexnode/v2/"
-	indexed = root + "i/"
-	other   = root + "s/"
-)
+const root, indexed, other = "/flexnode/v2/", root + "i/", root + "s/"
 
 // New returns a store on a backend.
 func New(b Backend) *Store {

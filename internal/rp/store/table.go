@@ -198,11 +198,7 @@ func (t Table[T]) First(ctx context.Context, prefix string, limit int) ([]string
 // Limits of the rows of one request. For each request etcd goes through the keys of all remaining
 // rows to count them, so small pages of many rows take long; large pages of large rows fill the
 // memory.
-const (
-	firstPage = 256
-	maxPage   = 8192
-	pageBytes = 4 << 20
-)
+const firstPage, maxPage, pageBytes = 256, 8192, 4 << 20
 
 // nextPage returns the number of rows to read after a page: as many as have pageBytes at its mean
 // size, and at most eight times its number.
