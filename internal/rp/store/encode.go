@@ -1,12 +1,12 @@
 package store
 
 import (
-	"bytes"
 	_ "embed" // for the dictionary
 	"encoding/json"
 	"errors"
 	"sync"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	jsonv1 "github.com/go-json-experiment/json/v1"
 	"github.com/klauspost/compress/s2"
 )
@@ -36,11 +36,12 @@ func encode[T any](before []byte, value T) ([]byte, error) {
 		return now, err
 	}
 	var was T
-	if decodeInto(before, &was) != nil {
-		return now, nil
+	if jsonv2.Unmarshal(before, &was, jsonv1.DefaultOptionsV1(),
+		jsonv2.RejectUnknownMembers(true)) == nil || decodeInto(before, &was) != nil {
+		return now, nil // in the usual case, the type has all members
 	}
 	known, err := json.Marshal(was)
-	if err != nil || bytes.Equal(known, before) { // the usual case
+	if err != nil {
 		return now, err
 	}
 	return keepUnknown(before, known, now), nil
