@@ -170,30 +170,16 @@ func driftPolicy(remedy string) string {
 	return DriftOff
 }
 
-// hasAliases reports whether a document has an alias.
-func hasAliases(doc map[string]any) bool {
-	has := func(path string) bool {
-		parent, name := split(path)
-		_, given := objectAt(doc, parent, false)[name]
-		return given
-	}
-	return slices.ContainsFunc(aliases, func(a alias) bool { return has(a.name) }) ||
-		slices.ContainsFunc(aliasGroups, has)
-}
-
-// aliasGroups are objects that hold only aliases.
-var aliasGroups = []string{"components", "networking"}
-
 // rename replaces every alias in the document with its setting. It is a problem if both are set to
 // different values. Remaining members of the objects that hold only aliases are unknown.
 func rename(doc map[string]any, r *report) {
-	if !hasAliases(doc) {
-		return
-	}
 	for _, a := range aliases {
 		parentPath, name := split(a.name)
 		parent := objectAt(doc, parentPath, false)
-		v := parent[name]
+		v, given := parent[name]
+		if !given { // other readers may share the object
+			continue
+		}
 		delete(parent, name)
 		switch {
 		case v == nil:
@@ -203,9 +189,13 @@ func rename(doc map[string]any, r *report) {
 			a.set(doc, fmt.Sprint(v), r)
 		}
 	}
-	for _, group := range aliasGroups {
-		members, ok := doc[group].(map[string]any)
-		if v := doc[group]; v != nil && !ok {
+	for _, group := range []string{"components", "networking"} { // they hold only aliases
+		v, given := doc[group]
+		if !given {
+			continue
+		}
+		members, ok := v.(map[string]any)
+		if v != nil && !ok {
 			r.add(group, "", fmt.Sprintf("must be an object, not %s", kindOf(v)))
 		}
 		for _, name := range slices.Sorted(maps.Keys(members)) {

@@ -108,7 +108,7 @@ func Parse(data []byte, host Host) (Loaded, error) {
 }
 
 // ParseDecoded is like Parse for a document decoded into maps, lists, strings, json.Number,
-// booleans and nil. It replaces the aliases in the document.
+// booleans and nil. It replaces the aliases in the document, and writes to no object without one.
 func ParseDecoded(document map[string]any, host Host) (Config, error) {
 	r := &report{}
 	doc, _ := settingsOf(document, r)

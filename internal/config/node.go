@@ -172,7 +172,7 @@ func checkCA(c Config, r *report) {
 		r.add(at, "", fmt.Sprintf("must be %s: %v", aCA, err))
 		return
 	}
-	checkedCA.Store(&c.Node.Kubelet.CACertData)
+	checkedCA.Store(new(c.Node.Kubelet.CACertData))
 }
 
 // checkedCA is the last one without a problem: a provider checks many nodes of a cluster.

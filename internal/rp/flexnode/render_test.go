@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -208,6 +209,25 @@ func TestAnOwnLayerIsMadeAsItIsRead(t *testing.T) {
 	odd := object{"a": []any{}, "b": []any{"<&>", `"\\`, "\x00\t", "\u00e9\u2028\xff", nil, true,
 		json.Number("1.50")}, "<": object{}, "": ""}
 	expect(t, "an odd text", string(appendValue(nil, odd)), string(encode(odd)))
+}
+
+// Checks at the same time write to nothing that they share.
+func TestChecksAtOnce(t *testing.T) {
+	w := newWorld(t)
+	n := Node{ID: nodeID, Desired: complete(api.Desired{AzureAuth: api.AzureAuth{
+		Method: api.ServicePrincipal, ServicePrincipal: &api.ServicePrincipalAuth{
+			ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ClientTenant: tenant}}})}
+	n.Chosen.Versions, _ = chooser{server: "1.35.4"}.choose()
+	parent := Parent{FactsLayer: w.parent.FactsLayer, Defaults: DefaultsLayer(nil)}
+	var checks sync.WaitGroup
+	for range 4 {
+		checks.Go(func() {
+			for range 2000 {
+				n.check(ownLayer(n, ""), parent)
+			}
+		})
+	}
+	checks.Wait()
 }
 
 // A new revision has the content that its stored form is rendered to.
