@@ -115,7 +115,7 @@ func CheckDefaults(defaults map[string]any) []string {
 	const id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/" +
 		ClusterType + "/c/flexNodeConfig/n"
 	n := Node{ID: id, Desired: complete(api.Desired{})}
-	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: DefaultsLayer(defaults)}
+	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: newLayer(copied(defaults))}
 	var problems []string
 	var c config.Config
 	_ = json.Unmarshal(encode(defaults), &c) // the agent's own rules name what cannot be read

@@ -389,16 +389,13 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	d := Decision{Node: old, Changed: true, Write: true, DropSecret: sp == nil && ask.Secret.Known}
 	n := &d.Node
 	n.Desired, n.SecretVersion = paused(*to.Desired, old.Desired), to.SecretVersion
-	var err error
-	if n.Chosen, err = chosenIn(to.Own); err != nil {
-		return Decision{}, err
-	}
-	if ask.isWanted(old) {
-		return Decision{Node: old}, nil
-	}
 	own, err := readObject(to.Own)
 	if err != nil {
 		return Decision{}, fmt.Errorf("cannot read configuration %d: %w", to.Version, err)
+	}
+	n.Chosen = chosenIn(own)
+	if ask.isWanted(old) {
+		return Decision{Node: old}, nil
 	}
 	if problems := ask.check(old, *n, own); len(problems) > 0 {
 		return Decision{}, problems

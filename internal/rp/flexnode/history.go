@@ -33,7 +33,7 @@ type recorded struct {
 	text json.RawMessage
 }
 
-// listed is a revision in the first line of a row.
+// listed is a revision in the first line of a row. Another member needs a newer schema.
 type listed struct {
 	Version int64 `json:"version"`
 	Facts   bool  `json:"facts,omitempty"` // made because of new facts

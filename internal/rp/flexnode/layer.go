@@ -199,16 +199,12 @@ func without(o object) object {
 	return o
 }
 
-func chosenIn(own json.RawMessage) (Chosen, error) {
-	o, err := readObject(own)
-	if err != nil {
-		return Chosen{}, fmt.Errorf("cannot read what was chosen for a node: %w", err)
-	}
-	of := func(component string) string { return textIn(o, component, "version") }
-	return Chosen{PodCIDR: textIn(o, "cni", "podCIDR"), Versions: api.Versions{
+func chosenIn(own object) Chosen {
+	of := func(component string) string { return textIn(own, component, "version") }
+	return Chosen{PodCIDR: textIn(own, "cni", "podCIDR"), Versions: api.Versions{
 		Kubernetes: of("kubernetes"), Containerd: of("containerd"), Runc: of("runc"),
 		CNI: of("cni"), NPD: of("npd"),
-	}}, nil
+	}}
 }
 
 // saidByFacts returns the settings that follow from facts, and are in no own layer.

@@ -3,6 +3,7 @@ package flexnode
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path"
 	"reflect"
 	"slices"
@@ -186,6 +187,14 @@ func TestCheckDefaults(t *testing.T) {
 	expect(t, "problems without defaults", len(CheckDefaults(nil)), 0)
 	bad := object{"artifacts": object{"mirror": "http://plain.example"}, "nonsense": true}
 	expect(t, "problems", len(CheckDefaults(bad)), 2)
+	for _, wrong := range []object{
+		{"networking": object{"dnsServiceIp": "10.1.0.10"}}, {"networking": "x"},
+		{"components": object{"kubelet": "1.34.4"}},
+		{"agent": object{"enableDriftDetectionAndRemediation": "true"}},
+		{"components": object{"runc": "1.4.0"}, "runc": object{"version": "1.4.1"}},
+	} {
+		expect(t, fmt.Sprintf("problems of %v", wrong), len(CheckDefaults(wrong)), 1)
+	}
 	expect(t, "problems of a proxy without a password",
 		len(CheckDefaults(object{"proxy": object{"https": "http://p.example:3128"}})), 0)
 	// Every caller who may read a node is shown the defaults.

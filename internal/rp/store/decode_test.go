@@ -79,7 +79,15 @@ func TestEveryTableIsVerified(t *testing.T) {
 			s.Reaches.Put(v, "s/g/c/a", true), s.History.Put(v, "s/g/c/n", flexnode.History{}))
 	})
 	must(0, errors.Join(err, s.BeginSchema(t.Context())))
-	found, err := s.ReadAll(t.Context(), func(err error) { t.Error(err) })
+	update(t, s, func(v *View) error { // a revision is missing
+		v.write(Write{Key: s.History.Key("bad"), Value: pack([]byte(`{"revisions":[{"version":1}]}`))})
+		return nil
+	})
+	var bad []string
+	found, err := s.ReadAll(t.Context(), func(err error) { bad = append(bad, err.Error()) })
+	if len(bad) != 1 || !strings.Contains(bad[0], "revision 1") {
+		t.Errorf("bad rows: %q", bad)
+	}
 	if err != nil || found.Unknown != 0 || found.Rows["rollouts"] != 1 || found.Rows["reaches"] != 1 {
 		t.Errorf("%+v, %v", found, err)
 	}

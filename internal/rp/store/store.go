@@ -111,7 +111,10 @@ func New(b Backend) *Store {
 func table[T any](s *Store, t *Table[T], place, name string) {
 	*t = Table[T]{store: s, prefix: place + name + "/"}
 	s.tables = append(s.tables, decoder{name, t.prefix, func(key string, kv KV) error {
-		_, err := t.decode(key, kv)
+		row, err := t.decode(key, kv)
+		if h, ok := any(row.Value).(flexnode.History); ok && err == nil {
+			_, err = h.All()
+		}
 		return err
 	}})
 }
