@@ -267,7 +267,10 @@ func (s *stream) Read(p []byte) (int, error) {
 }
 
 // A connection is given up if less than minRate, in bytes per second, arrives for patience.
-const patience, minRate = 20 * time.Second, 1024
+const (
+	patience = 20 * time.Second
+	minRate  = 1024
+)
 
 const long = 5 * time.Minute // bounds the remaining time of a file while another place is faster
 

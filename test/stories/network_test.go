@@ -337,6 +337,7 @@ func TestMachineKeepsItsRouter(t *testing.T) {
 	w.write(forwards, "0\n")
 	w.config = w.configuration(func(c map[string]any) {
 		c["cni"] = map[string]any{"podCIDR": "fd00:10::/64"}
+		c["node"].(map[string]any)["kubelet"].(map[string]any)["dnsServiceIP"] = "fd00:aa::a"
 	})
 	before := w.tree()
 	for _, maxPods := range []int{30, 31} {

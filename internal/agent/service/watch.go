@@ -228,8 +228,9 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	if err := change.Reopen(ctx, h); err != nil {
 		return daemon.Finding{}, err
 	}
+	left := w.left(h) // it remembers that the machine has joined
 	if h.Saved.Live == nil {
-		return daemon.Finding{Left: w.left(h), Summary: "not joined yet"}, nil
+		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil
 	}
 	if w.Follows != nil {
 		w.Follows.settle(ctx, h)
