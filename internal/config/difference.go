@@ -174,7 +174,7 @@ func DisruptionOf(d Difference, to map[string]any) string {
 	policy, _ := agent["upgradePolicy"].(map[string]any)
 	drain, _ := policy["drain"].(string)
 	switch {
-	case UpgradePolicy{Drain: drain}.Drains(d.otherBranch()):
+	case !d.below(moving) && UpgradePolicy{Drain: drain}.Drains(d.otherBranch()):
 		return Drain
 	case d.below(undisturbing) && !d.below(restarting):
 		return DisruptsNothing
@@ -197,9 +197,10 @@ func (d Difference) below(settings []string) bool {
 
 // Drains reports whether the node is drained before the configuration to replaces this one.
 func (c Config) Drains(to Config) bool {
-	kubernetes := Difference{"kubernetes.version", &c.Kubernetes.Version, &to.Kubernetes.Version}
-	containerd := Difference{"containerd.version", &c.Containerd.Version, &to.Containerd.Version}
-	return to.Agent.UpgradePolicy.Drains(kubernetes.otherBranch() || containerd.otherBranch())
+	next := to.Redacted()
+	return slices.ContainsFunc(c.Differences(to), func(d Difference) bool {
+		return DisruptionOf(d, next) == Drain
+	})
 }
 
 // Below reports whether a path is a setting or below it.

@@ -13,6 +13,8 @@ func TestDrains(t *testing.T) {
 		return c
 	}
 	was := of("1.34.4", "1.7.28", "")
+	moved, labelled := of("1.34.4", "1.7.28", DrainAlways), of("1.34.4", "1.7.28", DrainAlways)
+	moved.Node.Kubelet.CACertData, labelled.Node.Labels = "QQ==", map[string]string{"a/b": "c"}
 	for name, tt := range map[string]struct {
 		to   Config
 		want bool
@@ -23,7 +25,10 @@ func TestDrains(t *testing.T) {
 		"a minor of containerd":        {of("1.34.4", "1.8.0", ""), false},
 		"a major of containerd":        {of("1.34.4", "2.2.1", ""), true},
 		"a major of containerd, never": {of("1.34.4", "2.2.1", DrainNever), false},
+		"a CA, always":                 {moved, false},
+		"a label, always":              {labelled, true},
 	} {
+		was.Agent.UpgradePolicy.Drain = tt.to.Agent.UpgradePolicy.Drain
 		if got := was.Drains(tt.to); got != tt.want {
 			t.Errorf("%s: drains is %t", name, got)
 		}
@@ -58,7 +63,8 @@ func TestDisruption(t *testing.T) {
 			From: text("2.1.0"), To: text("2.2.1")}, Restart},
 		"runc": {"", Difference{Path: "runc.version", From: text("1.3.4"), To: text("2.0.0")},
 			Restart},
-		"the API server": {"", server, Restart},
+		"the API server":         {"", server, Restart},
+		"the API server, always": {DrainAlways, server, Restart},
 	} {
 		to := map[string]any{"agent": map[string]any{"upgradePolicy": map[string]any{
 			"drain": tt.drain}}}

@@ -347,7 +347,7 @@ func (c *cluster) uncordons(spec map[string]any, w http.ResponseWriter) bool {
 }
 
 // A node whose desired configuration was rejected, or cannot be read, follows its cluster
-// nevertheless.
+// nevertheless, and evicts no pods.
 func TestFollowsClusterWhateverIsWanted(t *testing.T) {
 	t.Parallel()
 	rejected := func(w *world) { w.config = w.rejects(42) }
@@ -355,20 +355,24 @@ func TestFollowsClusterWhateverIsWanted(t *testing.T) {
 		want       func(*world)
 		unreadable error
 		ill, again bool // the new API server fails once kubelet has its CA, and has another one then
+		drain      string
 	}{
 		"rejected":   {want: rejected},
 		"ill":        {want: rejected, ill: true},
 		"again":      {want: rejected, ill: true, again: true},
 		"unreadable": {want: func(*world) {}, unreadable: errors.New("the file is damaged")},
+		"drained":    {want: func(*world) {}, unreadable: errors.New("damaged"), drain: "always"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, sim := azureWorld(t)
+			w.config.Agent.UpgradePolicy.Drain = tt.drain
 			w.knowing()
 			if _, err := w.bootstrap(); err != nil {
 				t.Fatal(err)
 			}
 			tt.want(w)
+			w.cluster.run("web")
 			applied, former := w.pointer("applied"), w.cluster.pki()
 			w.cluster.newCA("api-1.example")
 			w.publish(sim)
@@ -392,8 +396,8 @@ func TestFollowsClusterWhateverIsWanted(t *testing.T) {
 				t.Error("the daemon is silent about the configuration")
 			}
 			w.follows(former)
-			if is := w.pointer("applied"); is != applied {
-				t.Errorf("applied is %.12s, want %.12s", is, applied)
+			if is := w.pointer("applied"); is != applied || len(w.cluster.evicted) > 0 {
+				t.Errorf("applied is %.12s, want %.12s; evicted %v", is, applied, w.cluster.evicted)
 			}
 			if c := w.condition(health.APIServerReachable); c.Status != health.True {
 				t.Errorf("the condition is %+v", c)
