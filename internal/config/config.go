@@ -401,15 +401,17 @@ type Metrics struct {
 // UpgradePolicy controls how a change of the configuration is made on a node.
 type UpgradePolicy struct {
 	// Drain selects when the agent drains the node before it changes the machine: for another minor
-	// version of Kubernetes or major version of containerd, for every change, or never.
+	// version of Kubernetes or major version of containerd, for every change but of credentials and
+	// the API server's address and CA, or never.
 	Drain string `json:"drain,omitempty" must:"drain"`
 	// Deadline limits the drain, as a Go duration. If the pods are not evicted in time, the change
 	// waits and the machine is unchanged.
 	Deadline string `json:"deadline,omitempty" must:"deadline"`
 	// DrainOptions select the pods that a drain may delete, as in kubectl drain.
 	DrainOptions DrainOptions `json:"drainOptions,omitzero"`
-	// MaintenanceWindow is when an agent that follows its resource may begin a change. A change that a
-	// person starts begins at once.
+	// MaintenanceWindow is when an agent that follows its resource may begin a change that restarts or
+	// drains. A new address or CA of the API server does not wait, nor does a change that a person
+	// starts.
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
 }
 

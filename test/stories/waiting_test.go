@@ -253,18 +253,26 @@ func TestBootstrapWithoutDownload(t *testing.T) {
 	}
 }
 
-// A change waits for its maintenance window, and reports that, also to the provider.
+// A change that restarts waits for its maintenance window, and reports that, also to the provider.
+// The cluster's new CA does not wait.
 func TestWindowClosed(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		opens := time.Now().UTC().Add(time.Hour).Truncate(time.Minute)
-		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42),
-			func(c map[string]any) {
-				c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{
-					"maintenanceWindow": map[string]any{
-						"start": opens.Format("15:04"), "duration": "1h",
-					},
-				}
-			}))
+		next, store := s.cluster.authority(), s.store
+		edits := []func(map[string]any){monitored, readyTimeout("1m"), func(c map[string]any) {
+			c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{
+				"maintenanceWindow": map[string]any{
+					"start": opens.Format("15:04"), "duration": "1h",
+				},
+			}
+			c["artifacts"].(map[string]any)["directory"] = store
+			kubelet(c)["caCertData"], kubelet(c)["dnsServiceIP"] = encoded(next.trusted), "10.0.0.10"
+		}}
+		s.provider.offers(s.delivery("8", edits...))
+		s.until(2*time.Minute, "the new CA is applied", func() bool {
+			return strings.Contains(s.bindings().CA, string(next.trusted)) && s.nothingWaits()
+		})
+		s.provider.offers(s.delivery("9", append(edits, pods(42))...))
 		at := opens.Format(time.RFC3339)
 		s.until(2*time.Minute, "the change waits", s.waits("WindowClosed", "next attempt by "+at))
 		s.until(2*time.Minute, "it is reported", func() bool {
@@ -275,7 +283,7 @@ func TestWindowClosed(t *testing.T) {
 			}
 			return false
 		})
-		if c := s.provider.said().Config; c.Observed != "8" || c.Applied != "7" {
+		if c := s.provider.said().Config; c.Observed != "9" || c.Applied != "8" {
 			t.Errorf("reported %+v", c)
 		}
 		s.until(time.Hour, "the window opens", s.takes("42"))

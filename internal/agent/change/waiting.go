@@ -97,10 +97,11 @@ func reasonOf(err error) health.Waiting {
 	return w
 }
 
-// Closed returns a Waiting while the maintenance window of a provider's changes is closed.
-func Closed(t *Target) *health.Waiting {
-	window := t.Input.Config.Agent.UpgradePolicy.MaintenanceWindow
-	if window == nil || t.Input.Resource == nil {
+// Closed returns a Waiting while the maintenance window of a provider's changes is closed, except
+// for one that the provider would not be asked for, such as the cluster's new CA.
+func Closed(h *Home, t *Target) *health.Waiting {
+	window, is := t.Input.Config.Agent.UpgradePolicy.MaintenanceWindow, h.Saved.Applied
+	if window == nil || t.Input.Resource == nil || is != nil && !is.Config.Disturbs(t.Input.Config) {
 		return nil
 	}
 	opens := window.Opens(time.Now())

@@ -85,7 +85,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.Daemon, t.Waits = true, cmp.Or(change.Paused(w.Agent), change.Closed(t))
+	t.Daemon, t.Waits = true, cmp.Or(change.Paused(w.Agent), change.Closed(h, t))
 	if t.Waits == nil {
 		t.Waits = change.Held(ctx, h, t)
 	}
