@@ -1,8 +1,11 @@
 package stories
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -69,6 +72,67 @@ func TestCordon(t *testing.T) {
 			t.Errorf("cordoned by the operator: %v, and afterwards: %v", operators, w.cordoned())
 		}
 	}
+}
+
+// A change that drains uses the new password of the proxy: the old one may have ended.
+func TestProxyPassword(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cluster.newCA("api-1.example")
+	w.cluster.move("api-1.example:6443")
+	for _, password := range []string{"old", "new"} {
+		w.config = w.configuration(func(c map[string]any) {
+			c["proxy"] = map[string]any{"https": "http://user:" + password + "@proxy.example:3128"}
+			c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{"drain": "always"}
+		})
+		err := w.run(func(ctx context.Context, a *change.Agent) error {
+			dial := a.Dial
+			a.Dial = func(ctx context.Context, network, where string) (net.Conn, error) {
+				if where != "proxy.example:3128" {
+					return dial(ctx, network, where)
+				}
+				here, there := net.Pipe()
+				go tunnel(there, password, func() (net.Conn, error) {
+					return dial(context.WithoutCancel(ctx), network, w.cluster.at)
+				})
+				return here, nil
+			}
+			_, err := change.Bootstrap(ctx, a, change.Input{Config: w.config, Origin: "file"})
+			return err
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", password, err)
+		}
+		w.cluster.run("web")
+	}
+	if len(w.cluster.evicted) != 1 {
+		t.Errorf("evicted are %v", w.cluster.evicted)
+	}
+}
+
+// tunnel serves a connection to a proxy, which requires a password.
+func tunnel(client net.Conn, password string, dial func() (net.Conn, error)) {
+	defer client.Close()
+	r, err := http.ReadRequest(bufio.NewReader(client))
+	if err != nil {
+		return
+	}
+	r.Header.Set("Authorization", r.Header.Get("Proxy-Authorization"))
+	if _, is, _ := r.BasicAuth(); is != password {
+		_, _ = io.WriteString(client, "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+		return
+	}
+	server, err := dial()
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	_, _ = io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n")
+	go func() {
+		_, _ = io.Copy(server, client)
+		server.Close()
+	}()
+	_, _ = io.Copy(client, server)
 }
 
 // A Node that cannot be observed is not drained.

@@ -52,9 +52,11 @@ func withNode(ctx context.Context, w *work, do func(*apply.Engine) error) error 
 }
 
 // asNode returns a client with the credential of the running node or, if that no longer works, with
-// the token of the generation that replaces it.
+// the token of the generation that replaces it. It uses the proxy of that generation, which
+// preflight has used, as the old password may have ended.
 func asNode(ctx context.Context, w *work) (*kube.Client, error) {
 	is := w.Saved.ConfigOf(w.Saved.Live)
+	is.Proxy = w.config.Proxy
 	client, err := access.Client(ctx, w.Node, is, w.target())
 	if err != nil && w.config.Azure.ShowsToken() && !access.SameIdentity(is, w.config) {
 		return access.Client(ctx, w.Node, w.config, w.target())
