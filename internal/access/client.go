@@ -145,6 +145,9 @@ func Fresh(ctx context.Context, c config.Config) (Token, error) {
 	return identity.Fresh(ctx, credential(c), scope, identity.TokenFor("kubelet", c.Azure))
 }
 
+// Refused reports whether the issuer of a token has refused the credential itself.
+func Refused(err error) bool { return identity.Refused(err) }
+
 func credential(c config.Config) func() (identity.Credential, error) {
 	return func() (identity.Credential, error) { return identity.Kubelet(c.Azure, c.ProxyFunc()) }
 }

@@ -196,6 +196,26 @@ func TestExpiredSecretAndAnotherMinorVersion(t *testing.T) {
 	w.onlySecret(sim, newSecret, canary)
 }
 
+// A bootstrap token, which cannot drain, replaces a secret that has expired without a drain.
+func TestExpiredSecretAndABootstrapToken(t *testing.T) {
+	t.Parallel()
+	w, sim := azureWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.run("web")
+	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+		Secrets: []azuresim.Secret{{Value: canary, Expires: time.Now().Add(-time.Hour)}}})
+	w.upgrade()
+	if err := w.forgetTokens(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.bootstrap()
+	if err != nil || w.kubeletVersion() != "v1.35.4" || len(w.cluster.evicted) > 0 {
+		t.Errorf("%v; kubelet %s, evicted %v", err, w.kubeletVersion(), w.cluster.evicted)
+	}
+}
+
 // A new secret that Entra ID's servers do not all know yet is not refused.
 func TestSecretThatPropagates(t *testing.T) {
 	t.Parallel()

@@ -139,10 +139,17 @@ func restartOwed(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, restarts)
 }
 
-// drains reports whether a transition drains the node. A kubelet that has lost its certificate has
-// only a credential to join with, which cannot drain.
-func (w *work) drains(t *transition.Transition) bool {
-	if t.Drains && !Credentialed(w.Home) {
+// drains reports whether a transition drains the node. A kubelet that has lost its certificate, or
+// whose issuer refuses it tokens, has only a credential to join with, which cannot drain.
+func (w *work) drains(ctx context.Context, t *transition.Transition) bool {
+	if !t.Drains {
+		return false
+	}
+	client, err := asNode(ctx, w)
+	if err == nil {
+		client.Close()
+	}
+	if !Credentialed(w.Home) || !w.config.Azure.ShowsToken() && access.Refused(err) {
 		w.Warn("kubelet has no valid credential, so the node joins again and is not drained before")
 		t.Drains = false
 	}
@@ -151,7 +158,7 @@ func (w *work) drains(t *transition.Transition) bool {
 
 // cordon cordons a Node to be drained. A Node that others have cordoned stays so.
 func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
-	if !w.drains(t) {
+	if !w.drains(ctx, t) {
 		return nil
 	}
 	return withNode(ctx, w, func(engine *apply.Engine) error {
@@ -179,7 +186,7 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 }
 
 func (w *work) drain(ctx context.Context, t *transition.Transition) error {
-	if !w.drains(t) {
+	if !w.drains(ctx, t) {
 		return nil
 	}
 	client, err := asNode(ctx, w)
