@@ -115,19 +115,7 @@ func (r *report) unknown(path, name string, known []field) {
 type field struct {
 	name       string
 	must, keys string // the names of its rules (see rules)
-	omit       string // the option of its tag: omitempty, omitzero or ""
 	empties    bool   // an empty list differs from an unset one
-}
-
-// omits reports whether encoding/json omits a value of the field.
-func (f field) omits(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Map, reflect.Slice:
-		return f.omit == "omitempty" && v.Len() == 0 || f.omit == "omitzero" && v.IsNil()
-	case reflect.Struct:
-		return f.omit == "omitzero" && v.IsZero()
-	}
-	return f.omit != "" && v.IsZero()
 }
 
 // fields lists the members of an object that is read into a struct. It caches them by type, as a
@@ -141,7 +129,7 @@ func fields(t reflect.Type) []field {
 		f := t.Field(i)
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
 		empties := f.Type.Kind() == reflect.Slice && option == "omitzero"
-		list[i] = field{name, f.Tag.Get("must"), f.Tag.Get("keys"), option, empties}
+		list[i] = field{name, f.Tag.Get("must"), f.Tag.Get("keys"), empties}
 	}
 	fieldsOf.Store(t, list)
 	return list

@@ -169,6 +169,12 @@ var replacedWhole = []string{
 	".node.labels", ".node.kubelet.kubeReserved", ".node.kubelet.evictionHard",
 }
 
+// objectOf returns a value as the object that its JSON decodes to; nil for a nil map.
+func objectOf(value any) object {
+	o, _ := readObject(encode(value))
+	return o
+}
+
 // in returns the value at the end of a path of names, nil if it is not there.
 func in(o object, path ...string) any {
 	last := len(path) - 1

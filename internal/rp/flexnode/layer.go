@@ -152,7 +152,7 @@ func ownAzure(n Node, section object) {
 		section["bootstrapToken"] = object{} // how it joins; the token itself is a secret
 	}
 	if r := n.Desired.AzureAuth.Registries; len(r) > 0 {
-		maps.Copy(section, config.Object(api.AzureAuth{Registries: r}))
+		maps.Copy(section, objectOf(api.AzureAuth{Registries: r}))
 	}
 	switch auth := n.Desired.AzureAuth; auth.Method {
 	case api.ServicePrincipal:

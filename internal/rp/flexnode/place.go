@@ -1,10 +1,6 @@
 package flexnode
 
-import (
-	"strings"
-
-	"github.com/Azure/AKSFlexNode/internal/config"
-)
+import "strings"
 
 // places maps the settings that an owner writes, below properties, to those of the agent's
 // configuration. adopt makes the value of a node's own layer at config, unless it is empty; a
@@ -47,7 +43,7 @@ var places = []struct {
 func adopted(n Node) object {
 	properties := n.Desired
 	properties.Versions = n.Chosen.Versions
-	resource := config.Object(properties)
+	resource := objectOf(properties)
 	own := object{"azure": object{}, "node": object{}}
 	for _, p := range places {
 		if p.adopt == nil {
