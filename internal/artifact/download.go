@@ -67,8 +67,9 @@ func (d *download) kept(zst bool) string {
 	return keptPrefix + d.a.ID
 }
 
-func (d *download) remote(ctx context.Context, cancel context.CancelCauseFunc, c candidate,
-	kept *os.File) error {
+func (d *download) remote(
+	ctx context.Context, cancel context.CancelCauseFunc, c candidate, kept *os.File,
+) error {
 	have, err := kept.Seek(0, io.SeekEnd)
 	if err != nil {
 		return diskError(err)
@@ -113,8 +114,9 @@ func (d *download) remote(ctx context.Context, cancel context.CancelCauseFunc, c
 }
 
 // accept checks a response: the offset of its first byte, and the file's length (-1 if unknown).
-func (d *download) accept(resp *http.Response, c candidate,
-	have int64) (first, total int64, err error) {
+func (d *download) accept(
+	resp *http.Response, c candidate, have int64,
+) (first, total int64, err error) {
 	first, total = -1, -1
 	switch resp.StatusCode {
 	case http.StatusOK:

@@ -194,9 +194,11 @@ const (
 // try calls do for the candidates in order, repeatedly, until one succeeds, all are given up, or
 // the budget is spent. do reports whether it made progress. The error is a *Failure or the
 // context's. retrying is called for every failure but the last.
-func try(ctx context.Context, a Artifact, list []candidate,
+func try(
+	ctx context.Context, a Artifact, list []candidate,
 	do func(ctx context.Context, c candidate) (gained bool, err error),
-	retrying func(*Error, time.Duration)) error {
+	retrying func(*Error, time.Duration),
+) error {
 	pauses, since := wait.Backoff{Base: backoff, Max: maxBackoff}, time.Now()
 	for i := 0; ; {
 		fastest, speed := rival(list, i)

@@ -39,8 +39,9 @@ func Wanted(c config.Config, arch string) []Artifact {
 // name), in the pinned digests, or in the checksum file that upstream publishes, read over https
 // from upstream (with Source.TrustMirrors from the mirrors first) or from Source.Directory. It
 // keeps the order of wanted. The error reports every artifact that cannot be resolved.
-func Resolve(ctx context.Context, s Source, wanted []Artifact,
-	overrides map[string]config.Override) ([]Artifact, error) {
+func Resolve(
+	ctx context.Context, s Source, wanted []Artifact, overrides map[string]config.Override,
+) ([]Artifact, error) {
 	arts, errs := make([]Artifact, len(wanted)), make([]error, len(wanted))
 	var wg sync.WaitGroup
 	for i, a := range wanted {
@@ -69,8 +70,9 @@ func overrideOf(a Artifact, overrides map[string]config.Override) config.Overrid
 	return overrides[name]
 }
 
-func resolve(ctx context.Context, s Source, a Artifact,
-	overrides map[string]config.Override) (Artifact, error) {
+func resolve(
+	ctx context.Context, s Source, a Artifact, overrides map[string]config.Override,
+) (Artifact, error) {
 	if err := a.check(); err != nil {
 		return Artifact{}, err
 	}
@@ -155,8 +157,9 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 }
 
 // open opens the file at a place. The size is -1 if the server does not send it.
-func (s Source) open(ctx context.Context, method string,
-	c candidate) (body io.ReadCloser, size int64, err error) {
+func (s Source) open(
+	ctx context.Context, method string, c candidate,
+) (body io.ReadCloser, size int64, err error) {
 	if c.file {
 		f, info, err := regular.Open(c.url)
 		if err != nil {

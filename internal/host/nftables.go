@@ -157,8 +157,9 @@ func nftGeneration(subsystem int) (uint32, error) {
 }
 
 // askKernel sends one request through netlink and returns the answer.
-func askKernel(family int, kind uint16, flags netlink.HeaderFlags,
-	data []byte) ([]netlink.Message, error) {
+func askKernel(family int, kind uint16, flags netlink.HeaderFlags, data []byte) (
+	[]netlink.Message, error,
+) {
 	conn, err := netlink.Dial(family, nil)
 	if err != nil {
 		return nil, err

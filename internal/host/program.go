@@ -31,8 +31,9 @@ type Programs func(ctx context.Context, argv []string) ([]byte, error)
 const toolLimit, beatEvery = time.Minute, 30 * time.Second
 
 // bounded runs a program, kills it after limit, and calls beat meanwhile.
-func bounded(ctx context.Context, limit time.Duration, beat func(), run Programs,
-	argv []string) ([]byte, error) {
+func bounded(
+	ctx context.Context, limit time.Duration, beat func(), run Programs, argv []string,
+) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		fmt.Errorf("it has not ended within %s", limit))
 	defer cancel()
@@ -53,8 +54,9 @@ func bounded(ctx context.Context, limit time.Duration, beat func(), run Programs
 // Run runs a program that changes something, for at most limit. A secret is passed in a file that
 // only root can read and that is removed when Run returns; its path is the last argument. Other
 // users can read arguments and environment.
-func (h *Host) Run(ctx context.Context, limit time.Duration, secret []byte,
-	argv ...string) (out []byte, err error) {
+func (h *Host) Run(
+	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
+) (out []byte, err error) {
 	if secret != nil {
 		var path string
 		if path, err = h.secretFile(secret); path != "" {
@@ -103,8 +105,9 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 }
 
 // RunOnTerminal runs a program that talks to the user at the terminal; a nil user is root.
-func (h *Host) RunOnTerminal(ctx context.Context, limit time.Duration, u *User,
-	argv ...string) error {
+func (h *Host) RunOnTerminal(
+	ctx context.Context, limit time.Duration, u *User, argv ...string,
+) error {
 	done, err := h.Touched("run " + argv[0])
 	if err != nil {
 		return err
@@ -257,8 +260,9 @@ func read(output *os.File) []byte {
 }
 
 // RunAs runs a program as a user and returns its output. It reads nothing of the user's as root.
-func (h *Host) RunAs(ctx context.Context, limit time.Duration, u User,
-	argv ...string) ([]byte, error) {
+func (h *Host) RunAs(
+	ctx context.Context, limit time.Duration, u User, argv ...string,
+) ([]byte, error) {
 	if h.Programs != nil {
 		return h.ask(ctx, limit, append([]string{"as", u.Name}, argv...)...)
 	}
