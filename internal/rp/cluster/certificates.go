@@ -66,7 +66,8 @@ func (r *review) noteCertificate(ctx context.Context, name string, to flexnode.C
 	return r.update(ctx, "certificate noted", ahead, func(v *store.View) error {
 		node, row := r.Store.Nodes.Row(v, key), r.Store.Certificates.Row(v, key)
 		next, now := row.Value, time.Now()
-		if epoch := r.Store.Epoch(v); epoch > max(1, next.Epoch) {
+		epoch := r.Store.Epoch(v)
+		if epoch > max(1, next.Epoch) {
 			listed, there, err := r.s.listed(ctx)
 			v.Fail(err)
 			if ids, has := listed[name]; has {
@@ -76,7 +77,7 @@ func (r *review) noteCertificate(ctx context.Context, name string, to flexnode.C
 			}
 		}
 		if err == nil {
-			current := node.Exists() && node.Value.UID == to.UID
+			current := node.Exists() && node.Value.Admits(to, next, epoch)
 			next = next.Note(to, renewed, current, now)
 		}
 		return r.Store.Certificates.Replace(v, key, row.Value, next)

@@ -27,7 +27,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-const certificateLife = 2 * time.Hour
+const (
+	certificateLife = 2 * time.Hour
+	newer           = "X509SHA256=newer" // a certificate that the store does not know
+)
 
 // sign issues the certificate of an approved request, and returns its id.
 func (c *fakeCluster) sign(name string) string {
@@ -197,7 +200,6 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 // renewed, and others of their names may not. A machine can join as a node that was deleted then.
 func TestRevocationsSinceTheBackup(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		const newer = "X509SHA256=newer"
 		old := w.join(c, "edge-1", "of-old")
 		w.join(c, "edge-2", "of-deleted")
 		usual := w.join(c, "edge-3", "of-usual")
@@ -225,6 +227,58 @@ func TestRevocationsSinceTheBackup(t *testing.T) {
 		equal(t, "after a deletion", c.revoked(), "edge-1=;edge-2="+joined+";")
 		equal(t, "a renewal of the deleted node", c.Ask(renewal("again", "edge-1", next)), "Denied")
 	})
+}
+
+// After a restore, the key in the backup may be of a machine that was shut out since: a bootstrap
+// token that it gets by that key gives no certificate that may write, whatever the cluster lists,
+// until an enrolment secret or kubelet has proved the key again.
+func TestShutOutSinceTheBackup(t *testing.T) {
+	for name, tt := range map[string]struct {
+		proved, renewed bool
+		is              string
+	}{"replaced": {is: newer}, "deleted": {}, "not shut out": {renewed: true}, "proved": {proved: true}} {
+		t.Run(name, func(t *testing.T) {
+			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+				const key = factory + "/edge-1"
+				old := w.join(c, "edge-1", "of-old")
+				edit := func(change func(flexnode.Node, int64) flexnode.Node) {
+					w.change(func(v *store.View) error {
+						n := must(w.store.Nodes.In(v, key)).Value
+						return w.store.Nodes.Put(v, key, change(n, w.store.Epoch(v)))
+					})
+				}
+				proves := func(n flexnode.Node, epoch int64) flexnode.Node {
+					return n.Proved("its-key", "boot", epoch, time.Now())
+				}
+				edit(proves)
+				w.change(func(v *store.View) error {
+					_, err := w.store.RaiseEpoch(v)
+					return err
+				})
+				if tt.proved {
+					edit(proves)
+				}
+				listed := tt.is
+				if tt.renewed {
+					listed = old
+				}
+				c.setRevoked("edge-1", listed)
+				for _, request := range []string{"first", "second"} {
+					must(w.credentials.Refresh(t.Context(), must(w.store.Nodes.Get(t.Context(), key)),
+						api.Refresh{}, func(string) bool { return true }))
+					token := w.credential(key).Value.TokenID
+					equal(t, "its "+request+" request", c.Ask(csr(request, token, "edge-1")), "Approved")
+					id := c.sign(request)
+					if got := strings.Contains(c.revoked(), id); got != (tt.proved || tt.renewed) {
+						t.Errorf("its certificate may write: %v", got)
+					}
+				}
+				if got := c.revoked(); !strings.Contains(got, listed) || strings.Contains(got, old) != tt.renewed {
+					t.Errorf("in the end %s", got)
+				}
+			})
+		})
+	}
 }
 
 // Revocations and removals go on while the cluster refuses a larger ConfigMap; the rest follows

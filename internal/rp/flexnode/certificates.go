@@ -99,6 +99,18 @@ func (c Certificates) Note(
 	return c
 }
 
+// Admits reports whether the first certificate of a machine belongs to the node's present one, by
+// the certificates of its name. The key in a restored store may be of a machine that was shut out
+// after the backup, and still gets bootstrap tokens. It counts once it was proved in this epoch of
+// the store, or if a certificate of the backup may write.
+func (n Node) Admits(first Certificate, c Certificates, epoch int64) bool {
+	return n.UID == first.UID && (c.Since.IsZero() || n.MachineKey == "" ||
+		epoch <= max(1, n.KeyEpoch) || n.Enrolment == first.Enrolment ||
+		slices.ContainsFunc(c.Seen, func(o Certificate) bool {
+			return o.UID == n.UID && o.Enrolment != "" && o.Revoked == nil
+		}))
+}
+
 // find returns the certificate with an id; nil for none.
 func (c Certificates) find(id string) *Certificate {
 	if i := slices.IndexFunc(c.Seen, func(o Certificate) bool { return o.ID == id }); i >= 0 {

@@ -241,10 +241,10 @@ func TestBootsAfterEnrolment(t *testing.T) {
 	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	n := Node{MachineKey: "key", Enrolment: "id", Second: &SecondMachine{Key: "key", At: now},
 		Boots: Boots{Current: "a", Since: now, Former: []string{"c"}, Refused: []string{"b"}}}
-	if next, as := n.Register("key", "b", "other", now); as != Second || next.Second == nil {
+	if next, as := n.Register("key", "b", "other", 1, now); as != Second || next.Second == nil {
 		t.Errorf("the refused machine registers without the secret: %v", as)
 	}
-	same, as := n.Register("key", "b", "id", now)
+	same, as := n.Register("key", "b", "id", 1, now)
 	if as != Registered || same.Second != nil || same.Boots.Current != "b" {
 		t.Errorf("with the secret: %v, %+v", as, same)
 	}
@@ -256,7 +256,7 @@ func TestBootsAfterEnrolment(t *testing.T) {
 			t.Errorf("then boot %s: %v, want %v", boot, got, want)
 		}
 	}
-	other, _ := n.Register("new", "b", "id", now)
+	other, _ := n.Register("new", "b", "id", 1, now)
 	if b := other.Boots; b.Current != "b" || b.Refused != nil || other.MachineKey != "new" {
 		t.Errorf("with another key: %+v", b)
 	}

@@ -30,11 +30,13 @@ const (
 // Register returns the node after a machine has asked to register its key, by the id of an
 // enrolment secret or, with "", by the node's identity in Azure. A secret works once, and replaces
 // the previous key.
-func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registration) {
+func (n Node) Register(
+	key, boot, enrolment string, epoch int64, at time.Time,
+) (Node, Registration) {
 	enrols := enrolment != "" && enrolment == n.Enrolment
 	switch {
 	case enrols:
-		n = n.Proved(key, boot, at)
+		n = n.Proved(key, boot, epoch, at)
 	case n.MachineKey == key && slices.Contains(n.Boots.Refused, boot):
 		return n, Second
 	case n.MachineKey == key:
@@ -51,10 +53,10 @@ func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registr
 	return n, Registered
 }
 
-// Proved returns the node after its kubelet has proved the machine's key.
-func (n Node) Proved(key, boot string, at time.Time) Node {
+// Proved returns the node after its kubelet or an enrolment secret has proved the machine's key.
+func (n Node) Proved(key, boot string, epoch int64, at time.Time) Node {
 	n.Boots = n.enrolled(key, boot, at)
-	n.MachineKey, n.Enrolment, n.Second = key, "", nil
+	n.MachineKey, n.KeyEpoch, n.Enrolment, n.Second = key, epoch, "", nil
 	return n
 }
 

@@ -72,9 +72,11 @@ type Node struct {
 	Principal string `json:"principal,omitempty"`
 	// MachineKey is the thumbprint of the key of the node's machine, with which it signs requests;
 	// "" until one has registered (Register). Enrolment is the id of the enrolment secret that
-	// registers one, once; "" for none. Second is another machine that asked to be the node, or one
-	// with the same key; Boots tell those apart.
+	// registers one, once; "" for none. KeyEpoch is the store's epoch when that secret, or kubelet,
+	// proved the key. Second is another machine that asked to be the node, or one with the same key;
+	// Boots tell those apart.
 	MachineKey string         `json:"machineKey,omitempty"`
+	KeyEpoch   int64          `json:"keyEpoch,omitempty"`
 	Enrolment  string         `json:"enrolment,omitempty"`
 	Second     *SecondMachine `json:"second,omitempty"`
 	Boots      Boots          `json:"boots,omitzero"`

@@ -35,13 +35,14 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 		}
 		var next flexnode.Node
 		if a.stands(v, r, row.Value, certificate) {
-			next, as = row.Value.Proved(key, boot, a.Now()), flexnode.Registered
+			next, as = row.Value.Proved(key, boot, a.Store.Epoch(v), a.Now()),
+				flexnode.Registered
 		} else {
 			enrolment, err := a.enrols(r, row.Value, ask)
 			if err != nil {
 				return err
 			}
-			next, as = row.Value.Register(key, boot, enrolment, a.Now())
+			next, as = row.Value.Register(key, boot, enrolment, a.Store.Epoch(v), a.Now())
 			if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
 				next.Principal = ""
 				next.Joining = a.revokeJoining(v, next.Joining, enrolment)
