@@ -236,7 +236,10 @@ func TestShutOutSinceTheBackup(t *testing.T) {
 	for name, tt := range map[string]struct {
 		proved, renewed bool
 		is              string
-	}{"replaced": {is: newer}, "deleted": {}, "not shut out": {renewed: true}, "proved": {proved: true}} {
+	}{
+		"replaced": {is: newer}, "deleted": {}, "not shut out": {renewed: true},
+		"proved": {proved: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 				const key = factory + "/edge-1"
@@ -273,7 +276,8 @@ func TestShutOutSinceTheBackup(t *testing.T) {
 						t.Errorf("its certificate may write: %v", got)
 					}
 				}
-				if got := c.revoked(); !strings.Contains(got, listed) || strings.Contains(got, old) != tt.renewed {
+				got := c.revoked()
+				if !strings.Contains(got, listed) || strings.Contains(got, old) != tt.renewed {
 					t.Errorf("in the end %s", got)
 				}
 			})

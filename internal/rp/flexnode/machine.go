@@ -30,17 +30,15 @@ const (
 // Register returns the node after a machine has asked to register its key, by the id of an
 // enrolment secret or, with "", by the node's identity in Azure. A secret works once, and replaces
 // the previous key.
-func (n Node) Register(
-	key, boot, enrolment string, epoch int64, at time.Time,
-) (Node, Registration) {
-	enrols := enrolment != "" && enrolment == n.Enrolment
+func (n Node) Register(key, boot, secret string, epoch int64, at time.Time) (Node, Registration) {
+	enrols := secret != "" && secret == n.Enrolment
 	switch {
 	case enrols:
 		n = n.Proved(key, boot, epoch, at)
 	case n.MachineKey == key && slices.Contains(n.Boots.Refused, boot):
 		return n, Second
 	case n.MachineKey == key:
-	case n.MachineKey == "" && enrolment == "":
+	case n.MachineKey == "" && secret == "":
 		n.Boots, n.MachineKey = n.enrolled(key, boot, at), key
 	case n.MachineKey == "":
 		return n, Unenrolled

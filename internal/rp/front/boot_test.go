@@ -9,6 +9,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
@@ -309,15 +310,21 @@ func TestStolenBundle(t *testing.T) {
 	equal(t, "who may write as the Node", w.listed(0), "right")
 }
 
-// A URL gives the bundle until it is replaced, its node is deleted, or a day has passed.
+// A URL gives the bundle until it is replaced, its node is deleted, a machine that has joined
+// already has used it, or a day has passed.
 func TestStolenURL(t *testing.T) {
-	ends := map[string]func(*world){
-		"a new URL": func(w *world) { w.enrolment(t, "n") },
-		"a change": func(w *world) {
+	pair, _ := machinekeytest.NewCA().Kubelet("n", false)
+	ends := map[string]func(*world, string){
+		"a new URL": func(w *world, _ string) { w.enrolment(t, "n") },
+		"a machine that has joined": func(w *world, secret string) {
+			w.machineOf("n").registersAsKubelet(t, 204, secret, pair)
+			w.refused(409, "NoConfigUrl", "POST", nodeURL("n", "/listConfigUrl"), "{}")
+		},
+		"a change": func(w *world, _ string) {
 			w.must(200, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":20}}}`)
 		},
-		"a deletion": func(w *world) { w.must(200, "DELETE", nodeURL("n"), "") },
-		"the end of its day": func(w *world) {
+		"a deletion": func(w *world, _ string) { w.must(200, "DELETE", nodeURL("n"), "") },
+		"the end of its day": func(w *world, _ string) {
 			w.clock.Pass(24 * time.Hour)
 			w.until("the secret to end", func() bool { return w.storedNode("n").Enrolment == "" })
 		},
@@ -329,11 +336,15 @@ func TestStolenURL(t *testing.T) {
 			url := path(made.ConfigURL)
 			secret := reads[api.Bundle](w, 200, "GET", url, "").EnrolmentSecret
 			w.must(403, "GET", strings.Replace(url, "sig=", "sig=x", 1), "")
-			end(w)
+			end(w, secret)
 			w.caughtUp()
 			_, text := w.must(403, "GET", url, "")
 			lacks(t, "the refusal", text, secret)
-			if name != "a deletion" {
+			switch name {
+			case "a deletion":
+			case "a machine that has joined":
+				w.machineOf("n").registers(t, 409, secret)
+			default:
 				w.machineOf("n").registers(t, 401, secret)
 			}
 		})

@@ -23,7 +23,14 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := a.provedByKubelet(r, key, ask.Kubelet)
+	var leaf *x509.Certificate // that the machine proves to have
+	if p := ask.Kubelet; p != nil {
+		is, err := verifier.SignedByKubelet(p.Certificate, p.Signature, machinekey.Statement(r.uid, key))
+		if err == nil && a.Now().Before(is.NotAfter) {
+			leaf = is
+		}
+	}
+	certificate, err := a.provedByKubelet(r, key, leaf)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +53,7 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 			if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
 				next.Principal = ""
 				next.Joining = a.revokeJoining(v, next.Joining, enrolment)
-				v.Fail(a.revokeReplaced(v, r, was, key, enrolment, ask.Kubelet))
+				v.Fail(a.revokeReplaced(v, r, was, enrolment, leaf))
 			}
 		}
 		if as == flexnode.Registered { // an Azure token takes precedence over the machine's claim
@@ -54,6 +61,11 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 		}
 		if next.MachineKey != row.Value.MachineKey {
 			v.Fail(a.returns(v, r, next))
+		}
+		if used := next.Enrolment != row.Value.Enrolment; used && next.State == "" && leaf != nil &&
+			row.Value.MachineKey != flexnode.ShutOut { // the machine will request no certificate
+			next.Used = true
+			v.Fail(a.Credentials.Release(v, &next))
 		}
 		if reflect.DeepEqual(next, row.Value) {
 			return nil
@@ -75,16 +87,12 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 // machine. was is the key of the former. If that one was shut out, all its certificates stay
 // revoked, also one that is not stored any more.
 func (a *API) revokeReplaced(
-	v *store.View, r *request, was, key, enrolment string, proof *api.KubeletProof,
+	v *store.View, r *request, was, enrolment string, leaf *x509.Certificate,
 ) error {
 	own, now := flexnode.Certificate{UID: r.uid, Enrolment: enrolment}, a.Now()
-	if proof != nil && was != flexnode.ShutOut {
-		leaf, err := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
-			machinekey.Statement(r.uid, key))
-		if err == nil {
-			own.ID, own.Ends = flexnode.CertificateID(leaf.Raw), now.Add(flexnode.LongestCertificate)
-			own.Ends = slices.MinFunc([]time.Time{own.Ends, leaf.NotAfter}, time.Time.Compare)
-		}
+	if leaf != nil && was != flexnode.ShutOut {
+		own.ID, own.Ends = flexnode.CertificateID(leaf.Raw), now.Add(flexnode.LongestCertificate)
+		own.Ends = slices.MinFunc([]time.Time{own.Ends, leaf.NotAfter}, time.Time.Compare)
 	}
 	row := a.Store.Certificates.Row(v, r.nodeKey())
 	next := row.Value.Revoke("", func(o flexnode.Certificate) bool {
@@ -174,12 +182,12 @@ func (a *API) stands(v *store.View, r *request, n flexnode.Node, certificate str
 		!a.Store.Certificates.Row(v, r.nodeKey()).Value.IsRevoked(certificate, a.Now())
 }
 
-// provedByKubelet returns the id of the certificate by which a machine with a key proves that it
-// runs the kubelet of a request's node; "" for none. It counts only after a restore, when the store
+// provedByKubelet returns the id of a certificate that a machine with a key has, if that proves that
+// it runs the kubelet of a request's node; "" if not. It counts only after a restore, when the store
 // may lack changes since the backup.
-func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (string, error) {
+func (a *API) provedByKubelet(r *request, key string, leaf *x509.Certificate) (string, error) {
 	poll := a.lookUp(r)
-	if proof == nil || poll == nil || a.Kubelets == nil || poll.MachineKey == key {
+	if leaf == nil || poll == nil || a.Kubelets == nil || poll.MachineKey == key {
 		return "", nil
 	}
 	epoch, err := a.Store.ReadEpoch(r.Context())
@@ -190,11 +198,8 @@ func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (
 	if err != nil || !cluster.Exists() {
 		return "", err
 	}
-	leaf, refused := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
-		machinekey.Statement(r.uid, key))
-	if refused == nil {
-		refused = a.Kubelets.ProvesKubelet(r.Context(), cluster.Value, flexnode.LastOf(r.nodeKey()), leaf)
-	}
+	name := flexnode.LastOf(r.nodeKey())
+	refused := a.Kubelets.ProvesKubelet(r.Context(), cluster.Value, name, leaf)
 	if refused != nil {
 		a.Audit.Warn("a machine's key is not proved by its kubelet", "node", r.nodeKey(), "key", key,
 			"why", refused)

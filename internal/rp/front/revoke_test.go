@@ -129,7 +129,7 @@ func TestSuccessorRevokes(t *testing.T) {
 }
 
 // A machine that replaces its own key keeps the certificate that its kubelet proves, also one that
-// a restored store lacks, unless it was shut out.
+// a restored store lacks, and needs no bootstrap token, unless it was shut out.
 func TestMachineReplacesItsKey(t *testing.T) {
 	pair, leaf := machinekeytest.NewCA().Kubelet("n", false)
 	own := flexnode.CertificateID(leaf.Raw)
@@ -148,6 +148,8 @@ func TestMachineReplacesItsKey(t *testing.T) {
 			fresh := w.enrolment(t, "n")
 			w.machineOf("n").registersAsKubelet(t, 204, fresh, pair)
 			equal(t, "who may write", w.listed(0), want)
+			made := must(w.api.Store.Credentials.Get(t.Context(), w.storedNode("n").Credential))
+			equal(t, "its token is usable", made.Value.State == store.Live, want == "")
 			row := must(w.api.Store.Certificates.Get(t.Context(), clusterKey+"/n"))
 			equal(t, "until more than a year later", row.Value.Ends.After(
 				w.clock.Now().Add(flexnode.LongestCertificate)), false)
