@@ -337,14 +337,23 @@ func (p *put) answer(url *api.ConfigURL) (any, error) {
 // guesses is the number of subnets that are tried for a node before the whole pool is read.
 const guesses = 8
 
-// reserveSubnet reserves a pod subnet for a node, in the change that writes the node.
+// reserveSubnet reserves a pod subnet for a node, in the change that writes the node: the one that
+// its Node has, if the node was deleted or the store restored.
 func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (string, error) {
 	if epoch := a.Store.Epoch(v); c.SubnetsEpoch < epoch {
 		return "", subnetsNotKnown{epoch}
 	}
-	p, taken := c.Properties, map[string]bool(nil)
+	p, own, taken := c.Properties, r.nodeKey(), map[string]bool(nil)
+	for n := range guesses { // without conditions, since other PUTs write these rows
+		key, subnet, _ := flexnode.Slot(r.clusterKey(), own, p.PodCIDR, p.NodeCIDRMask, n)
+		row, err := a.Store.PodCIDRs.Get(v.Context(), key)
+		v.Fail(err)
+		if row.Value == own && a.Store.PodCIDRs.Row(v, key).Value == own {
+			return subnet, nil
+		}
+	}
 	for n := 0; ; n++ {
-		key, subnet, ok := flexnode.Slot(r.clusterKey(), r.nodeKey(), p.PodCIDR, p.NodeCIDRMask, n)
+		key, subnet, ok := flexnode.Slot(r.clusterKey(), own, p.PodCIDR, p.NodeCIDRMask, n)
 		if !ok {
 			return "", arm.Errorf(409, "PodCIDRExhausted",
 				"All %d pod subnets of the cluster are in use. Set a larger podCidr for the cluster, or "+
@@ -358,13 +367,11 @@ func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (stri
 			}
 			taken = make(map[string]bool, len(rows))
 			for _, row := range rows {
-				taken[row.Key] = row.Value != r.nodeKey()
+				taken[row.Key] = row.Value != own
 			}
 		}
-		if !taken[key] {
-			if row := a.Store.PodCIDRs.Row(v, key); !row.Exists() || row.Value == r.nodeKey() {
-				return subnet, a.Store.PodCIDRs.Put(v, key, r.nodeKey())
-			}
+		if !taken[key] && slices.Contains([]string{"", own}, a.Store.PodCIDRs.Row(v, key).Value) {
+			return subnet, a.Store.PodCIDRs.Put(v, key, own)
 		}
 	}
 }

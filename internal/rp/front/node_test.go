@@ -417,7 +417,15 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	}
 	w.must(200, "PUT", nodeURL("n1"), `{"properties":{"nodeConfig":{"maxPods":40}}}`)
 	edit(w, s.Clusters, clusterKey, func(c *flexnode.Cluster) { c.SubnetsEpoch = 2 })
+	key := clusterKey + "/n2"
+	slot, held, _ := flexnode.Slot(clusterKey, key, "10.200.0.0/22", 24, 3)
+	first, _, _ := flexnode.Slot(clusterKey, key, "10.200.0.0/22", 24, 0)
+	w.change(func(v *store.View) error { // its Node has one; one before it is free again
+		s.PodCIDRs.Delete(v, first)
+		return s.PodCIDRs.Put(v, slot, key)
+	})
 	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
+	equal(t, "the subnet of a node that has one", w.storedNode("n2").Chosen.PodCIDR, held)
 }
 
 // A new registration assigns no pod subnet until its Nodes have been seen; a PUT waits for that.

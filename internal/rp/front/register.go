@@ -182,9 +182,9 @@ func (a *API) stands(v *store.View, r *request, n flexnode.Node, certificate str
 		!a.Store.Certificates.Row(v, r.nodeKey()).Value.IsRevoked(certificate, a.Now())
 }
 
-// provedByKubelet returns the id of a certificate that a machine with a key has, if that proves that
-// it runs the kubelet of a request's node; "" if not. It counts only after a restore, when the store
-// may lack changes since the backup.
+// provedByKubelet returns the id of a certificate that a machine with a key has, if it is one of the
+// kubelet of a request's node; "" otherwise. It counts only after a restore, when the store may lack
+// changes since the backup.
 func (a *API) provedByKubelet(r *request, key string, leaf *x509.Certificate) (string, error) {
 	poll := a.lookUp(r)
 	if leaf == nil || poll == nil || a.Kubelets == nil || poll.MachineKey == key {
@@ -199,8 +199,7 @@ func (a *API) provedByKubelet(r *request, key string, leaf *x509.Certificate) (s
 		return "", err
 	}
 	name := flexnode.LastOf(r.nodeKey())
-	refused := a.Kubelets.ProvesKubelet(r.Context(), cluster.Value, name, leaf)
-	if refused != nil {
+	if refused := a.Kubelets.ProvesKubelet(r.Context(), cluster.Value, name, leaf); refused != nil {
 		a.Audit.Warn("a machine's key is not proved by its kubelet", "node", r.nodeKey(), "key", key,
 			"why", refused)
 		return "", nil
