@@ -77,8 +77,7 @@ func (r *review) noteCertificate(ctx context.Context, name string, to flexnode.C
 			}
 		}
 		if err == nil {
-			current := node.Exists() && node.Value.Admits(to, next, epoch)
-			next = next.Note(to, renewed, current, now)
+			next = next.Note(to, renewed, node.Exists() && node.Value.Admits(to, next, epoch), now)
 		}
 		return r.Store.Certificates.Replace(v, key, row.Value, next)
 	})

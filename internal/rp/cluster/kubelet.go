@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	certificates "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,8 +21,9 @@ import (
 const clientCA, clientCAFile = "extension-apiserver-authentication", "client-ca-file"
 
 // ProvesKubelet returns an error unless a certificate is one of the kubelet of a node, signed by
-// the client CA of the cluster, for a request that this provider has approved. A cluster keeps
-// requests for an hour. It asks the cluster, so this replica must reach clusters.
+// the client CA of the cluster, for a request that this provider has approved. It returns one if
+// the cluster lists others: a restored store may lack a revocation. A cluster keeps requests for an
+// hour. It asks the cluster, so this replica must reach clusters.
 func (m *Manager) ProvesKubelet(
 	ctx context.Context, c flexnode.Cluster, node string, leaf *x509.Certificate,
 ) error {
@@ -37,7 +40,11 @@ func (m *Manager) ProvesKubelet(
 		!slices.Equal(leaf.Subject.Organization, []string{"system:nodes"}) {
 		return fmt.Errorf("the certificate is of %q, not of the node", leaf.Subject.CommonName)
 	}
-	return connection.approvedByUs(ctx, leaf)
+	listed, _, err := connection.listed(ctx)
+	if ids, has := listed[node]; has && !strings.Contains(ids, flexnode.CertificateID(leaf.Raw)) {
+		return errors.New("the cluster refuses writes with the certificate")
+	}
+	return cmp.Or(err, connection.approvedByUs(ctx, leaf))
 }
 
 // signedForClient returns an error unless the client CA of the cluster has signed a certificate.

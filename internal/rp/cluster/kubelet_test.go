@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"strings"
@@ -36,17 +37,24 @@ func TestProvesKubelet(t *testing.T) {
 	for name, tt := range map[string]struct {
 		leaf, requested *x509.Certificate
 		reason, why     string
+		listed          string // "" lists the certificate
 	}{
-		"the node's":          {leaf, leaf, approvedReason, ""},
-		"another node's":      {neighbour, neighbour, approvedReason, "not of the node"},
-		"of another CA":       {foreign, foreign, approvedReason, "unknown authority"},
-		"approved by another": {leaf, leaf, autoApproved, "knows no request"},
-		"without a request":   {again, leaf, approvedReason, "knows no request"},
+		"the node's":          {leaf, leaf, approvedReason, "", ""},
+		"another node's":      {neighbour, neighbour, approvedReason, "not of the node", ""},
+		"of another CA":       {foreign, foreign, approvedReason, "unknown authority", ""},
+		"approved by another": {leaf, leaf, autoApproved, "knows no request", ""},
+		"without a request":   {again, leaf, approvedReason, "knows no request", ""},
+		"revoked":             {leaf, leaf, approvedReason, "refuses writes", newer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := kubetest.New("c", requestFor(tt.requested, tt.reason), &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Name: clientCA, Namespace: "kube-system"},
 				Data:       map[string]string{clientCAFile: string(ca.PEM())},
+			}, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: revokedName, Namespace: "kube-system"},
+				Data: map[string]string{
+					"n": cmp.Or(tt.listed, flexnode.CertificateID(tt.leaf.Raw)),
+				},
 			})
 			source := &fakeSource{clusters: map[string]*fakeCluster{
 				"s/g/c": {c}}, round: map[string]int{}}

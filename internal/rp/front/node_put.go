@@ -362,9 +362,7 @@ func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (stri
 		}
 		if n == guesses { // the pool is rather full
 			rows, _, err := a.Store.PodCIDRs.List(v.Context(), r.clusterKey()+"/")
-			if err != nil {
-				return "", err
-			}
+			v.Fail(err)
 			taken = make(map[string]bool, len(rows))
 			for _, row := range rows {
 				taken[row.Key] = row.Value != own

@@ -40,11 +40,8 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 		if !row.Exists() || !named(r.uid, row.Value.UID) {
 			return unenrolled()
 		}
-		var next flexnode.Node
-		if a.stands(v, r, row.Value, certificate) {
-			next, as = row.Value.Proved(key, boot, a.Store.Epoch(v), a.Now()),
-				flexnode.Registered
-		} else {
+		next := row.Value.Proved(key, boot, a.Store.Epoch(v), a.Now())
+		if as = flexnode.Registered; !a.stands(v, r, row.Value, certificate) {
 			enrolment, err := a.enrols(r, row.Value, ask)
 			if err != nil {
 				return err
@@ -182,9 +179,9 @@ func (a *API) stands(v *store.View, r *request, n flexnode.Node, certificate str
 		!a.Store.Certificates.Row(v, r.nodeKey()).Value.IsRevoked(certificate, a.Now())
 }
 
-// provedByKubelet returns the id of a certificate that a machine with a key has, if it is one of the
-// kubelet of a request's node; "" otherwise. It counts only after a restore, when the store may lack
-// changes since the backup.
+// provedByKubelet returns the id of a certificate that a machine with a key has, if it is one of
+// the kubelet of a request's node; "" otherwise. It counts only after a restore, when the store may
+// lack changes since the backup.
 func (a *API) provedByKubelet(r *request, key string, leaf *x509.Certificate) (string, error) {
 	poll := a.lookUp(r)
 	if leaf == nil || poll == nil || a.Kubelets == nil || poll.MachineKey == key {
