@@ -135,6 +135,7 @@ func TestAfterRestore(t *testing.T) {
 	must(SignAgain(ctx, w.store(), w.keys, w.clock.Now(), false))
 	must(0, w.service.AfterRestore(ctx))
 	w.answers("a URL from before the restore", url, 403)
+	equal(t, "an enrolment secret from before the restore", w.node().Enrolment, "")
 	w.work()
 	equal(t, "tokens from before the restore", len(w.cluster.list()), 0)
 	must(0, w.regenerate(ctx))

@@ -212,9 +212,9 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	return s.Store.AddTombstone(v, key, stone)
 }
 
-// AfterRestore revokes the credentials that are usable according to a restored backup: they may
-// have been used since it was made. These are of an earlier epoch than the store's, so every
-// replica may call it at each start, and it may be interrupted.
+// AfterRestore revokes the credentials that are usable according to a restored backup, with their
+// enrolment secrets: they may have been used since it was made. These are of an earlier epoch than
+// the store's, so every replica may call it at each start, and it may be interrupted.
 func (s *Service) AfterRestore(ctx context.Context) error {
 	epoch, err := s.Store.ReadEpoch(ctx)
 	if err != nil || epoch == 1 {
@@ -230,8 +230,11 @@ func (s *Service) AfterRestore(ctx context.Context) error {
 			continue
 		}
 		_, err := s.Store.Update(ctx, "credential revoked", nil, func(v *store.View) error {
-			if c := s.credential(v, row.Key); uncertain(c, epoch) {
-				return s.move(v, row.Key, c, store.Revoking)
+			if x := s.in(v, row.Key); uncertain(x.row.Value, epoch) {
+				n := x.node.Value
+				disenrol(&n, row.Key)
+				v.Fail(s.Store.Nodes.Replace(v, x.node.Key, x.node.Value, n))
+				return s.move(v, row.Key, x.row.Value, store.Revoking)
 			}
 			return nil
 		})

@@ -97,16 +97,16 @@ func (s *Service) enrolmentSecret(uid, id string) string {
 	return id + "." + base64.RawURLEncoding.EncodeToString(s.Keys.MACs(enrolling, uid+"/"+id)[0])
 }
 
-// Enrolment returns the id of an enrolment secret of the node with a uid, and whether it was made
-// for that node. flexnode.Node.Register decides whether it still registers a key.
-func (s *Service) Enrolment(uid, secret string) (id string, genuine bool) {
+// Enrolment returns the id of an enrolment secret that was made for the node with a uid; "" for any
+// other. flexnode.Node.Register decides whether it still registers a key.
+func (s *Service) Enrolment(uid, secret string) string {
 	id, text, _ := strings.Cut(secret, ".")
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || id == "" {
-		return "", false
+	is := func(made []byte) bool { return hmac.Equal(made, mac) }
+	if err != nil || !slices.ContainsFunc(s.Keys.MACs(enrolling, uid+"/"+id), is) {
+		return ""
 	}
-	macs := s.Keys.MACs(enrolling, uid+"/"+id)
-	return id, slices.ContainsFunc(macs, func(made []byte) bool { return hmac.Equal(made, mac) })
+	return id
 }
 
 // disenrol invalidates the enrolment secret of a credential.

@@ -147,14 +147,11 @@ func (a *API) enrols(r *request, n flexnode.Node, ask api.RegisterKey) (string, 
 		}
 		return "", r.forbidden(r.scope())
 	}
-	id, genuine := a.Credentials.Enrolment(n.UID, ask.EnrolmentSecret)
-	switch {
-	case genuine:
-		return id, nil
-	case r.caller.MachineKey == n.MachineKey:
-		return "", nil
+	id := a.Credentials.Enrolment(n.UID, ask.EnrolmentSecret)
+	if id == "" && r.caller.MachineKey != n.MachineKey {
+		return "", unenrolled()
 	}
-	return "", unenrolled()
+	return id, nil
 }
 
 // unenrolled returns the error for a machine that does not prove that it may be the node.
