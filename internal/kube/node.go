@@ -43,6 +43,18 @@ func Pressure(n Node) (short []string) {
 	return short
 }
 
+// Unpressed reports whether kubelet has reported for a while that no resource is short. The first
+// status after its start may say so wrongly, until the second, ten seconds later.
+func Unpressed(n Node) bool {
+	for _, c := range n.Status.Conditions {
+		if strings.HasSuffix(string(c.Type), "Pressure") && (c.Status != corev1.ConditionFalse ||
+			time.Since(c.LastTransitionTime.Time) < 15*time.Second) {
+			return false
+		}
+	}
+	return Ready(n).Status != ""
+}
+
 // Node returns the Node object.
 func (c *Client) Node(ctx context.Context, name string) (Node, error) {
 	return get[Node](ctx, c.core.Get().Resource("nodes").Name(name), "read Node %s", name)

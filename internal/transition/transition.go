@@ -70,8 +70,9 @@ type Transition struct {
 	Touched bool `json:"touched,omitempty"`
 	// Follows is the kind of the unfinished transition that this one replaced.
 	Follows Kind `json:"follows,omitempty"`
-	// Pressed is set if the Node reported pressure before a change, or could not be read.
-	Pressed bool `json:"pressed,omitempty"`
+	// Unpressed is set if the Node surely was under no pressure before the machine was touched. Only
+	// then the change, or one that it follows, is to blame for pressure.
+	Unpressed bool `json:"unpressed,omitempty"`
 	// Cordoned is set if this transition has cordoned the Node, and so must uncordon it.
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Cluster is the API server for To, if it differs from the proved one.

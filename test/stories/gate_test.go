@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -178,6 +179,44 @@ func TestGate(t *testing.T) {
 // pressed makes a Node report that its disk is too full.
 func pressed(n *corev1.Node) {
 	n.Status.Conditions = []corev1.NodeCondition{{Type: "DiskPressure", Status: "True"}}
+}
+
+// A change does not fail for a pressure that may have been there before: neither if it replaces one
+// that has restarted kubelet, nor if kubelet has only just reported again.
+func TestPressureAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status             corev1.ConditionStatus // before the change
+		ago                time.Duration
+		replaces, rejected bool
+	}{
+		"replaced":  {status: corev1.ConditionTrue, replaces: true},
+		"lost":      {status: corev1.ConditionUnknown},
+		"just back": {status: corev1.ConditionFalse},
+		"the cause": {corev1.ConditionFalse, time.Minute, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			w.cluster.set(func() {
+				w.cluster.nodes["edge-1"].Status.Conditions = []corev1.NodeCondition{{Type: "DiskPressure",
+					Status: tt.status, LastTransitionTime: metav1.NewTime(time.Now().Add(-tt.ago))}}
+			})
+			w.config = w.configuration(nodeSetting("maxPods", 42))
+			if tt.replaces {
+				w.interruptChanged()
+				w.config = w.configuration(nodeSetting("maxPods", 44))
+			}
+			w.cluster.set(func() { w.cluster.reports = pressed })
+			w.config.Agent.ReadyTimeout = "1s"
+			if _, err := w.bootstrap(); rolledBack(err) != tt.rejected || !tt.rejected && err != nil {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
 }
 
 // A change or a rollback by hand does not fail for a pressure that was there before.

@@ -210,6 +210,7 @@ func following(h *Home, d transition.Decision) transition.Transition {
 	return transition.Transition{
 		Kind: d.Kind, From: h.Saved.AppliedID(), To: d.To, Began: inspect.Stamp(),
 		Follows: d.Follows, Touched: d.Touched, Cordoned: d.Cordoned,
+		Unpressed: d.Touched && h.Saved.Transition.Unpressed,
 	}
 }
 

@@ -101,7 +101,7 @@ func holding(w *work, t *transition.Transition, gate []health.Condition) []healt
 		case health.PodSubnetsAgree:
 			return unknown || t.Kind != transition.Join
 		case health.NodePressure:
-			return t.Kind != transition.Change || t.Moves() || t.Pressed
+			return t.Kind != transition.Change || t.Moves() || !t.Unpressed
 		case health.RunsAsConfigured:
 			return !unknown && t.To == t.From && t.Kind != transition.Repair
 		}

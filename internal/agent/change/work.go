@@ -211,14 +211,14 @@ func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 }
 
 // proveChange checks a new credential or address, and that the provider answers a new way to poll.
-// It records whether the Node is under pressure.
+// It records whether the Node is under no pressure.
 func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
 	if t.From == "" {
 		return nil
 	}
 	if !t.Touched { // else the change that it follows may be the cause
 		n := inspect.SeeNode(ctx, w.Node)
-		t.Pressed = !n.OK() || len(kube.Pressure(n.Value)) > 0
+		t.Unpressed = n.OK() && kube.Unpressed(n.Value)
 	}
 	from, err := w.Saved.Generations.Load(t.From)
 	if err != nil {
