@@ -89,14 +89,17 @@ func illnesses() map[string]illness {
 			begin: reports(pressed)},
 		"another threshold puts it under pressure in the second status": {
 			condition: health.NodePressure, says: "DiskPressure", begin: func(w *world) func() {
-				timer := time.AfterFunc(400*time.Millisecond, func() {
+				ready, started := w.cluster.ready, time.Now()
+				w.cluster.set(func() { // the first status comes late, on a slow machine
+					w.cluster.ready = func(string) bool {
+						return time.Since(started) > 500*time.Millisecond && ready("")
+					}
+				})
+				timer := time.AfterFunc(900*time.Millisecond, func() {
 					w.cluster.set(func() { pressed(w.cluster.nodes["edge-1"]) })
 				})
-				return func() { timer.Stop() }
-			}, change: func(c map[string]any) {
-				kubelet := c["node"].(map[string]any)["kubelet"].(map[string]any)
-				kubelet["evictionHard"] = map[string]any{"nodefs.available": "20%"}
-			}},
+				return func() { timer.Stop(); w.cluster.set(func() { w.cluster.ready = ready }) }
+			}, change: evictionHard},
 		"labels are refused": {condition: health.LabelsApplied, says: "example.com/site=south",
 			begin:  while(func(w *world, on bool) { w.cluster.unlabelled = on }),
 			change: nodeSetting("labels", map[string]any{"example.com/site": "south"})},
@@ -176,6 +179,12 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// evictionHard is a change of the configuration that may put the Node under pressure.
+func evictionHard(c map[string]any) {
+	kubelet := c["node"].(map[string]any)["kubelet"].(map[string]any)
+	kubelet["evictionHard"] = map[string]any{"nodefs.available": "20%"}
+}
+
 // pressed makes a Node report that its disk is too full.
 func pressed(n *corev1.Node) {
 	n.Status.Conditions = []corev1.NodeCondition{{Type: "DiskPressure", Status: "True"}}
@@ -247,7 +256,7 @@ func TestLeastReadyTimeout(t *testing.T) {
 		least := readyTimeout("10s")
 		s.edit(least)
 		s.join()
-		s.edit(least, pods(42))
+		s.edit(least, pods(42), evictionHard)
 		s.until(time.Minute, "the change is made", s.takes("42"))
 		s.healthy("42")
 		if list := s.rejected(); len(list) > 0 {

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -61,7 +62,10 @@ var errNodeDiffers = errors.New("the Node object differs from the configuration"
 
 // untilHealthy changes nothing. It may return errNodeDiffers, but if tried not at the first check.
 func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool) error {
-	first := w.Every(gatePause)
+	was, is := w.Saved.Applied, w.config.Node.Kubelet
+	presses := t.Unpressed && !(maps.Equal(was.Config.Node.Kubelet.EvictionHard, is.EvictionHard) &&
+		maps.Equal(was.Config.Node.Kubelet.KubeReserved, is.KubeReserved))
+	first, failed := w.Every(gatePause), time.Now()
 	for pause := first; ; tried = false {
 		w.Alive()
 		seen := evaluateGate(ctx, w, t)
@@ -72,11 +76,14 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 			w.seen = seen
 		}
 		worst, failing := health.First(seen)
-		if !failing {
+		// Kubelet may report pressure only in its second status, ten seconds after the first.
+		if failing {
+			failed = time.Now()
+		} else if !presses || time.Since(failed) >= 3*w.evidence.Wanted.Settling {
 			advise(ctx, w, t)
 			return nil
 		}
-		w.view.Doing("waiting for the node to be healthy: " + worst.Type)
+		w.view.Doing("waiting for the node to be healthy: " + cmp.Or(worst.Type, health.NodePressure))
 		if !w.evidence.Node.Asked {
 			pause = first
 		}
@@ -158,12 +165,6 @@ func awaitServices(ctx context.Context, w *work) {
 // conditions of the machine hold, and for the pods once all others do.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
 	e := inspect.NewEvidence(w.Node, w.config)
-	// Kubelet may report pressure only in its second status, ten seconds after the first.
-	if was, k := w.Saved.Applied, w.config.Node.Kubelet; t.Kind == transition.Change &&
-		!(maps.Equal(was.Config.Node.Kubelet.EvictionHard, k.EvictionHard) &&
-			maps.Equal(was.Config.Node.Kubelet.KubeReserved, k.KubeReserved)) {
-		e.Wanted.Settling = min(3*e.Wanted.Settling, w.config.ReadyTimeout()/2)
-	}
 	inspect.ServiceEvidence(ctx, w.Node, &e)
 	_ = inspect.SeeMachine(ctx, w.Node, &e) // without it, a condition is Unknown
 	w.evidence = e
