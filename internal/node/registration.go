@@ -38,7 +38,8 @@ func (p *part) registrationPath() string {
 }
 
 // NodeObject returns the wanted Node object in the cluster: registered, with its labels. Taints are
-// not part of it: a node may not change them (NodeRestriction).
+// not part of it: a node may not change them (NodeRestriction). It spares the labels that kubelet
+// itself sets when it starts: without them no DaemonSet with a nodeSelector has pods here.
 func NodeObject(c config.Config, b Bindings) state.Desired {
 	labels := c.Node.Labels
 	p := &part{config: c, step: state.Start, needs: Credential}
@@ -47,6 +48,10 @@ func NodeObject(c config.Config, b Bindings) state.Desired {
 	})
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		p.add(state.Label{Name: name, Value: labels[name], Set: true})
+	}
+	for _, name := range []string{"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch",
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch"} {
+		p.put(state.Item{Resource: state.Label{Name: name}, Spared: true})
 	}
 	return p.items
 }

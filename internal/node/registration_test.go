@@ -66,6 +66,12 @@ func TestNodeObject(t *testing.T) {
 		item(state.Label{Name: "example.com/site", Value: "north", Set: true}),
 		item(state.Label{Name: "example.com/zone", Value: "a", Set: true}),
 	}
+	for _, kubelets := range []string{"kubernetes.io/hostname", "kubernetes.io/os",
+		"kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch"} {
+		spared := item(state.Label{Name: kubelets})
+		spared.Spared = true
+		want = append(want, spared)
+	}
 	if diff := cmp.Diff(want, NodeObject(c, b)); diff != "" {
 		t.Errorf("Node object (-want +got):\n%s", diff)
 	}

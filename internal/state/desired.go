@@ -15,7 +15,7 @@ type Item struct {
 	Owes     []string
 	Needs    Need // must be met before this item and all later ones can be applied
 	Only     Only
-	Spared   bool // leave the resource alone: Only is unknown to this release; not in JSON
+	Spared   bool // neither change nor undo the resource, as if Only is unknown; not in JSON
 }
 
 // itemJSON is the JSON form of an Item. It omits a file's content.

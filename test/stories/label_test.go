@@ -18,6 +18,10 @@ func TestLabelsChangeWithoutRestart(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
+	w.cluster.set(func() { w.cluster.remove("edge-1") })
+	if _, err := w.drift(true); err != nil { // registers it, with the labels
+		t.Fatal(err)
+	}
 	w.cluster.set(func() { w.cluster.nodes["edge-1"].Labels["example.com/team"] = "a controller's" })
 	since := w.kubeletSince()
 	w.config = w.configuration(nodeSetting("labels",

@@ -79,18 +79,12 @@ func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	return list
 }
 
-// adoptNode starts the ledger of the Node object. It leaves out the labels that kubelet itself sets
-// when it starts: without them no DaemonSet with a nodeSelector has pods here.
+// adoptNode starts the ledger of the Node object.
 func adoptNode(ctx context.Context, h *Home, journal *apply.Journal) error {
-	registered := cmp.Or(h.Saved.Applied, h.Saved.Live).Config
-	want := node.NodeObject(registered, h.Saved.Bindings.Bindings)
+	want := node.NodeObject(cmp.Or(h.Saved.Applied, h.Saved.Live).Config, h.Saved.Bindings.Bindings)
 	seen := make(state.Observed)
-	kubelets := []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable,
-		"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}
 	for _, item := range want {
-		if label, _ := item.Resource.(state.Label); !slices.Contains(kubelets, label.Name) {
-			seen[item.Resource.Key()] = item.Resource
-		}
+		seen[item.Resource.Key()] = item.Resource
 	}
 	return journal.Save(ctx, state.Adopt(want, seen))
 }
