@@ -98,7 +98,7 @@ func untar(dir tree, r io.Reader, left int64) error {
 			return err
 		}
 		name, err := entryName(h.Name)
-		if err != nil {
+		if err != nil && h.Typeflag != tar.TypeXGlobalHeader {
 			return err
 		}
 		// A name with many parts becomes as many directories.
@@ -111,7 +111,8 @@ func untar(dir tree, r io.Reader, left int64) error {
 				what: fmt.Sprintf("its content is too large: %s has %d bytes", name, h.Size)}
 		}
 		switch h.Typeflag {
-		case tar.TypeXGlobalHeader:
+		case tar.TypeXGlobalHeader: // GNU tar names it $TMPDIR/GlobalHead.PID.N
+			err = nil
 		case tar.TypeDir:
 			err = dir.makeDirs(name)
 		case tar.TypeReg:
