@@ -7,6 +7,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -138,5 +139,42 @@ func TestRejectedLongAgo(t *testing.T) {
 			wants(well)
 			fails() // it is wanted again
 		})
+	}
+}
+
+// A machine that lost half of its memory takes the configuration with less reserved even if that
+// failed at first, unless it works with the applied one.
+func TestRejectedOnASmallerMachine(t *testing.T) {
+	t.Parallel()
+	for _, fits := range []bool{false, true} {
+		w := newWorld(t)
+		size := int64(16 << 30)
+		w.facts = func(f *host.Facts) { f.MemoryBytes = size }
+		w.config.Agent.ReadyTimeout = "1s"
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		before, ready, cured := kubeletConfig(w.root), w.cluster.ready, false
+		w.cluster.set(func() {
+			w.cluster.ready = func(string) bool {
+				works := cured
+				if kubeletConfig(w.root) == before {
+					works = fits
+				}
+				return works && ready("")
+			}
+		})
+		size = 2 << 30
+		if _, err := w.bootstrap(); err == nil || rolledBack(err) != fits {
+			t.Fatalf("the error is %v", err)
+		}
+		w.cluster.set(func() { cured = true })
+		kind := change.Verdict(w.daemonReconciles()).Kind
+		if fits && kind != transition.Refused || !fits && kind != transition.Done {
+			t.Errorf("fits: %t; the next run ends as %s", fits, kind)
+		}
+		if (kubeletConfig(w.root) == before) != fits {
+			t.Errorf("fits: %t; kubelet has the other configuration", fits)
+		}
 	}
 }

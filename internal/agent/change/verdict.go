@@ -80,12 +80,13 @@ func newRejection(h *Home, g *generation.Generation, reason string) history.Reje
 	return r
 }
 
-// rejectionOf returns the rejection of a target. If the applied document failed for other facts of
-// the machine, it is not rejected.
+// rejectionOf returns the rejection of a target. The applied document is not rejected if it failed
+// for other facts of the machine, or if too little memory may keep the rollback from its end.
 func rejectionOf(h *Home, t *Target) (history.Rejection, bool) {
 	r, rejected := h.Saved.Rejected.Of(t.Received)
 	if rejected && h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received {
-		rejected = sameFacts(r.Facts, t.facts)
+		rejected = sameFacts(r.Facts, t.facts) && (h.Saved.Transition == nil ||
+			t.facts.Memory >= h.Saved.Applied.Facts.Memory/2)
 	}
 	return r, rejected
 }
