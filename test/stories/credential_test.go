@@ -174,18 +174,24 @@ func TestWrongSecret(t *testing.T) {
 	}
 }
 
-// A new secret drains the node that it changes if the old one has expired.
-func TestExpiredSecretAndAnotherMinorVersion(t *testing.T) {
-	t.Parallel()
+// expiredSecret joins a machine with a pod, whose secret then expires, while others are valid.
+func expiredSecret(t *testing.T, others ...azuresim.Secret) (*world, *azuresim.Sim) {
+	t.Helper()
 	w, sim := azureWorld(t)
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
 	w.cluster.run("web")
+	expired := azuresim.Secret{Value: canary, Expires: time.Now().Add(-time.Hour)}
 	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
-		Secrets: []azuresim.Secret{
-			{Value: canary, Expires: time.Now().Add(-time.Hour)}, {Value: newSecret},
-		}})
+		Secrets: append(others, expired)})
+	return w, sim
+}
+
+// A new secret drains the node that it changes if the old one has expired.
+func TestExpiredSecretAndAnotherMinorVersion(t *testing.T) {
+	t.Parallel()
+	w, sim := expiredSecret(t, azuresim.Secret{Value: newSecret})
 	w.config = w.configuration(w.secret(newSecret, "token"), w.kubernetes("1.35.4", "1.35.4"))
 	if err := w.forgetTokens(); err != nil {
 		t.Fatal(err)
@@ -199,13 +205,7 @@ func TestExpiredSecretAndAnotherMinorVersion(t *testing.T) {
 // A bootstrap token, which cannot drain, replaces a secret that has expired without a drain.
 func TestExpiredSecretAndABootstrapToken(t *testing.T) {
 	t.Parallel()
-	w, sim := azureWorld(t)
-	if _, err := w.bootstrap(); err != nil {
-		t.Fatal(err)
-	}
-	w.cluster.run("web")
-	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
-		Secrets: []azuresim.Secret{{Value: canary, Expires: time.Now().Add(-time.Hour)}}})
+	w, _ := expiredSecret(t)
 	w.upgrade()
 	if err := w.forgetTokens(); err != nil {
 		t.Fatal(err)

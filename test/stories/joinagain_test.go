@@ -11,16 +11,24 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// A node whose certificate has expired, or is lost, joins again with a new bootstrap token.
-func TestLostCertificate(t *testing.T) {
-	w := newWorld(t)
+// lostCertificate joins a machine and removes its kubelet's certificate and kubeconfig from the
+// directory that it returns.
+func lostCertificate(t *testing.T) (w *world, dir string) {
+	t.Helper()
+	w = newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	dir := w.root + "/var/lib/kubelet/"
+	dir = w.root + "/var/lib/kubelet/"
 	if err := errors.Join(os.RemoveAll(dir+"pki"), os.Remove(dir+"kubeconfig")); err != nil {
 		t.Fatal(err)
 	}
+	return w, dir
+}
+
+// A node whose certificate has expired, or is lost, joins again with a new bootstrap token.
+func TestLostCertificate(t *testing.T) {
+	w, dir := lostCertificate(t)
 	w.cluster.set(func() { w.cluster.token = "abcdef.fedcba9876543210" })
 	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "bootstrap token") {
 		t.Errorf("with the previous token: %v", err)
@@ -37,14 +45,7 @@ func TestLostCertificate(t *testing.T) {
 
 // Such a node also joins again by a change that drains, which it cannot do before.
 func TestLostCertificateAndAnotherMinorVersion(t *testing.T) {
-	w := newWorld(t)
-	if _, err := w.bootstrap(); err != nil {
-		t.Fatal(err)
-	}
-	dir := w.root + "/var/lib/kubelet/"
-	if err := errors.Join(os.RemoveAll(dir+"pki"), os.Remove(dir+"kubeconfig")); err != nil {
-		t.Fatal(err)
-	}
+	w, dir := lostCertificate(t)
 	w.cluster.run("web")
 	w.cluster.set(func() {
 		w.cluster.token = "abcdef.fedcba9876543210"
