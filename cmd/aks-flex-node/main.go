@@ -53,6 +53,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
+	// The PATH of cron and of su without "-" lacks them.
+	os.Setenv("PATH", os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin")
 	results := &results{Writer: stdout}
 	o := &options{
 		out: untrusted.Writer(results), err: untrusted.Writer(stderr),

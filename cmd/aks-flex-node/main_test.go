@@ -24,3 +24,12 @@ func TestErrorsAreShownPlainly(t *testing.T) {
 		t.Errorf("%q", shown)
 	}
 }
+
+// The shell of su without "-", and cron, lack the directories of iptables and nft.
+func TestToolsAreFound(t *testing.T) {
+	t.Setenv("PATH", "/usr/bin:/bin")
+	run(t.Context(), []string{"version"}, os.Stdout, os.Stderr)
+	if path := os.Getenv("PATH"); path != "/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin" {
+		t.Errorf("PATH is %s", path)
+	}
+}

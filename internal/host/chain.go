@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// families are the two rule sets of iptables; a machine may have neither tool.
+// families are the two rule sets of iptables.
 var families = [...]string{"iptables", "ip6tables"}
 
 // findChains lists chains with the prefix, as "iptables nat CNI-1234", without other CNI networks'.
@@ -68,11 +67,11 @@ func matchingChains(rules, prefix string) []string {
 	return found
 }
 
-// saveRules returns the output of iptables-save; "" if the tool is missing.
+// saveRules returns the output of iptables-save. A missing tool is an error: rules stay without it.
 func (l linux) saveRules(ctx context.Context, family string) (string, error) {
 	out, err := l.run(ctx, "", family+"-save")
-	if errors.Is(err, fs.ErrNotExist) || err != nil && strings.Contains(family, "6") {
-		return "", nil // or a kernel without IPv6
+	if err != nil && strings.Contains(family, "6") {
+		return "", nil // a kernel without IPv6
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot read the rules of %s: %w", family, err)
