@@ -26,6 +26,9 @@ type fault struct {
 
 func faults() []fault {
 	drops := func(p *patient) { p.wall(); p.config = p.configuration(firewall("check")) }
+	kubeadm := func(p *patient) {
+		p.write("/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "[Service]\n")
+	}
 	proxy := func(status int) func(*patient) {
 		return func(p *patient) {
 			server := httptest.NewServer(http.HandlerFunc(
@@ -74,6 +77,8 @@ func faults() []fault {
 		{"another container runtime", false, func(p *patient) {
 			p.write("/etc/systemd/system/docker.service", "[Service]\nExecStart=/usr/bin/dockerd\n")
 		}, "RuntimeOwned"},
+		{"kubeadm before the join", false, kubeadm, "RuntimeOwned"},
+		{"kubeadm on a node", true, kubeadm, "RuntimeOwned"},
 		{"the state of another node", false, func(p *patient) {
 			p.write("/var/lib/kubelet/config.yaml", "x")
 		}, "DirectoriesFree"},
