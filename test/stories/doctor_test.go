@@ -74,7 +74,12 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 func TestDoctorFindsNothing(t *testing.T) {
 	for _, joined := range []bool{false, true} {
 		p := healthy(t, joined)
+		const limits = "/run/systemd/system/kubelet.service.d/50-MemoryMax.conf"
+		p.write(limits, "[Service]\n")
 		for _, d := range p.doctor(t) {
+			if d.Type == "OwnersSettings" && !strings.Contains(d.Message, limits) {
+				t.Errorf("joined %v: %s does not name %s", joined, d.Message, limits)
+			}
 			if d.Found() || d.Verdict == health.Unclear && d.Type != health.ClockAccurate {
 				t.Errorf("joined %v: %+v", joined, d)
 			}

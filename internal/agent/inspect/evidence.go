@@ -84,6 +84,12 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 			m.ForeignDirectories = append(m.ForeignDirectories, dir)
 		}
 	}
+	for _, dir := range []string{"/usr/lib", "/etc"} { // kubeadm's package replaces kubelet's command
+		file := dir + "/systemd/system/kubelet.service.d/10-kubeadm.conf"
+		if _, err := h.Reader.ReadFile(file); err == nil {
+			m.Units = append(m.Units, host.InstalledUnit{Name: node.KubeletUnit, Path: file})
+		}
+	}
 	e.Machine = m
 	return nil
 }

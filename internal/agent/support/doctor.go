@@ -121,8 +121,12 @@ func (p *patient) examined(ctx context.Context) {
 func (p *patient) ownersSettings() {
 	x := p.evidence.Examined
 	kubelet := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
-	for _, dir := range []string{kubelet, "/etc/containerd/conf.d",
-		node.UnitFile(node.KubeletUnit) + ".d", node.UnitFile(node.ContainerdUnit) + ".d"} {
+	dirs := []string{kubelet, "/etc/containerd/conf.d"}
+	for _, of := range []string{"/etc", "/run", "/usr/lib"} { // systemd.unit(5)
+		of += "/systemd/system/"
+		dirs = append(dirs, of+node.KubeletUnit+".d", of+node.ContainerdUnit+".d")
+	}
+	for _, dir := range dirs {
 		names, _ := p.Reader.List(dir) // there may be none
 		for _, name := range names {
 			file := path.Join(dir, name)
