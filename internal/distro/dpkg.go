@@ -13,7 +13,7 @@ type Manager struct {
 	Database string // the records of all packages
 	Suffix   string // ends the name of a package's file
 
-	Fetch, Finish, Hold, Unhold Advice
+	Fetch, Finish, Hold, Unhold, PurgeAll Advice
 }
 
 // dpkg returns Debian's package manager (dpkg(1), dpkg-query(1), dpkg's frontend locking protocol).
@@ -30,6 +30,6 @@ func dpkg() Manager {
 		Database: "/var/lib/dpkg/status",
 		Suffix:   ".deb",
 		Fetch:    "apt-get install", Finish: "dpkg --configure -a",
-		Hold: "apt-mark hold", Unhold: "apt-mark unhold",
+		Hold: "apt-mark hold", Unhold: "apt-mark unhold", PurgeAll: "apt-get purge --autoremove",
 	}
 }

@@ -175,7 +175,8 @@ func packagesInOrder(e Evidence) Condition {
 	case len(x.Upgradable) > 0:
 		return fails(OwnerMachine, "RuntimeUpgraded", m.Front+" and "+m.Upgrader+" may upgrade "+
 			strings.Join(x.Upgradable, " ")+", which restarts these services under the node").
-			run("run `"+m.Hold+" %s`, or remove what is not needed", x.Upgradable...)
+			run("run `"+m.Hold+" %s`, or purge what is not needed ("+m.PurgeAll+")"+afterPurge,
+				x.Upgradable...)
 	case len(x.Held) > 0:
 		return fails(OwnerMachine, "PackageHeld", "there is a hold on "+strings.Join(x.Held, " ")+
 			", so it gets no updates").run("run `"+m.Unhold+" %s`", x.Held...)

@@ -76,6 +76,8 @@ func programTrusted(e Evidence) Condition {
 	return c
 }
 
+const afterPurge = "; on a node, `aks-flex-node drift --repair` then starts containerd again"
+
 // runtimeOwned fails if there is another container runtime or kubelet: they break each other. The
 // network of one has the same addresses on each machine.
 func runtimeOwned(e Evidence) Condition {
@@ -88,8 +90,8 @@ func runtimeOwned(e Evidence) Condition {
 			"to another container engine: each machine has the same addresses").run("run `mv %s /root/` "+
 			"and `aks-flex-node bootstrap`, and recreate pods that have such addresses", file)
 	}
-	return lacking(foreign, "ForeignRuntime", "another program has installed %s; remove the "+
-		"package it belongs to, or use another machine")
+	return lacking(foreign, "ForeignRuntime", "another program has installed %s; purge the package "+
+		"it belongs to ("+string(e.distro().Manager.PurgeAll)+"), or use another machine"+afterPurge)
 }
 
 func directoriesFree(e Evidence) Condition {

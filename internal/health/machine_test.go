@@ -138,6 +138,9 @@ func TestRuntimeOwned(t *testing.T) {
 		blank("NotChecked"),
 		{"docker", machine(func(m *Machine) { m.Units = []host.InstalledUnit{docker} }), False,
 			"ForeignRuntime", OwnerMachine, "docker.service (/lib/systemd/system/docker.service)"},
+		{"a node with docker", machine(func(m *Machine) { m.Units = []host.InstalledUnit{docker} }),
+			False, "ForeignRuntime", OwnerMachine, "(apt-get purge --autoremove), or use another " +
+				"machine; on a node, 'aks-flex-node drift --repair'"},
 		{"podman", machine(func(m *Machine) { m.EngineNetwork = "/etc/cni/net.d/87-podman.conflist" }),
 			False, "ForeignNetwork", OwnerMachine, "mv /etc/cni/net.d/87-podman.conflist /root/"},
 		{"its file left by CRI-O", machine(func(m *Machine) {

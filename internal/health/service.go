@@ -35,7 +35,8 @@ func containerdRunning(e Evidence) Condition {
 	case s.Active: // it is starting, again and again
 		return fails(OwnerMachine, "NotAnswering", oneLine(e.Runtime.Err)+lastWords(s.Log), advice)
 	}
-	return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log), advice)
+	return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log),
+		"if it was stopped, run `aks-flex-node drift --repair`; or "+advice)
 }
 
 // Hangs reports whether the runtime runs but does not answer. A busy machine may miss one request.

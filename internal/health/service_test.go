@@ -20,6 +20,8 @@ func TestContainerdRunning(t *testing.T) {
 		blank("NotChecked"),
 		{"down", with(func(e *Evidence) { e.Containerd = Answered(down, nil) }), False,
 			"NotRunning", OwnerMachine, "conf.d/x.toml"},
+		{"stopped", with(func(e *Evidence) { e.Containerd = Answered(Service{}, nil) }), False,
+			"NotRunning", OwnerMachine, "`aks-flex-node drift --repair`"},
 		{"without CRI", with(func(e *Evidence) {
 			e.Runtime = Tried(fmt.Errorf("asked: %w", kube.ErrNoRuntimeService))
 			e.Containerd.Value.Log = []string{
