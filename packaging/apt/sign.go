@@ -71,23 +71,19 @@ func (s Signer) ForTrial(ctx context.Context) (bool, error) {
 	return strings.Contains(listed, ":"+TrialName+":"), err
 }
 
-// Sign signs the index of a suite: InRelease for current clients, Release.gpg for others.
+// Sign signs the index of a suite, as InRelease.
 func (s Signer) Sign(ctx context.Context, dir, suite string) error {
 	release := filepath.Join(dir, "dists", suite, "Release")
-	var user []string
+	args := []string{"--clearsign", "--output", "-", release}
 	if len(s.Keys) > 0 {
-		user = []string{"--local-user", s.Keys[0]}
+		args = append([]string{"--local-user", s.Keys[0]}, args...)
 	}
-	for name, how := range map[string][]string{
-		"InRelease": {"--clearsign"}, "Release.gpg": {"--armor", "--detach-sign"},
-	} {
-		signed, err := s.gpg(ctx, append(append(user, how...), "--output", "-", release)...)
-		if err == nil {
-			err = put(filepath.Join(filepath.Dir(release), name), signed)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot sign the repository: %w", err)
-		}
+	signed, err := s.gpg(ctx, args...)
+	if err == nil {
+		err = put(filepath.Join(filepath.Dir(release), "InRelease"), signed)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot sign the repository: %w", err)
 	}
 	return nil
 }
