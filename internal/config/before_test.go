@@ -63,6 +63,8 @@ func TestCredentialRemains(t *testing.T) {
 		"a managed identity":           {"", `"managedIdentity": {}`, CredentialCertificate, ""},
 		"Arc that had a token": {`"arc": {}` + token, `"arc": {}`, CredentialToken,
 			RoleReader + "," + RoleRBACClusterAdmin + "," + RoleClusterAdmin},
+		"Arc whose roles were assigned": {`"arc": {"autoRoleAssignment": true}`, `"arc": {}`,
+			CredentialToken, RoleReader + "," + RoleRBACClusterAdmin + "," + RoleClusterAdmin},
 		"Arc that had a role": {`"arc": {"roles": ["Reader"]}` + token, `"arc": {}`,
 			CredentialToken, RoleReader},
 		"Arc that changes": {`"arc": {}` + token, `"arc": {}` + certificate,
@@ -78,8 +80,11 @@ func TestCredentialRemains(t *testing.T) {
 		}
 		c := parseBefore(t, azureDocument(t, test.members), before)
 		var roles string
-		if c.Azure.Arc != nil {
-			roles = strings.Join(c.Azure.Arc.Roles, ",")
+		if arc := c.Azure.Arc; arc != nil {
+			roles = strings.Join(arc.Roles, ",")
+			if *arc.AutoRoleAssignment != strings.Contains(test.members, "autoRoleAssignment") {
+				t.Errorf("%s: autoRoleAssignment is %t", name, *arc.AutoRoleAssignment)
+			}
 		}
 		if c.Azure.KubeletCredential != test.credential || roles != test.roles {
 			t.Errorf("%s: %s with %q, want %s with %q", name, c.Azure.KubeletCredential, roles,

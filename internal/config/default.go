@@ -115,7 +115,6 @@ func (a *Azure) completeArc(before Azure, hostName string) {
 	arc := a.Arc
 	if before.ArcEnabled() {
 		or(&arc.MachineName, before.Arc.MachineName)
-		or(&arc.AutoRoleAssignment, before.Arc.AutoRoleAssignment)
 		if arc.Roles == nil && a.KubeletCredential == before.KubeletCredential {
 			arc.Roles = slices.Clone(before.Arc.Roles)
 		}
