@@ -43,6 +43,29 @@ func TestReferenceIsComplete(t *testing.T) {
 	}
 }
 
+// Each audit line of the reference is a text of the program.
+func TestAuditLinesExist(t *testing.T) {
+	page, err := os.ReadFile("docs/reference/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, text := range literals(t, "internal/rp/", regexp.MustCompile(`"([^"\n]+)"`)) {
+		known[text] = true
+	}
+	_, list, _ := strings.Cut(string(page), "\n## Audit lines\n")
+	rows := regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllString(list, -1)
+	lines := regexp.MustCompile("`(.*?)`").FindAllStringSubmatch(strings.Join(rows, ""), -1)
+	if len(lines) < 10 {
+		t.Errorf("only %d audit lines were found", len(lines))
+	}
+	for _, line := range lines {
+		if !known[line[1]] {
+			t.Errorf("the provider does not print %q", line[1])
+		}
+	}
+}
+
 // literals yields what a pattern finds in the Go source below a directory, tests left out, with the
 // file that has it.
 func literals(t *testing.T, dir string, pattern *regexp.Regexp) iter.Seq2[string, string] {
