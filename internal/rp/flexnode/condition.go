@@ -148,8 +148,7 @@ func (e Evidence) upToDate() api.Condition {
 		}
 		return c
 	case applied == "" && !n.Desired.ContinuousMonitoring:
-		return is("Unknown", "NotMonitored", "The node does not follow this resource: set "+
-			"continuousMonitoring, or run `aks-flex-node bootstrap` with a new configuration.")
+		return is("Unknown", "NotMonitored", notMonitored)
 	case applied == "":
 		return is("Unknown", "NotReported", "The agent has not reported yet what it has applied.")
 	case observed == offered:
@@ -163,6 +162,9 @@ func (e Evidence) upToDate() api.Condition {
 		"The agent runs configuration %s and has not fetched %s.", applied, offered))
 }
 
+const notMonitored = "The node does not follow this resource: set continuousMonitoring, POST " +
+	"regenerateToken, and run `aks-flex-node agent --config-url-file -` on the machine."
+
 // heard reports whether the agent was heard of within silentAfter.
 func (e Evidence) heard() bool { return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter }
 
@@ -173,8 +175,7 @@ func (e Evidence) reporting() api.Condition {
 	case e.heard():
 		return is("True", "Heard", "")
 	case !e.Node.Desired.ContinuousMonitoring:
-		return is("Unknown", "NotMonitored",
-			"The node does not follow this resource: continuousMonitoring is not set.")
+		return is("Unknown", "NotMonitored", notMonitored)
 	case e.Seen.IsZero():
 		return is("False", "NeverHeard", "The agent has never contacted the provider."+look)
 	}

@@ -171,8 +171,12 @@ func TestDerivedConditions(t *testing.T) {
 				if !differs {
 					want = good[c.Type]
 				}
-				if got := c.Status + " " + c.Reason; c.Type != Ready && got != want {
+				got := c.Status + " " + c.Reason
+				if c.Type != Ready && got != want {
 					t.Errorf("%s is %s, not %s", c.Type, got, want)
+				}
+				if got == "Unknown NotMonitored" && !strings.Contains(c.Message, "regenerateToken") {
+					t.Errorf("%s says %q, and not that the machine needs a new URL", c.Type, c.Message)
 				}
 				if _, ours := good[c.Type]; ours && c.Status == "False" && c.Message == "" &&
 					c.Reason != "SecretExpired" {
