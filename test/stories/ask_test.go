@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,7 +87,8 @@ func TestAsksBeforeItDisrupts(t *testing.T) {
 func TestHeldChange(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.answers(noSlot)
-		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		const metrics = "/var/lib/metrics.prom"
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42), metered("", metrics)))
 		s.until(2*time.Minute, "the change waits",
 			s.waits("ChangeHeld", "the provider holds the change (NoSlot): two others are at it"))
 		s.sleep(20 * time.Minute)
@@ -100,6 +102,10 @@ func TestHeldChange(t *testing.T) {
 		s.provider.answers(api.ChangeBegun{})
 		s.until(5*time.Second, "the change is applied", s.takes("42"))
 		s.until(2*time.Minute, "nothing waits", s.nothingWaits)
+		if text := s.read(metrics); strings.Contains(text, `result="waits"`) ||
+			!strings.Contains(text, `transitions_total{kind="change",result="done"} 1`) {
+			t.Errorf("the metrics are\n%s", text)
+		}
 	})
 }
 

@@ -93,7 +93,8 @@ func run(ctx context.Context, h *Home, t transition.Transition, until transition
 	}
 	began := time.Now()
 	err = runner.Run(ctx, t, until)
-	if h.Agent.Ended != nil {
+	kind := transition.Of(err).Kind
+	if h.Agent.Ended != nil && kind != transition.Waits && kind != transition.Busy {
 		h.Agent.Ended(t.Kind, resultOf(ctx, err), time.Since(began))
 	}
 	return err
