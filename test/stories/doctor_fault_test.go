@@ -27,7 +27,8 @@ type fault struct {
 func faults() []fault {
 	drops := func(p *patient) { p.wall(); p.config = p.configuration(firewall("check")) }
 	kubeadm := func(p *patient) {
-		p.write("/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "[Service]\n")
+		p.write("/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf",
+			"[Service]\nExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS\n")
 	}
 	proxy := func(status int) func(*patient) {
 		return func(p *patient) {

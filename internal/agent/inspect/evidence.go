@@ -84,9 +84,9 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 			m.ForeignDirectories = append(m.ForeignDirectories, dir)
 		}
 	}
-	for _, dir := range []string{"/usr/lib", "/etc"} { // kubeadm's package replaces kubelet's command
+	for _, dir := range []string{"/usr/lib", "/etc"} { // kubeadm's package has it
 		file := dir + "/systemd/system/kubelet.service.d/10-kubeadm.conf"
-		if _, err := h.Reader.ReadFile(file); err == nil {
+		if text, _ := h.Reader.ReadFile(file); strings.Contains(string(text), "ExecStart=") {
 			m.Units = append(m.Units, host.InstalledUnit{Name: node.KubeletUnit, Path: file})
 		}
 	}
