@@ -325,7 +325,7 @@ func statusCommand(o *options) *cobra.Command {
 		Short: "Show the state of the node: Ready, services, drift",
 		Long: `Shows the state of the node: its conditions, services, the agent's service, the change
 under way, rejected configurations, and drift. Exits with 2 when something is wrong, and with
-4 when this machine is not a node; the JSON output then has nothing but the state.`,
+4 when this machine is not a node; the JSON output then has only the state and a change under way.`,
 		RunE: o.with(func(ctx context.Context, a *change.Agent, _ []string) error {
 			status, err := inspect.ReadStatus(ctx, &a.Env)
 			if o.output == "json" && errors.Is(err, inspect.ErrNoNode) {
