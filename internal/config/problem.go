@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // Problem is one error in a configuration.
@@ -136,9 +135,8 @@ var (
 )
 
 func cut(s string) string {
-	const most = 80
-	if utf8.RuneCountInString(s) > most {
-		return string([]rune(s)[:most]) + "…"
+	if r := []rune(s); len(r) > 80 {
+		return string(r[:80]) + "…"
 	}
 	return s
 }

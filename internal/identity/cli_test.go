@@ -3,11 +3,15 @@ package identity
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // prints is a login whose CLI prints a text, or fails.
@@ -45,23 +49,41 @@ func TestUserCLI(t *testing.T) {
 	}
 }
 
-// The first login that is valid counts; without any the error tells of all.
-func TestFirst(t *testing.T) {
-	o := policy.TokenRequestOptions{Scopes: []string{"s"}}
-	ran := ""
-	none := prints("", errors.New("no login of the user"), &ran)
-	roots := prints(`{"accessToken": "root's", "expires_on": 1}`, nil, &ran)
-	if token, err := (First{none, roots}).GetToken(t.Context(), o); err != nil ||
-		token.Token != "root's" {
-		t.Errorf("%+v, %v", token, err)
-	}
-	ran = ""
-	if _, err := (First{roots, none}).GetToken(t.Context(), o); err != nil ||
-		strings.Count(ran, "\n") != 1 {
-		t.Errorf("ran %q, %v", ran, err)
-	}
-	if _, err := (First{none, none}).GetToken(t.Context(), o); err == nil ||
-		!strings.Contains(err.Error(), "no login of the user") {
-		t.Errorf("the error is %v", err)
+// The first login that is valid counts; without any the error has both reasons.
+func TestFirstLogin(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	const users = `{"accessToken": "user's", "expires_on": 1795276800}`
+	const roots = `{"accessToken": "root's", "expiresOn": "2026-11-21 00:00:00.000000"}`
+	for name, tt := range map[string]struct{ user, root, want, says string }{
+		"the user's": {users, roots, "user's", ""},
+		"root's":     {"", roots, "root's", ""},
+		"none":       {"", "", "", "no login of root"},
+	} {
+		script := "#!/bin/sh\ncat <<'END'\n" + tt.root + "\nEND\n"
+		if tt.root == "" {
+			script = "#!/bin/sh\necho no login of root >&2\nexit 1\n"
+		}
+		if err := os.WriteFile(filepath.Join(dir, "az"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ran := ""
+		l := Login{User: prints(tt.user, nil, &ran).Run}
+		if tt.user == "" {
+			l.User = prints("", errors.New("no login of the user"), &ran).Run
+		}
+		credential, err := l.Manager(config.Azure{TenantID: "t", Arc: &config.Arc{}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scopes := []string{"https://management.example/.default"}
+		token, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: scopes})
+		if token.Token != tt.want || (err == nil) != (tt.says == "") {
+			t.Errorf("%s: %q, %v", name, token.Token, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), tt.says) ||
+			!strings.Contains(err.Error(), "no login of the user")) {
+			t.Errorf("%s: the error is %v", name, err)
+		}
 	}
 }

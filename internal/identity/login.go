@@ -12,6 +12,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -36,7 +37,9 @@ func (l Login) Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, err
 	if err != nil || l.User == nil || c.ServicePrincipal != nil || c.AuthMode() != config.AuthArc {
 		return own, err
 	}
-	return First{UserCLI{Tenant: c.TenantID, Run: l.User}, own}, nil
+	return azidentity.NewChainedTokenCredential(
+		[]azcore.TokenCredential{UserCLI{Tenant: c.TenantID, Run: l.User}, own},
+		&azidentity.ChainedTokenCredentialOptions{RetrySources: true})
 }
 
 // Ensure returns an error unless the Azure CLI has a valid login, if its login is used. At a
@@ -91,7 +94,8 @@ func (l Login) remedy(c config.Azure) string {
 		"azure.servicePrincipal", sudo, c.TenantID, or)
 }
 
-// UserCLI uses the Azure CLI login of another user, which azidentity's credential cannot.
+// UserCLI uses the Azure CLI login of another user, which azidentity's credential cannot. After each
+// of its errors a chain tries the next credential.
 type UserCLI struct {
 	// Run runs a program as that user, for at most limit.
 	Run    func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
@@ -108,7 +112,7 @@ func (c UserCLI) GetToken(
 	}
 	out, err := c.Run(ctx, 30*time.Second, argv...) // azidentity's limit, and more if it is busy
 	if err != nil {
-		return azcore.AccessToken{}, err
+		return azcore.AccessToken{}, azidentity.NewCredentialUnavailableError(err.Error())
 	}
 	var answer struct {
 		Token   string `json:"accessToken"`
@@ -116,31 +120,16 @@ func (c UserCLI) GetToken(
 		Local   string `json:"expiresOn"` // the only one of an older CLI
 	}
 	if err := json.Unmarshal(out, &answer); err != nil || answer.Token == "" {
-		return azcore.AccessToken{}, errors.New("cannot read what the Azure CLI has printed")
+		return azcore.AccessToken{}, azidentity.NewCredentialUnavailableError(
+			"cannot read what the Azure CLI has printed")
 	}
 	until := time.Unix(answer.Expires, 0)
 	if answer.Expires == 0 {
 		until, err = time.ParseInLocation("2006-01-02 15:04:05", answer.Local, time.Local)
 		if err != nil {
-			return azcore.AccessToken{}, fmt.Errorf("cannot read when the token expires: %w", err)
+			return azcore.AccessToken{}, azidentity.NewCredentialUnavailableError(
+				"cannot read when the token expires: " + err.Error())
 		}
 	}
 	return azcore.AccessToken{Token: answer.Token, ExpiresOn: until.UTC()}, nil
-}
-
-// First tries several credentials in order and uses the first valid one.
-type First []azcore.TokenCredential
-
-func (f First) GetToken(
-	ctx context.Context, o policy.TokenRequestOptions,
-) (azcore.AccessToken, error) {
-	var errs []error
-	for _, credential := range f {
-		token, err := credential.GetToken(ctx, o)
-		if err == nil {
-			return token, nil
-		}
-		errs = append(errs, err)
-	}
-	return azcore.AccessToken{}, errors.Join(errs...)
 }
