@@ -82,22 +82,18 @@ func kubeletStable(e Evidence) Condition {
 	case running && age >= need:
 		return holds()
 	case s.Restarts > 0:
-		return unstable(s, age)
+		times := fmt.Sprintf("kubelet has exited unexpectedly %s, and was last started %s ago",
+			count(s.Restarts, "time"), age.Round(time.Second))
+		if c, ok := diagnose(s.Log, false); ok {
+			c.Message = times + ": " + c.Message
+			return c
+		}
+		return fails(OwnerMachine, "Restarting", times+lastWords(s.Log), "read `journalctl -u kubelet`")
 	case !running:
 		return unknown("KubeletNotRunning", "kubelet does not run")
 	}
 	return unknown("Settling", fmt.Sprintf("kubelet was started %s ago, and must run for %s",
 		age.Round(time.Second), need))
-}
-
-func unstable(s Service, age time.Duration) Condition {
-	times := fmt.Sprintf("kubelet has exited unexpectedly %s, and was last started %s ago",
-		count(s.Restarts, "time"), age.Round(time.Second))
-	if c, ok := diagnose(s.Log, false); ok {
-		c.Message = times + ": " + c.Message
-		return c
-	}
-	return fails(OwnerMachine, "Restarting", times+lastWords(s.Log), "read `journalctl -u kubelet`")
 }
 
 func kubeletHealthy(e Evidence) Condition {

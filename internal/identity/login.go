@@ -94,8 +94,8 @@ func (l Login) remedy(c config.Azure) string {
 		"azure.servicePrincipal", sudo, c.TenantID, or)
 }
 
-// UserCLI uses the Azure CLI login of another user, which azidentity's credential cannot. After each
-// of its errors a chain tries the next credential.
+// UserCLI uses the Azure CLI login of another user, which azidentity's credential cannot. A chain
+// tries the next credential after each of its errors.
 type UserCLI struct {
 	// Run runs a program as that user, for at most limit.
 	Run    func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
