@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -54,7 +55,8 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	// The PATH of cron and of su without "-" lacks them.
-	os.Setenv("PATH", os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin")
+	path := strings.TrimPrefix(os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin", ":")
+	os.Setenv("PATH", path)
 	results := &results{Writer: stdout}
 	o := &options{
 		out: untrusted.Writer(results), err: untrusted.Writer(stderr),
