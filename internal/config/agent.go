@@ -78,7 +78,7 @@ func isTextfile(s string) bool { return isAbs(s) && strings.HasSuffix(s, ".prom"
 
 // The values of agent.upgradePolicy.drain: when a node is drained before a change.
 const (
-	DrainMinor  = "minor" // at a change of the Kubernetes minor version
+	DrainMinor  = "minor" // at a change of the Kubernetes minor version, and others in branches
 	DrainAlways = "always"
 	DrainNever  = "never"
 )
@@ -87,7 +87,7 @@ const (
 const DefaultDeadline, defaultReadyTimeout = "15m", "5m"
 
 // Drains reports whether the node is drained before a change. branch is set if the change is to
-// another branch of Kubernetes or containerd.
+// another branch of Kubernetes or containerd, or to another pod subnet.
 func (u UpgradePolicy) Drains(branch bool) bool {
 	return u.Drain == DrainAlways || branch && u.Drain != DrainNever
 }

@@ -401,8 +401,8 @@ type Metrics struct {
 // UpgradePolicy controls how a change of the configuration is made on a node.
 type UpgradePolicy struct {
 	// Drain selects when the agent drains the node before it changes the machine: for another minor
-	// version of Kubernetes or major version of containerd, for every change but of credentials and
-	// the API server's address and CA, or never.
+	// version of Kubernetes, major version of containerd or cni.podCIDR, for every change but of
+	// credentials and the API server's address and CA, or never.
 	Drain string `json:"drain,omitempty" must:"drain"`
 	// Deadline limits the drain, as a Go duration. If the pods are not evicted in time, the change
 	// waits and the machine is unchanged.

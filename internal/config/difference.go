@@ -111,9 +111,9 @@ var undisturbing, restarting = []string{
 	"azure.kubeletCredential", "azure.registries", "azure.servicePrincipal.clientSecretFile",
 }
 
-// branches lists the versions whose changes drain the node by default, with the number of version
-// components that identify a branch: Kubernetes's minor version, containerd's major one.
-var branches = map[string]int{"kubernetes.version": 2, "containerd.version": 1}
+// branches lists the settings whose changes drain the node by default. Of a version, it has the
+// number of components that identify a branch: Kubernetes's minor version, containerd's major one.
+var branches = map[string]int{"kubernetes.version": 2, "containerd.version": 1, "cni.podCIDR": 0}
 
 // The effects of a changed setting on the pods of a node.
 const (
@@ -144,9 +144,9 @@ func DisruptionOf(d Difference, to map[string]any) string {
 }
 
 func (d Difference) otherBranch() bool {
-	numbers := branches[d.Path]
+	numbers, listed := branches[d.Path]
 	if numbers == 0 || d.From == nil || d.To == nil {
-		return false
+		return listed && numbers == 0
 	}
 	from, to := strings.Split(*d.From, "."), strings.Split(*d.To, ".")
 	return !slices.Equal(from[:min(numbers, len(from))], to[:min(numbers, len(to))])

@@ -276,5 +276,5 @@ func podSubnetsAgree(e Evidence) Condition {
 	}
 	return fails(OwnerMachine, "SubnetsDiffer", "the Node has the pod subnets "+strings.Join(is, ", ")+
 		", and pods here have addresses of "+uses+", which the cluster may give to another node", "run "+
-		"`aks-flex-node bootstrap`, and then delete the pods that have addresses of those")
+		"`aks-flex-node bootstrap`, which restarts the pods that have addresses of those")
 }

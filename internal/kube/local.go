@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -50,30 +51,44 @@ var ErrNoRuntimeService = errors.New("unknown service runtime.v1.RuntimeService"
 // ErrRuntimeSilent reports that a container runtime accepts the request but does not answer.
 var ErrRuntimeSilent = errors.New("it does not answer in time")
 
-const runtimeTimeout = 4 * time.Second // bounds the request; two of them fit into a check
+const (
+	runtimeTimeout = 4 * time.Second // bounds the request for the version; two fit into a check
+	stopTimeout    = 2 * time.Minute // kubelet's default (runtimeRequestTimeout)
+)
 
 // The gRPC status codes that matter here (gRPC's doc/statuscodes.md).
 const grpcOK, grpcUnimplemented = "0", "12"
 
 // Runtime requests the version of the container runtime at a unix socket, as kubelet first does
-// (k8s.io/cri-api, runtime.v1.RuntimeService), and checks only that it answers. gRPC is one request
-// over HTTP/2 with five bytes before its message, which is empty here (gRPC's
-// doc/PROTOCOL-HTTP2.md): its library would be many times as large as this.
+// (k8s.io/cri-api, runtime.v1.RuntimeService), and checks only that it answers.
 func Runtime(ctx context.Context, socket string) error {
-	return runtimeWithin(ctx, socket, runtimeTimeout)
+	return runtimeWithin(ctx, socket, runtimeTimeout, "Version", nil)
 }
 
-func runtimeWithin(ctx context.Context, socket string, timeout time.Duration) error {
+// StopSandbox stops the sandbox of a pod, with its containers; kubelet then makes a new one. It is
+// no error if the runtime does not know the sandbox.
+func StopSandbox(ctx context.Context, socket, id string) error {
+	const field = 1<<3 | 2 // pod_sandbox_id, a string (Protocol Buffers, Encoding)
+	message := append(binary.AppendUvarint([]byte{field}, uint64(len(id))), id...)
+	return runtimeWithin(ctx, socket, stopTimeout, "StopPodSandbox", message)
+}
+
+func runtimeWithin(
+	ctx context.Context, socket string, timeout time.Duration, method string, message []byte,
+) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrRuntimeSilent)
 	defer cancel()
-	err := askRuntime(ctx, socket)
+	err := askRuntime(ctx, socket, method, message)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrRuntimeSilent) {
 		return fmt.Errorf("cannot ask the container runtime: %w", cause)
 	}
 	return err
 }
 
-func askRuntime(ctx context.Context, socket string) error {
+// askRuntime makes a request of which only the success matters. gRPC is one request over HTTP/2
+// with five bytes before its message: 0 and the length (gRPC's doc/PROTOCOL-HTTP2.md). Its library
+// would be many times as large as this.
+func askRuntime(ctx context.Context, socket, method string, message []byte) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return fmt.Errorf("cannot ask the container runtime: %w", err)
@@ -84,9 +99,9 @@ func askRuntime(ctx context.Context, socket string) error {
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 	}
 	once.Protocols.SetUnencryptedHTTP2(true)
-	const version = "http://containerd/runtime.v1.RuntimeService/Version"
-	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, version,
-		bytes.NewReader(make([]byte, 5))) // a valid URL
+	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
+	request, _ := http.NewRequestWithContext(ctx, http.MethodPost,
+		"http://containerd/runtime.v1.RuntimeService/"+method, bytes.NewReader(body)) // a valid URL
 	request.Header.Set("Content-Type", "application/grpc")
 	request.Header.Set("TE", "trailers")
 	response, err := once.RoundTrip(request)

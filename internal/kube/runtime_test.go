@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,18 +18,22 @@ import (
 // The errors distinguish a container runtime that serves kubelet, one that does not, one that is
 // not ready yet, and none.
 func TestRuntime(t *testing.T) {
+	stopped := make(chan string, 1)
 	answers := func(err error) func(*grpc.Server) {
-		version := func(_ any, _ context.Context, decode func(any) error,
+		answer := func(_ any, _ context.Context, decode func(any) error,
 			_ grpc.UnaryServerInterceptor) (any, error) {
-			if err := decode(&empty.HealthCheckRequest{}); err != nil {
+			var request empty.HealthCheckRequest // a message with a string as its field 1
+			if err := decode(&request); err != nil {
 				return nil, err
 			}
+			stopped <- request.Service
 			return &empty.HealthCheckRequest{}, err
 		}
 		return func(s *grpc.Server) {
 			s.RegisterService(&grpc.ServiceDesc{
 				ServiceName: "runtime.v1.RuntimeService", HandlerType: (*any)(nil),
-				Methods: []grpc.MethodDesc{{MethodName: "Version", Handler: version}},
+				Methods: []grpc.MethodDesc{{MethodName: "Version", Handler: answer},
+					{MethodName: "StopPodSandbox", Handler: answer}},
 			}, struct{}{})
 		}
 	}
@@ -50,8 +55,13 @@ func TestRuntime(t *testing.T) {
 		})
 		return socket
 	}
-	if err := Runtime(t.Context(), serve(answers(nil))); err != nil {
+	if err := Runtime(t.Context(), serve(answers(nil))); err != nil || <-stopped != "" {
 		t.Errorf("one that serves kubelet: %v", err)
+	}
+	long := strings.Repeat("abc", 100)
+	err := StopSandbox(t.Context(), serve(answers(nil)), long)
+	if id := <-stopped; err != nil || id != long {
+		t.Errorf("it stops %q: %v", id, err)
 	}
 	if err := Runtime(t.Context(), serve(func(*grpc.Server) {})); !errors.Is(err,
 		ErrNoRuntimeService) {
@@ -62,7 +72,7 @@ func TestRuntime(t *testing.T) {
 	if err := Runtime(t.Context(), serve(answers(early))); err == nil || err.Error() != want {
 		t.Errorf("one that is not ready: %v, want %s", err, want)
 	}
-	err := Runtime(t.Context(), filepath.Join(t.TempDir(), "none"))
+	err = Runtime(t.Context(), filepath.Join(t.TempDir(), "none"))
 	if err == nil || errors.Is(err, ErrNoRuntimeService) {
 		t.Errorf("none: %v", err)
 	}
@@ -77,7 +87,8 @@ func TestRuntimeIsSilent(t *testing.T) {
 	}
 	defer listener.Close()
 	const short = 10 * time.Millisecond
-	if err := runtimeWithin(t.Context(), socket, short); !errors.Is(err, ErrRuntimeSilent) {
+	err = runtimeWithin(t.Context(), socket, short, "Version", nil)
+	if !errors.Is(err, ErrRuntimeSilent) {
 		t.Errorf("the error is %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), short)

@@ -18,6 +18,9 @@ const bridge = "cni0"
 // network that the cluster gets later (05-cilium.conflist, 10-...) takes precedence over ours.
 const ConflistName = "99-aks-flex-node.conflist"
 
+// AddressDir has a file for each address of a pod in our network, with its sandbox (host-local).
+const AddressDir = "/var/lib/cni/networks/aks-flex-node"
+
 // plugins are the reference CNI plugins, as released (containernetworking/plugins).
 var plugins = [...]string{
 	"bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan",

@@ -1,15 +1,21 @@
 package stories
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	empty "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -369,12 +375,64 @@ func TestMachineKeepsItsRouter(t *testing.T) {
 	w.same(before)
 }
 
-// The pod subnet of the configuration is added and removed with it, forward and back.
+// pods serves the runtime's StopPodSandbox, which fails the next refuse times, and returns a
+// function that gives pods the addresses, returned by another that lists those that still run.
+func (w *world) pods(refuse *atomic.Int64) (run func(addresses ...string), left func() string) {
+	w.t.Helper()
+	const socket, dir = "/run/containerd/containerd.sock", "/var/lib/cni/networks/aks-flex-node/"
+	path := filepath.Join(w.root, socket)
+	if err := os.Remove(path); err != nil {
+		w.t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	stop := func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (
+		any, error,
+	) {
+		var request empty.HealthCheckRequest // like the request, it has a string as its field 1
+		if err := decode(&request); err != nil || refuse.Add(-1) >= 0 {
+			return nil, errors.Join(err, errors.New("the runtime is busy"))
+		}
+		address, _ := strings.CutPrefix(request.Service, "id of ")
+		return &request, os.Remove(filepath.Join(w.root, dir, address))
+	}
+	server := grpc.NewServer()
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "runtime.v1.RuntimeService", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "StopPodSandbox", Handler: stop}},
+	}, struct{}{})
+	go server.Serve(listener)
+	w.t.Cleanup(server.Stop)
+	w.write(dir+"lock", "")
+	w.write(dir+"last_reserved_ip.0", "10.244.7.9")
+	run = func(addresses ...string) {
+		for _, address := range addresses {
+			w.write(dir+address, "id of "+address+"\r\neth0")
+		}
+	}
+	left = func() string {
+		found, err := filepath.Glob(filepath.Join(w.root, dir, "1*"))
+		if err != nil {
+			w.t.Error(err)
+		}
+		for i := range found {
+			found[i] = filepath.Base(found[i])
+		}
+		return strings.Join(found, " ")
+	}
+	return run, left
+}
+
+// The pod subnet of the configuration is added and removed with it, forward and back. Pods with
+// addresses of another subnet are drained, and those that remain are restarted.
 func TestPodSubnetChanges(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
+	run, left := w.pods(new(atomic.Int64))
 	subnet := func(cidr string, pods int) {
 		w.config = w.configuration(func(c map[string]any) {
 			c["node"].(map[string]any)["maxPods"] = pods
@@ -392,12 +450,18 @@ func TestPodSubnetChanges(t *testing.T) {
 		w.wholly(t, cidr)
 	}
 	subnet("10.9.0.0/24", 110)
+	run("10.244.7.4", "10.244.7.5", "10.9.0.4")
 	plan, err := change.Plan(t.Context(), w.agent(), change.Input{Config: w.config})
 	result, bootErr := w.bootstrap()
-	if err = errors.Join(err, bootErr); err != nil || len(plan.Changes) != result.Changes {
-		t.Errorf("%v, planned %+v, and made %d changes", err, plan.Changes, result.Changes)
+	if err = errors.Join(err, bootErr); err != nil || len(plan.Changes) != result.Changes ||
+		!plan.Drains {
+		t.Errorf("%v, planned %+v, and made %d changes", err, plan, result.Changes)
 	}
 	configured("10.9.0.0/24")
+	if got := left(); got != "10.9.0.4" {
+		t.Errorf("the addresses of pods are %s", got)
+	}
+	run("10.8.0.4") // a pod of the change that fails
 	before, start := w.config, w.systemd.OnStart
 	w.refuseChangedKubelet()
 	subnet("10.8.0.0/24", 42)
@@ -405,6 +469,9 @@ func TestPodSubnetChanges(t *testing.T) {
 		t.Error("a kubelet that does not start is committed")
 	}
 	configured("10.9.0.0/24")
+	if got := left(); got != "10.9.0.4" {
+		t.Errorf("after a rollback the addresses of pods are %s", got)
+	}
 	w.config, w.systemd.OnStart = before, start
 	subnet("", 110)
 	if _, err := w.bootstrap(); err != nil {
@@ -423,6 +490,8 @@ func TestPodSubnetsOfANewNode(t *testing.T) {
 	if c := w.condition(health.PodSubnetsAgree); c.Status != health.True {
 		t.Errorf("the condition is %+v", c)
 	}
+	var refuse atomic.Int64
+	run, left := w.pods(&refuse)
 	n := 0
 	another := func() (subnet string) {
 		n++
@@ -450,6 +519,7 @@ func TestPodSubnetsOfANewNode(t *testing.T) {
 		},
 	} {
 		subnet := another()
+		run(strings.Replace(subnet, ".0/24", ".4", 1), "10.244.7.5")
 		c := w.condition(health.PodSubnetsAgree)
 		if c.Status != health.False || !strings.Contains(c.Message, subnet) {
 			t.Errorf("%s: the condition is %+v", how, c)
@@ -458,8 +528,24 @@ func TestPodSubnetsOfANewNode(t *testing.T) {
 			t.Errorf("%s: drift is %+v, %v", how, report, err)
 		}
 		w.write("/proc/sys/net/ipv4/ip_forward", "0\n")
+		if refuse.Store(1); how == "a change" {
+			refuse.Store(0) // it would be rejected
+		} else if err := repair(); err == nil || !strings.Contains(err.Error(), "busy") {
+			t.Errorf("%s: without the runtime: %v", how, err)
+		}
+		if how == "the daemon" {
+			repair = func() error {
+				if !w.check().Reconcile {
+					t.Error("the service does not continue the repair")
+				}
+				return w.watcher(w.agent()).Reconcile(t.Context()).Err
+			}
+		}
 		if err := repair(); err != nil {
 			t.Errorf("%s: %v", how, err)
+		}
+		if got := left(); got != strings.Replace(subnet, ".0/24", ".4", 1) {
+			t.Errorf("%s: the addresses of pods are %s", how, got)
 		}
 		if text := w.read(ours); !strings.Contains(text, subnet) {
 			t.Errorf("%s: the network is %s, want %s", how, text, subnet)

@@ -29,6 +29,9 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	if err := reviveRuntime(ctx, w, t); err != nil {
 		return err
 	}
+	if err := renewSandboxes(ctx, w, t); err != nil {
+		return err
+	}
 	if t.Ungated {
 		return nodeObject(ctx, w)
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -140,9 +143,8 @@ func rebind(ctx context.Context, h *Home, t *transition.Transition) error {
 	if len(is) == 0 {
 		return nil
 	}
-	h.Warn("the Node has the pod subnets %s now, instead of %s; running pods keep their addresses "+
-		"until they are restarted", strings.Join(is, ", "),
-		strings.Join(h.Saved.Bindings.PodCIDRs, ", "))
+	h.Warn("the Node has the pod subnets %s now, instead of %s; running pods are restarted",
+		strings.Join(is, ", "), strings.Join(h.Saved.Bindings.PodCIDRs, ", "))
 	h.Saved.Bindings.PodCIDRs = is
 	if len(t.Things) > 0 {
 		for _, item := range h.Saved.Applied.Node {
@@ -152,4 +154,35 @@ func rebind(ctx context.Context, h *Home, t *transition.Transition) error {
 		}
 	}
 	return h.Store.SaveBindings(ctx)
+}
+
+// renewSandboxes stops the pods of our network that have an address outside of the node's subnets:
+// the bridge takes their gateway away. Kubelet starts them again, with another address.
+func renewSandboxes(ctx context.Context, w *work, t *transition.Transition) error {
+	ours := path.Join(w.config.Paths.CNI.ConfDir, node.ConflistName)
+	if len(w.bindings.ForeignCNI) > 0 || !concerns(t, state.PathKey(ours)) {
+		return nil
+	}
+	names, err := w.Reader.List(node.AddressDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot list the addresses of pods: %w", err)
+	}
+	for _, name := range names {
+		address, err := netip.ParseAddr(name)
+		text, _ := w.ReadFile(path.Join(node.AddressDir, name)) // it may have been released
+		id, _, _ := strings.Cut(string(text), "\r\n")
+		within := func(cidr string) bool {
+			subnet, err := netip.ParsePrefix(cidr)
+			return err == nil && subnet.Contains(address)
+		}
+		if err != nil || id == "" || slices.ContainsFunc(w.bindings.PodCIDRs, within) {
+			continue
+		}
+		w.Note("restarting the pod with the address %s", name)
+		if err := kube.StopSandbox(ctx, w.Path(node.ContainerdSocket), id); err != nil {
+			t.Touched = true // the next run continues it
+			return fmt.Errorf("cannot restart the pod with the address %s: %w", name, err)
+		}
+	}
+	return nil
 }

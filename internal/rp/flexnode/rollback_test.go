@@ -178,6 +178,8 @@ func TestDiff(t *testing.T) {
 	}
 	minor := func(v string) object { return object{"kubernetes": object{"version": v}} }
 	expect(t, "another minor version", Diff(minor("1.34.4"), minor("1.35.0")).Disruption, "drain")
+	subnet := object{"cni": object{"podCIDR": "10.244.3.0/24"}}
+	expect(t, "a pod subnet", Diff(minor("1.34.4"), subnet).Disruption, "drain")
 }
 
 func TestChangeOf(t *testing.T) {
