@@ -26,11 +26,12 @@ func (k Key) Opening() (firewall, rule string) {
 // IsOpening reports whether the key is that of a rule in the owner's firewall.
 func (k Key) IsOpening() bool { return strings.HasPrefix(string(k), "opening:") }
 
-// IsVital reports whether a node is unsafe without the thing, as without our firewall rules, or is
-// not able to start, as with swap or parameters that kubelet checks: it is repaired with the drift
-// policy report, too.
+// IsVital reports whether a node is unsafe without the thing, as without our firewall rules, is cut
+// off, as without router advertisements, or is not able to start, as with swap or parameters that
+// kubelet checks: it is repaired with the drift policy report, too.
 func (k Key) IsVital() bool {
 	return k.IsOpening() || k == Swap{}.Key() || strings.HasPrefix(string(k), "table:") ||
+		strings.HasSuffix(string(k), ".accept_ra") ||
 		strings.HasPrefix(string(k), "sysctl:vm.") || strings.HasPrefix(string(k), "sysctl:kernel.")
 }
 

@@ -361,6 +361,12 @@ func TestMachineKeepsItsRouter(t *testing.T) {
 		"net.ipv6.conf.all.forwarding = 1\n") {
 		t.Errorf("at boot they are\n%s", file)
 	}
+	w.write(accepts, "1\n") // as ifupdown does at each boot
+	if found := w.check(); !slices.Equal(found.Repair, []string{
+		"sysctl:net.ipv6.conf.eth0/100.accept_ra"}) {
+		t.Errorf("with the policy report, %v are repaired", found.Repair)
+	}
+	w.write(accepts, "2\n")
 	interfaces := filepath.Join(w.root, filepath.Dir(accepts))
 	if err := os.Rename(interfaces, interfaces+".away"); err != nil {
 		t.Fatal(err)
