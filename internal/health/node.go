@@ -13,6 +13,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // nodeRegistered checks the Node object. Only the API server's own 404 means that it is missing.
@@ -221,7 +222,8 @@ func Anothers(n kube.Node, m host.Facts) bool {
 	return differ && (!same || kube.Ready(n).Status == corev1.ConditionTrue)
 }
 
-const podStart = 30 * time.Second // limits the time until kubelet starts a pod
+// The limits of the time until kubelet starts a pod, and until it has connected it to the network.
+const podStart, sandboxStart = 30 * time.Second, 2 * time.Minute
 
 func podsSynchronized(e Evidence) Condition {
 	started := e.Kubelet.Value.Since // zero if unknown
@@ -239,11 +241,17 @@ func podsSynchronized(e Evidence) Condition {
 			waiting++
 		}
 	}
+	cutOff := withoutSandbox(e)
 	switch {
 	case len(ignored) > 0:
 		return fails(OwnerMachine, "PodsIgnored", fmt.Sprintf("kubelet has not started %s for more "+
 			"than %s: %s", count(len(ignored), "pod"), podStart,
 			Clip(strings.Join(ignored, ", "), longestLine)), "read `journalctl -u kubelet`")
+	case len(cutOff) > 0:
+		return fails(OwnerMachine, "PodsWithoutNetwork", fmt.Sprintf("kubelet has not connected %s to "+
+			"the pod network for more than %s, and no other since: %s", count(len(cutOff), "pod"),
+			sandboxStart, Clip(strings.Join(cutOff, ", "), longestLine)), "read the events in "+
+			"`kubectl describe pod`, and the first file in /etc/cni/net.d")
 	case waiting > 0 && e.Now.Sub(started) <= podStart:
 		return unknown("Starting", fmt.Sprintf("kubelet has just been started, and has not started %s "+
 			"yet", count(waiting, "pod")))
@@ -251,13 +259,53 @@ func podsSynchronized(e Evidence) Condition {
 	return holds()
 }
 
-func bound(pod corev1.Pod) time.Time {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
+// withoutSandbox lists pods whose sandbox kubelet fails to make, if it has made no other since. It
+// leaves out those that may wait for something else, as with a kubelet before 1.36 for an image.
+func withoutSandbox(e Evidence) []string {
+	kubelet, _ := release.ParseServer(e.Node.Value.Status.NodeInfo.KubeletVersion)
+	var made time.Time // the last sandbox
+	since := make(map[string]time.Time)
+	for _, pod := range e.Pods.Value {
+		has := podCondition(pod, corev1.PodReadyToStartContainers)
+		at, phase := has.LastTransitionTime.Time, pod.Status.Phase
+		waits := min(e.Now.Sub(at), e.Now.Sub(e.Kubelet.Value.Since))
+		switch {
+		case has.Status == "" || pod.Spec.HostNetwork || kubelet.Minor < 36:
+		case has.Status == corev1.ConditionTrue || phase == corev1.PodSucceeded,
+			phase == corev1.PodFailed:
+			if at.After(made) {
+				made = at
+			}
+		case waits > sandboxStart && pod.DeletionTimestamp == nil && needsOnlyNetwork(pod):
+			since[pod.Namespace+"/"+pod.Name] = at
 		}
 	}
+	maps.DeleteFunc(since, func(_ string, at time.Time) bool { return at.Before(made) })
+	return slices.Sorted(maps.Keys(since))
+}
+
+// needsOnlyNetwork reports whether a pod's sandbox needs nothing that only this pod can lack.
+func needsOnlyNetwork(pod corev1.Pod) bool {
+	return pod.Spec.RuntimeClassName == nil && len(pod.Spec.ResourceClaims) == 0 &&
+		!slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.EmptyDir == nil && v.Projected == nil && v.DownwardAPI == nil
+		})
+}
+
+func bound(pod corev1.Pod) time.Time {
+	if c := podCondition(pod, corev1.PodScheduled); c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
 	return pod.CreationTimestamp.Time
+}
+
+func podCondition(pod corev1.Pod, kind corev1.PodConditionType) (found corev1.PodCondition) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			found = c
+		}
+	}
+	return found
 }
 
 // podSubnetsAgree fails if the Node got other subnets: another node may get the old ones.

@@ -170,6 +170,7 @@ func TestPodsSynchronized(t *testing.T) {
 	pods := func(since time.Duration, list ...corev1.Pod) Evidence {
 		return with(func(e *Evidence) {
 			e.Kubelet.Value.Since, e.Pods.Value = ago(since), list
+			e.Node.Value.Status.NodeInfo.KubeletVersion = "v1.36.0"
 		})
 	}
 	deleted, running := pod("x", time.Hour, false), pod("x", time.Hour, false)
@@ -177,6 +178,28 @@ func TestPodsSynchronized(t *testing.T) {
 	running.Status.Phase = corev1.PodFailed
 	unscheduled := pod("x", time.Hour, false)
 	unscheduled.Status.Conditions = nil
+	// sandbox returns a pod that has or lacks its sandbox for so long.
+	sandbox := func(
+		has corev1.ConditionStatus, since time.Duration, edit func(*corev1.Pod),
+	) corev1.Pod {
+		p := pod("y", time.Hour, true)
+		p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{}}}} // of its service account
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+			Type: corev1.PodReadyToStartContainers, Status: has,
+			LastTransitionTime: metav1.NewTime(ago(since)),
+		})
+		if edit != nil {
+			edit(&p)
+		}
+		return p
+	}
+	lacks := sandbox(corev1.ConditionFalse, 3*time.Minute, nil)
+	but := func(edit func(*corev1.Pod)) Evidence {
+		return pods(time.Hour, sandbox(corev1.ConditionFalse, 3*time.Minute, edit))
+	}
+	older := pods(time.Hour, lacks)
+	older.Node.Value.Status.NodeInfo.KubeletVersion = "v1.35.9"
 	const reason, owner = "PodsIgnored", OwnerMachine
 	check(t, PodsSynchronized, []expect{
 		blank("NotChecked"),
@@ -188,6 +211,26 @@ func TestPodsSynchronized(t *testing.T) {
 			"Starting", "", "1 pod"},
 		{"deleted before it began", pods(time.Hour, deleted), True, "", "", ""},
 		{"refused", pods(time.Hour, running), True, "", "", ""},
+		{"no sandbox", pods(time.Hour, lacks, sandbox(corev1.ConditionTrue, 4*time.Minute, nil)), False,
+			"PodsWithoutNetwork", owner, "default/y"},
+		{"a sandbox of another since", pods(time.Hour, lacks,
+			sandbox(corev1.ConditionTrue, time.Minute, nil)), True, "", "", ""},
+		{"another has ended since", pods(time.Hour, lacks, sandbox(corev1.ConditionFalse, time.Minute,
+			func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })), True, "", "", ""},
+		{"no sandbox yet", pods(time.Hour, sandbox(corev1.ConditionFalse, time.Minute, nil)), True, "",
+			"", ""},
+		{"no sandbox since kubelet started", pods(time.Minute, lacks), True, "", "", ""},
+		{"an older kubelet, which may pull an image", older, True, "", "", ""},
+		{"a pod that ends", but(func(p *corev1.Pod) { p.DeletionTimestamp = deleted.DeletionTimestamp }),
+			True, "", "", ""},
+		{"on the host's network", but(func(p *corev1.Pod) { p.Spec.HostNetwork = true }), True, "", "",
+			""},
+		{"a volume that may be missing", but(func(p *corev1.Pod) {
+			p.Spec.Volumes[0] = corev1.Volume{VolumeSource: corev1.VolumeSource{
+				ConfigMap: &corev1.ConfigMapVolumeSource{}}}
+		}), True, "", "", ""},
+		{"a runtime of its own", but(func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("gvisor") }),
+			True, "", "", ""},
 		{"no answer", with(func(e *Evidence) { e.Pods = failed[[]corev1.Pod]() }), Unknown,
 			"NotAnswered", "", ""},
 	})

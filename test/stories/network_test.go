@@ -170,6 +170,9 @@ func TestNetworkReplacesOursWhileJoining(t *testing.T) {
 			if err := w.unbootstrap(); err != nil {
 				t.Fatal(err)
 			}
+			if !strings.Contains(w.log.String(), "(05-cilium.conflist) stays") {
+				t.Error("leaving does not warn of the network that stays")
+			}
 			for _, left := range []string{cilium, ours + ".cilium_bak"} {
 				if err := os.RemoveAll(filepath.Join(w.root, left)); err != nil {
 					t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -315,6 +316,13 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error
 		return errors.Join(l.remaining, err)
 	}
 	l.view.End()
+	if l.config == nil {
+		return nil
+	}
+	if left := inspect.Foreign(l.Node, *l.config, nil); len(left) > 0 {
+		l.Warn("the cluster's pod network in %s (%s) stays: remove it, and reboot, before this machine "+
+			"joins another cluster", l.config.Paths.CNI.ConfDir, strings.Join(left, ", "))
+	}
 	return nil
 }
 
