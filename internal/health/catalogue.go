@@ -125,7 +125,7 @@ func catalogue() []entry {
 		{"PodSubnetsFit", LayerNetwork, podSubnetsFit, Watch | Preflight | Network | ofMachine},
 		{PathMTU, LayerNetwork, pathMTU, ofEndpoints},
 		{EndpointsReachable, LayerNetwork, endpointsReachable, ofEndpoints},
-		{ResolverConfigured, LayerDNS, resolverConfigured, ofExamined},
+		{ResolverConfigured, LayerDNS, resolverConfigured, Watch | caution | ofMachine},
 		{NamesResolved, LayerDNS, namesResolved, ofEndpoints},
 		{ClockAccurate, LayerClock, clockAccurate, ofEndpoints},
 		{"TimeSynchronized", LayerClock, timeSynchronized, Watch | harmless | ofUpkeep | underived},

@@ -144,11 +144,12 @@ func defaultRoute(e Evidence) Condition {
 }
 
 func resolverConfigured(e Evidence) Condition {
-	if e.Examined.Resolvers == nil {
+	if e.Machine.Resolvers == nil {
 		return notAsked()
 	}
-	return when(len(e.Examined.Resolvers) == 0, OwnerMachine, "NoServers", "this machine has no "+
-		"DNS server, so its pods will have none either", "configure one; `resolvectl status` shows them")
+	return when(len(e.Machine.Resolvers) == 0, OwnerMachine, "NoServers", e.Machine.ResolvConf+
+		" has no DNS server but this machine itself, which pods cannot reach: those that ask the "+
+		"machine's servers, such as CoreDNS, have none", "add one, or use systemd-resolved")
 }
 
 // slowSync is a slow disk's time for a small file: containerd and kubelet wait for many.

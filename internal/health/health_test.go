@@ -56,7 +56,7 @@ func good() Evidence {
 			Systemd: true, IPTables: true, NFTables: true, Free: map[string]int64{"/var/lib": 40 << 30},
 			Addresses: []string{"127.0.0.1", "10.0.0.4", "fe80::1%eth0", "fd00::4"},
 			CPUs:      4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
-			CNIConfigs: []string{"10-flex.conflist"},
+			CNIConfigs: []string{"10-flex.conflist"}, Resolvers: []string{"192.0.2.1"},
 		},
 			Barriers: Answered([]Firewall(nil), nil),
 			PodCIDRs: []string{"10.244.1.0/24", "fd00:1::/64"},

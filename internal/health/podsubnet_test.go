@@ -6,6 +6,20 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
+func TestResolverConfigured(t *testing.T) {
+	resolvers := func(list []string) Evidence {
+		return machine(func(m *Machine) { m.ResolvConf, m.Resolvers = "/etc/resolv.conf", list })
+	}
+	check(t, ResolverConfigured, []expect{
+		blank("NotChecked"),
+		{"none", resolvers([]string{}), False, "NoServers", OwnerMachine, "/etc/resolv.conf has no"},
+		{"unreadable", resolvers(nil), Unknown, "NotChecked", "", ""},
+	})
+	if found := Cautions(resolvers([]string{})); len(found) != 1 {
+		t.Errorf("the cautions are %v", found)
+	}
+}
+
 func TestPodSubnetsAgree(t *testing.T) {
 	another := func(n *kube.Node) { n.Spec.PodCIDRs = []string{"10.244.9.0/24"} }
 	check(t, PodSubnetsAgree, []expect{

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"os"
 	"path"
 	"slices"
@@ -25,7 +26,6 @@ type Examination struct {
 	KubeletIDs []string
 	Listening  []int         // the TCP ports of this machine that a process listens on
 	Routed     *bool         // whether there is a default route; nil if unknown
-	Resolvers  []string      // the name servers that the node asks; nil if unknown
 	Sync       time.Duration // the median time to write a small file to the disk; 0 if unknown
 	Unfinished []string      // the packages that dpkg has not finished with
 	Held       []string      // our packages that are on hold
@@ -33,12 +33,11 @@ type Examination struct {
 }
 
 // Examine runs the slow examinations. It writes only below dir, into a file without a name.
-func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
+func (h *Host) Examine(modules []string, dir string) Examination {
 	x := Examination{
 		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
-		Listening: h.listening(), Routed: h.routed(), Resolvers: h.resolvers(resolvConf),
-		Sync: h.syncTime(dir), Kernel: h.text("/proc/sys/kernel/osrelease"),
-		KubeletIDs: h.kubeletIDs(),
+		Listening: h.listening(), Routed: h.routed(), Sync: h.syncTime(dir),
+		Kernel: h.text("/proc/sys/kernel/osrelease"), KubeletIDs: h.kubeletIDs(),
 	}
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
 	h.packages(&x)
@@ -132,7 +131,8 @@ func (h *Host) listening() []int {
 	return slices.Compact(ports)
 }
 
-// resolvers returns the name servers in a resolv.conf(5); nil if it cannot be read.
+// resolvers returns the name servers in a resolv.conf(5), except those on this machine, which pods
+// cannot reach; nil if it cannot be read.
 func (h *Host) resolvers(file string) []string {
 	rows, err := h.rows(file)
 	if file == "" || err != nil {
@@ -140,7 +140,10 @@ func (h *Host) resolvers(file string) []string {
 	}
 	servers := []string{}
 	for _, row := range rows {
-		if len(row) > 1 && row[0] == "nameserver" {
+		if len(row) < 2 || row[0] != "nameserver" {
+			continue
+		}
+		if ip, _ := netip.ParseAddr(row[1]); !ip.IsLoopback() {
 			servers = append(servers, row[1])
 		}
 	}

@@ -43,7 +43,7 @@ type Facts struct {
 	// OSID, OSVersion and OSName are ID, VERSION_ID and PRETTY_NAME of os-release(5).
 	OSID, OSVersion, OSName string
 	// ResolvConf is the resolver configuration with real servers: systemd-resolved's if it runs, else
-	// /etc/resolv.conf; "" if neither exists. Resolvers are its name servers.
+	// /etc/resolv.conf; "" if neither exists. Resolvers are its name servers for pods; nil if unknown.
 	ResolvConf string
 	Resolvers  []string
 	Swaps      []state.SwapArea // the swap areas in use

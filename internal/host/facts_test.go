@@ -72,7 +72,8 @@ func TestKubeletIDs(t *testing.T) {
 func TestFacts(t *testing.T) {
 	h := testHost(t)
 	write(t, h, "/usr/lib/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n# x\n")
-	write(t, h, "/etc/resolv.conf", "")
+	write(t, h, "/etc/resolv.conf", "search example\nnameserver\nnameserver 127.0.0.1\n"+
+		"nameserver ::1\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\n")
 	write(t, h, "/proc/sys/kernel/hostname", "lease-7\n")
 	write(t, h, "/etc/hostname", " Edge-1\n")
 	write(t, h, "/etc/machine-id", "3d1219c7c4c5404aaa1f6d2a48adfda4\n")
@@ -94,6 +95,9 @@ func TestFacts(t *testing.T) {
 	}
 	if f.OSID != "ubuntu" || f.OSVersion != "24.04" || f.ResolvConf != "/etc/resolv.conf" {
 		t.Errorf("the system is %+v", f)
+	}
+	if !slices.Equal(f.Resolvers, []string{"192.0.2.1", "fe80::1%eth0"}) {
+		t.Errorf("the name servers for pods are %v", f.Resolvers)
 	}
 	if f.HostName != "lease-7" || f.StaticName != "Edge-1" {
 		t.Errorf("the names are %q and %q", f.HostName, f.StaticName)

@@ -417,6 +417,9 @@ func TestFactsThatFail(t *testing.T) {
 	}
 	applied, start := w.pointer("applied"), w.systemd.OnStart
 	w.write("/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.2\n")
+	if !w.check().Reconcile {
+		t.Error("pods keep another resolver than the machine has")
+	}
 	w.refuseChangedKubelet()
 	if err := w.daemonReconciles(); !rolledBack(err) {
 		t.Fatalf("the error is %v; want that it was rolled back", err)

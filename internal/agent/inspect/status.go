@@ -56,6 +56,8 @@ type Status struct {
 	// Service describes the work of the running service; nil if none runs.
 	Service   *Work     `json:"service,omitempty"`
 	CheckedAt time.Time `json:"checkedAt"`
+	// OtherResolver is set if the machine has another resolver configuration than kubelet.
+	OtherResolver bool `json:"-"`
 }
 
 // State is a machine's state in a word.
@@ -166,6 +168,9 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 		Rejected:   h.Saved.Rejected, CheckedAt: time.Now().UTC().Truncate(time.Second),
 		ConfigVersion: Source(h.Env).Applied.ConfigVersion, Certificates: expiries(h, c),
 		Units: running(e),
+	}
+	if m := e.Machine; m != nil {
+		s.OtherResolver = m.ResolvConf != "" && m.ResolvConf != g.Facts.ResolvConf
 	}
 	if i := e.Node.Value.Status.NodeInfo; e.Node.Err == nil {
 		s.Runs = Versions{

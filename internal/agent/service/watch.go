@@ -254,7 +254,7 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 			found.Repair = append(found.Repair, string(d.Key))
 		}
 	}
-	found.Reconcile = h.Saved.Transition != nil ||
+	found.Reconcile = h.Saved.Transition != nil || s.OtherResolver ||
 		untrusted(s.Conditions) && !h.Saved.Live.Config.Located()
 	if err := keepStatus(ctx, w.Agent, &s); err != nil {
 		return found, err

@@ -102,7 +102,7 @@ func (p *patient) examined(ctx context.Context) {
 		p.Log.Debug("cannot examine the machine", "error", err)
 		return
 	}
-	x.Examination = p.Reader.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
+	x.Examination = p.Reader.Examine(node.Modules(), saved.StateDir)
 	p.ownersSettings()
 	if is, err := p.Reader.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
 		for _, port := range node.KubeletPorts() {
