@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,6 +65,31 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 	w.same(before)
 	if log := w.log.String(); strings.Contains(log, "cannot") {
 		t.Errorf("the log is\n%s", log)
+	}
+}
+
+// A kernel parameter that the owner's files set by now, which was no change, keeps their value.
+func TestLeaveKeepsTheOwnersParameters(t *testing.T) {
+	w := newWorld(t)
+	const program, ours = "/usr/lib/systemd/systemd-sysctl", "/etc/sysctl.d/999-aks-flex-node.conf"
+	w.write(program, fmt.Sprintf("#!/bin/sh\ncd %q || exit\n[ ! -e .%s ] || exit\n"+
+		"echo $* > ran\necho 1 > proc/sys/net/ipv4/ip_forward\n", w.root, ours))
+	if err := os.Chmod(filepath.Join(w.root, program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.write("/proc/sys/vm/overcommit_memory", "2\n")
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	ran := w.read("/ran")
+	if !strings.Contains(ran, "--prefix=net.ipv4.ip_forward") || strings.Contains(ran, "overcommit") {
+		t.Errorf("it is run for %s", ran)
+	}
+	if is := w.read("/proc/sys/net/ipv4/ip_forward"); is != "1\n" {
+		t.Errorf("the parameter is %q", is)
 	}
 }
 

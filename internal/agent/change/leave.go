@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -309,6 +310,7 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error
 		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Node).Keys()...)
 		err = l.Engine.Journal.Save(ctx, ledger)
 	}
+	had := l.Engine.Journal.Ledger()
 	if err == nil {
 		err = l.Engine.Revert(ctx)
 	}
@@ -316,6 +318,7 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error
 		return errors.Join(l.remaining, err)
 	}
 	l.view.End()
+	setParameters(ctx, l.Home, had)
 	if l.config == nil {
 		return nil
 	}
@@ -324,6 +327,24 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error
 			"joins another cluster", l.config.Paths.CNI.ConfDir, strings.Join(left, ", "))
 	}
 	return nil
+}
+
+// setParameters sets the kernel parameters that were reset as the owner's files have them by now.
+func setParameters(ctx context.Context, h *Home, had state.Ledger) {
+	argv := []string{h.Path("/usr/lib/systemd/systemd-sysctl")}
+	for _, e := range had.Entries {
+		left := func(c state.Change) bool { return c.From.Key() == e.Ours.Key() }
+		if is, ok := e.Ours.Resource.(state.Sysctl); ok && !slices.ContainsFunc(h.Engine.Left, left) {
+			argv = append(argv, "--prefix="+is.Name)
+		}
+	}
+	if len(argv) == 1 {
+		return
+	}
+	_, err := h.Agent.Machine.Run(ctx, time.Minute, nil, argv...)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		h.Warn("cannot set the kernel parameters of /etc/sysctl.d: %v", err)
+	}
 }
 
 // erase removes the agent's own records. Those of leftovers in Azure stay for the next run.
