@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,14 +134,18 @@ func indexOf(addresses []string, fits func(netip.Addr) bool) int {
 }
 
 // podSubnetsFit checks that the address families of pods and of their configuration match, and that
-// no address of the machine is in a pod subnet: the bridge would take over the machine's network.
+// no address that the machine has or needs is in a pod subnet: the bridge would take it over.
 func podSubnetsFit(e Evidence) Condition {
-	own := e.Machine.PodCIDRs
+	own, needed := e.Machine.PodCIDRs, slices.Concat(e.Machine.Addresses, e.Machine.Resolvers)
+	if server, err := url.Parse(e.Wanted.Node.Kubelet.ServerURL); err == nil {
+		needed = append(needed, server.Hostname())
+	}
 	for _, cidr := range own {
 		subnet, _ := netip.ParsePrefix(cidr)
-		if i := indexOf(e.Machine.Addresses, subnet.Contains); i >= 0 {
+		if i := indexOf(needed, subnet.Contains); i >= 0 {
 			return fails(OwnerConfiguration, "OverlapsMachine", fmt.Sprintf("the pod subnet %s contains "+
-				"%s, an address of this machine; set another cni.podCIDR", cidr, e.Machine.Addresses[i]))
+				"%s, an address of this machine, of its DNS server or of the API server; set another "+
+				"cni.podCIDR", cidr, needed[i]))
 		}
 	}
 	isSix := func(cidr string) bool { return strings.Contains(cidr, ":") }

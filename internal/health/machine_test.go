@@ -189,6 +189,8 @@ func TestPodSubnetsFit(t *testing.T) {
 	const off, missing = "IPv6Off", "FamilyMissing"
 	ofOwner := pods(false, four)
 	ofOwner.Wanted.CNI.NonMasqueradeCIDRs = nil
+	apiServer := pods(false, four, six)
+	apiServer.Wanted.Node.Kubelet.ServerURL = "https://10.244.1.9:6443"
 	check(t, "PodSubnetsFit", []expect{
 		blank("NotChecked"),
 		{"not known yet", pods(false), True, "", "", ""},
@@ -202,6 +204,9 @@ func TestPodSubnetsFit(t *testing.T) {
 		{"IPv4 that the configuration gives", ofOwner, True, "", "", ""},
 		{"with the machine's address", pods(false, "10.0.0.0/24", six), False, "OverlapsMachine",
 			OwnerConfiguration, "10.0.0.4"},
+		{"with its DNS server", pods(false, "192.0.2.0/24", six), False, "OverlapsMachine",
+			OwnerConfiguration, "192.0.2.1"},
+		{"with the API server", apiServer, False, "OverlapsMachine", OwnerConfiguration, "10.244.1.9"},
 		{"with its IPv6 address", pods(false, four, "fd00::/64"), False, "OverlapsMachine",
 			OwnerConfiguration, "fd00::4"},
 	})
