@@ -29,6 +29,13 @@ func (h *Host) observeResidue(ctx context.Context, name string) (state.Resource,
 	if r.Kind == state.Files || r.Kind == state.Trees {
 		return h.observeFiles(r)
 	}
+	if r.Kind == state.Settings {
+		is, err := h.observeSysctl(match)
+		if s, ok := is.(state.Sysctl); ok && s.Value != "" && s.Value != "0" {
+			r.Found = []string{s.Value}
+		}
+		return r, err
+	}
 	var err error
 	if r.Found, err = h.Kernel.Find(ctx, r); err != nil {
 		return nil, err
@@ -64,6 +71,8 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 	switch {
 	case len(found) == 0:
 		return nil
+	case to.Kind == state.Settings:
+		return h.setSysctl(state.Sysctl{Name: to.Match, Value: "0"})
 	case to.Kind == state.Trees:
 		return h.purge(to.Match, nil)
 	case to.Kind == state.Files:

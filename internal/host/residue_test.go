@@ -63,6 +63,24 @@ func TestLoadedSlice(t *testing.T) {
 	}
 }
 
+// A kernel parameter that is on since is turned off; one that was on before is not.
+func TestLeftSetting(t *testing.T) {
+	for _, before := range []string{"0\n", "1\n"} {
+		h := testHost(t)
+		const file = "/proc/sys/net/ipv4/conf/all/route_localnet"
+		write(t, h, file, before)
+		r := state.Residue{Kind: state.Settings, Match: "net.ipv4.conf.all.route_localnet"}
+		was := observe(t, h, r.Key())
+		write(t, h, file, "1\n")
+		if err := h.Set(t.Context(), state.Change{To: was, Undo: true}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if now := h.text(file); now != before[:1] {
+			t.Errorf("it was %q and is %q", before, now)
+		}
+	}
+}
+
 // A file that came since is removed; one that was there before is not.
 func TestLeftFile(t *testing.T) {
 	for _, before := range []bool{false, true} {

@@ -41,6 +41,8 @@ func start(p *part) {
 	p.add(
 		state.Residue{Kind: state.Interfaces, Match: bridge},
 		state.Residue{Kind: state.Chains, Match: "KUBE-"},
+		// kube-proxy's iptables mode turns it on, and drops foreign packets to 127.0.0.1 in its chains.
+		state.Residue{Kind: state.Settings, Match: "net.ipv4.conf.all.route_localnet"},
 		state.Residue{Kind: state.Tables, Match: "kube-proxy"},
 		state.Residue{Kind: state.Chains, Match: "CNI-"},
 		state.Residue{Kind: state.Mounts, Match: "/run/netns/cni-"},

@@ -20,6 +20,7 @@ const (
 	Mounts     ResidueKind = "mount"     // Match is a prefix of the mount point
 	Files      ResidueKind = "file"      // regular files; Match is the exact path
 	Trees      ResidueKind = "tree"      // directories with contents; Match is the exact path
+	Settings   ResidueKind = "setting"   // kernel parameters that are not 0; Match is the name
 )
 
 // Residue describes what our programs leave outside our files. The ledger holds only its state
@@ -40,7 +41,7 @@ func (r Residue) equal(other Resource) bool {
 var residues = map[ResidueKind]string{
 	Interfaces: "network interface %s", Chains: "iptables chains %s*", Tables: "nftables tables %s",
 	Cgroups: "control group %s", Processes: "processes of %s", Mounts: "mounts %s*",
-	Files: "file %s", Trees: "directory %s",
+	Files: "file %s", Trees: "directory %s", Settings: "setting of %s",
 }
 
 func (r Residue) describe(c Change) string {

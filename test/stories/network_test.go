@@ -253,7 +253,9 @@ func TestEngineInsteadOfTheNetwork(t *testing.T) {
 // A cluster that allocates a subnet of each family has pods with two addresses, and the machine
 // forwards both.
 func TestTwoFamilies(t *testing.T) {
+	const local = "/proc/sys/net/ipv4/conf/all/route_localnet"
 	w := newWorld(t)
+	w.write(local, "0")
 	before := w.tree()
 	w.cluster.podCIDRs = []string{"10.244.7.0/24", "fd00:7::/64"}
 	w.config.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/16"}
@@ -268,6 +270,7 @@ func TestTwoFamilies(t *testing.T) {
 			t.Errorf("%s does not have %q:\n%s", file, want, text)
 		}
 	}
+	w.write(local, "1") // as kube-proxy does in iptables mode
 	w.steady("with two families")
 	if err := w.unbootstrap(); err != nil {
 		t.Fatal(err)
