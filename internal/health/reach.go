@@ -170,7 +170,8 @@ func servicesReachable(e Evidence) Condition {
 		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
 			Clip(strings.Join(silent, "; "), longestLine)+"; if kube-proxy has just started, wait a "+
 			"moment; otherwise check its log, whether a firewall of this machine drops forwarded "+
-			"packets, and whether the network has routes to the pods behind the Service; "+servicesGuide)
+			"packets, and whether the network has routes to the pods behind the Service; "+servicesGuide,
+			"if nftables was restarted or reloaded, kube-proxy's rules are gone: `pkill -x kube-proxy`")
 	case dns != "" && told != "" && dns != told &&
 		!strings.HasPrefix(told, "169.254."): // a cache on each node (NodeLocal DNSCache)
 		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods ask "+told+

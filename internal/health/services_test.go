@@ -31,6 +31,8 @@ func TestServicesReachable(t *testing.T) {
 			OwnerNetwork, "DNS (10.96.0.10:53: i/o timeout)"},
 		{"the one of kube-proxy.yaml", silent(pod("aks-flex-node-kube-proxy-x7", time.Hour, true)), False,
 			"NotReachable", OwnerNetwork, "whether the network has routes"},
+		{"its rules are gone", silent(pod("kube-proxy-x7", time.Hour, true)), False, "NotReachable",
+			OwnerNetwork, "`pkill -x kube-proxy`"},
 		{"a network that is one", silent(pod("cilium-2", time.Hour, true)), False, "NotReachable",
 			OwnerNetwork, "firewall"},
 		{"another DNS", told("10.0.0.10"), False, "DNSAddressDiffers", OwnerConfiguration,
