@@ -26,10 +26,7 @@ const gatePause, maxGatePause = 500 * time.Millisecond, 5 * time.Second
 // gate waits until every condition of the gate holds. It first restarts, once, what only a restart
 // fixes. A rollback passes even if the API server does not answer.
 func (w *work) gate(ctx context.Context, t *transition.Transition) error {
-	if err := reviveRuntime(ctx, w, t); err != nil {
-		return err
-	}
-	if err := renewSandboxes(ctx, w, t); err != nil {
+	if err := errors.Join(reviveRuntime(ctx, w, t), renewSandboxes(ctx, w, t)); err != nil {
 		return err
 	}
 	if t.Ungated {
