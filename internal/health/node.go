@@ -104,8 +104,7 @@ func leaseRenewed(e Evidence) Condition {
 	}
 	started, spec := e.Kubelet.Value.Since, e.Lease.Value.Spec
 	renewed := cmp.Or(spec.RenewTime, &metav1.MicroTime{}).Time
-	const usual int32 = 40 // of kubelet
-	duration := time.Duration(*cmp.Or(spec.LeaseDurationSeconds, new(usual))) * time.Second
+	duration := time.Duration(*cmp.Or(spec.LeaseDurationSeconds, new(int32(40)))) * time.Second
 	switch {
 	case renewed.Before(started) && e.Now.Sub(started) < duration:
 		return unknown("NotRenewed", "kubelet has just been started and has not renewed the Node's "+

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -195,13 +196,11 @@ func Patience(e Evidence) time.Duration {
 	return 0
 }
 
-func proxies(pod corev1.Pod) bool {
-	known := []string{"kube-proxy", "aks-flex-node-kube-proxy", "cilium", "kube-router",
-		"calico-node", "antrea"}
-	return slices.ContainsFunc(known, func(name string) bool {
-		return strings.HasPrefix(pod.Name, name)
-	})
-}
+// proxyPods matches the names of pods that make Services reachable on their node.
+var proxyPods = regexp.MustCompile(
+	"^(aks-flex-node-)?kube-proxy|^cilium|^kube-router|^calico-node|^antrea")
+
+func proxies(pod corev1.Pod) bool { return proxyPods.MatchString(pod.Name) }
 
 // Arc describes the machine's registration with Azure Arc, as known to its Arc agent.
 type Arc struct {

@@ -86,12 +86,10 @@ func swapOff(e Evidence) Condition {
 
 // registriesAllow fails if a registry refuses the node's identity: its images are not pulled.
 func registriesAllow(e Evidence) Condition {
-	c := lacking(e.Upkeep.Registries, "PullRefused", "images cannot be pulled: %s",
-		"wait some minutes after a new role assignment; kubelet retries automatically")
-	if c.Status == False {
-		c.Owner = OwnerAzure
-	}
-	return c
+	refused := e.Upkeep.Registries
+	return when(len(refused) > 0, OwnerAzure, "PullRefused", "images cannot be pulled: "+
+		strings.Join(refused, ", "), "wait some minutes after a new role assignment; kubelet retries "+
+		"automatically")
 }
 
 func rebootNotPending(e Evidence) Condition {
