@@ -319,13 +319,6 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error
 	}
 	l.view.End()
 	setParameters(ctx, l.Home, had)
-	if l.config == nil {
-		return nil
-	}
-	if left := inspect.Foreign(l.Node, *l.config, nil); len(left) > 0 {
-		l.Warn("the cluster's pod network in %s (%s) stays: remove it, and reboot, before this machine "+
-			"joins another cluster", l.config.Paths.CNI.ConfDir, strings.Join(left, ", "))
-	}
 	return nil
 }
 
@@ -352,6 +345,10 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	err := l.remaining
 	if l.config != nil {
 		err = errors.Join(err, RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile))
+		if left := inspect.Foreign(l.Node, *l.config, nil); len(left) > 0 {
+			l.Warn("the cluster's pod network in %s (%s) stays: remove it, and reboot, before this "+
+				"machine joins another cluster", l.config.Paths.CNI.ConfDir, strings.Join(left, ", "))
+		}
 	}
 	if l.arcFailed && !t.Leave.Waits {
 		return errors.Join(err, forgetNode(ctx, l.Home), disableDaemon(ctx, l.Home))
