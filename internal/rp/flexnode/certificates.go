@@ -8,7 +8,9 @@ import (
 )
 
 const (
-	keptCertificates = 16 // the max number kept of one machine; the oldest go first
+	// The max numbers kept of one enrolment, and of a node; the oldest go first. Once any certificate
+	// is revoked, those that were dropped may not write.
+	keptCertificates, keptOfNode = 16, 32
 	// LongestCertificate is the assumed lifetime of a kubelet certificate that no cluster has shown
 	// (kube-controller-manager, --cluster-signing-duration).
 	LongestCertificate = 365 * 24 * time.Hour
@@ -90,10 +92,15 @@ func (c Certificates) Note(
 	c.Seen = append(slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool {
 		return !now.Before(o.Ends)
 	}), issued)
-	own := slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool {
-		return o.UID != issued.UID || o.Enrolment != issued.Enrolment
-	})
-	if len(own) > keptCertificates {
+	return c.keep(keptCertificates, func(o Certificate) bool {
+		return o.UID == issued.UID && o.Enrolment == issued.Enrolment
+	}).keep(keptOfNode, func(o Certificate) bool { return o.UID == issued.UID })
+}
+
+// keep drops the oldest of the certificates for which counts is true if there are more than limit.
+func (c Certificates) keep(limit int, counts func(Certificate) bool) Certificates {
+	own := slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool { return !counts(o) })
+	if len(own) > limit {
 		c.Seen = slices.DeleteFunc(c.Seen, func(o Certificate) bool { return o.ID == own[0].ID })
 	}
 	return c

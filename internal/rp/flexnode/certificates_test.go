@@ -145,6 +145,13 @@ func TestCertificatesAreBounded(t *testing.T) {
 	if len(c.Seen) != keptCertificates+1 || c.Seen[0].ID != "s" || c.Seen[1].ID != "32" {
 		t.Errorf("%d are kept: %+v", len(c.Seen), c.Seen[:2])
 	}
+	for i := range 3 * keptOfNode {
+		id := fmt.Sprint("joined", i)
+		c = c.Note(Certificate{ID: id, Ends: end, UID: "1", Enrolment: id}, "", true, now)
+	}
+	if len(c.Seen) != keptOfNode+1 || c.Seen[0].ID != "s" || c.Seen[1].ID != "joined64" {
+		t.Errorf("%d of many enrolments are kept: %+v", len(c.Seen), c.Seen[:2])
+	}
 }
 
 // shown is a request with a token of a boot at a time.
