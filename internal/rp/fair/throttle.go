@@ -56,14 +56,15 @@ func (r Rate) times(n float64) Rate {
 type Rates map[Owner]map[Kind]Rate
 
 // DefaultRates returns the rates of Resource Manager for a principal and a subscription, rates of
-// new nodes and clusters, since no quota counts the rows that deleted ones leave, and rates for
-// nodes that an agent in order never reaches.
+// new nodes, clusters and credentials, since no quota counts the rows that deleted ones leave, and
+// rates for nodes that an agent in order never reaches.
 func DefaultRates() Rates {
 	return Rates{
 		Principal: {Reads: {250, 25}, Lists: {100, 5}, Writes: {200, 10}, Deletes: {200, 10}},
 		Subscription: {
 			Reads: {3750, 375}, Lists: {500, 25}, Writes: {3000, 150}, Deletes: {3000, 150},
 			Kind(Nodes): {6000, .02}, Kind(Clusters): {1000, .02},
+			Kind(Tokens): {12_000, .1},
 		},
 		Node: {
 			All: {200, 50}, Refreshes: {6, .1}, Reports: {20, 1}, Deliveries: {10, .1}, Stored: {500, 50},

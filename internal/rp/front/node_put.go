@@ -208,13 +208,7 @@ func (p *put) claim(old store.Row[flexnode.Node], next flexnode.Node) error {
 			return err
 		}
 	}
-	if err := p.quota.needBytes(old, next); err != nil {
-		return err
-	}
-	if p.ask.URL && old.Value.Credential == "" {
-		return p.quota.need(fair.Tokens)
-	}
-	return nil
+	return p.quota.needBytes(old, next)
 }
 
 // joins returns flexnode.Joins of a node, by its agent's last report.
@@ -274,7 +268,7 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 		if p.created {
 			p.node.State = api.Creating
 		}
-		v.Fail(c.Issue(v, key, &p.node))
+		v.Fail(p.quota.issue(v, &p.node))
 	case d.Changed:
 		v.Fail(c.Release(v, &p.node))
 	}

@@ -27,8 +27,7 @@ func (q *quota) need(of fair.Resource) error {
 	used, ok := q.api.claims.Take(of, subscription, q.key, limit, q.api.countOf(of, subscription))
 	if ok {
 		q.taken = append(q.taken, of)
-		lately := fair.Bucket{Of: fair.Subscription, Kind: fair.Kind(of), ID: subscription}
-		return q.api.take(q.r, lately, limit)
+		return q.api.lately(q.r, of)
 	}
 	contact := cmp.Or(q.api.Quotas.Contact, "the operator of the provider")
 	return arm.Errorf(http.StatusConflict, "QuotaExceeded",
@@ -37,6 +36,27 @@ func (q *quota) need(of fair.Resource) error {
 			"Additional Required: 1, (Minimum) New Limit Required: %d. Ask %s for a larger quota, "+
 			"or delete what is not needed.",
 		of, q.r.name("subscription"), limit, used, used+1, contact)
+}
+
+// lately refuses a request for one of a resource if too many were created in its subscription.
+func (a *API) lately(r *request, of fair.Resource) error {
+	id := r.subscriptionKey()
+	created := fair.Bucket{Of: fair.Subscription, Kind: fair.Kind(of), ID: id}
+	return a.take(r, created, a.Quotas.Limit(of, id))
+}
+
+// issue issues a node's credential within a change, unless too many are unused or were created
+// lately.
+func (q *quota) issue(v *store.View, n *flexnode.Node) error {
+	was := n.Credential
+	v.Fail(q.api.Credentials.Issue(v, q.key, n))
+	switch was {
+	case "":
+		return q.need(fair.Tokens)
+	case n.Credential:
+		return nil
+	}
+	return q.api.lately(q.r, fair.Tokens)
 }
 
 // needBytes claims bytes for a node that is new, or whose settings have grown.

@@ -519,6 +519,30 @@ func TestNewNamesAreBounded(t *testing.T) {
 	}
 }
 
+// A subscription may not replace credentials without end: while its cluster does not answer, each
+// stays a day. A retry gets the same one, which does not count.
+func TestNewCredentialsAreBounded(t *testing.T) {
+	w := newEdge(t)
+	w.share(fair.Rates{fair.Subscription: {fair.Kind(fair.Tokens): at(5, .01)}}, fair.AtOnce{})
+	w.api.Quotas.Default.Tokens = 1
+	w.api.Patience = time.Millisecond
+	w.cluster.isDown.Store(true)
+	withURL := nodeURL("a") + "&configUrl=true"
+	w.gets(201, "operator", "PUT", withURL, withToken)
+	for range 10 {
+		w.gets(200, "operator", "PUT", withURL, withToken)
+	}
+	for i := range 6 {
+		want := map[bool]int{true: 202, false: 429}[i < 3]
+		w.gets(want, "operator", "POST", now(nodeURL("a", "/regenerateToken")), "{}")
+		if i == 1 {
+			w.gets(200, "operator", "PUT", withURL, strings.Replace(withToken, "prod", "test", 1))
+		}
+	}
+	rows := must(w.api.Store.Credentials.Keys(t.Context(), clusterKey+"/"))
+	equal(t, "the credentials", len(rows), 5)
+}
+
 // A subscription whose nodes take too many bytes may grow nothing, but shrink everything.
 func TestQuotaOfBytes(t *testing.T) {
 	w := newEdge(t)

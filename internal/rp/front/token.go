@@ -10,7 +10,6 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
-	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -62,12 +61,7 @@ func (a *API) issue(r *request, will func(*store.View, *flexnode.Node) (bool, er
 		if does, err := will(v, &next); does || err != nil {
 			return err
 		}
-		if next.Credential == "" {
-			if err := q.need(fair.Tokens); err != nil {
-				return err
-			}
-		}
-		v.Fail(a.Credentials.Issue(v, key, &next))
+		v.Fail(q.issue(v, &next))
 		return a.Store.Nodes.Put(v, key, next)
 	})
 	if err != nil {
