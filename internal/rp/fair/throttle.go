@@ -17,6 +17,10 @@ type Kind string
 // The kinds. Lists covers requests about many resources.
 const Reads, Lists, Writes, Deletes Kind = "Reads", "Lists", "Writes", "Deletes"
 
+// Diagnoses counts requests for diagnoses of a subscription's nodes: the answers are the largest
+// rows.
+const Diagnoses Kind = "diagnose"
+
 // Kinds of requests of the nodes' agents.
 const (
 	All        Kind = "node"
@@ -64,7 +68,7 @@ func DefaultRates() Rates {
 		Subscription: {
 			Reads: {3750, 375}, Lists: {500, 25}, Writes: {3000, 150}, Deletes: {3000, 150},
 			Kind(Nodes): {6000, .02}, Kind(Clusters): {1000, .02},
-			Kind(Tokens): {12_000, .1},
+			Kind(Tokens): {12_000, .1}, Diagnoses: {100, .05},
 		},
 		Node: {
 			All: {200, 50}, Refreshes: {6, .1}, Reports: {20, 1}, Deliveries: {10, .1}, Stored: {500, 50},

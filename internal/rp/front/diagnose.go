@@ -5,6 +5,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -32,8 +33,13 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 	return asked, err
 }
 
-// roomForDiagnosis returns an error if the max number of diagnoses of the subscription is kept.
+// roomForDiagnosis returns an error if the max number of diagnoses of the subscription is kept, or
+// too many were requested lately: the store keeps replaced ones for some minutes.
 func (a *API) roomForDiagnosis(r *request) error {
+	of := fair.Bucket{Of: fair.Subscription, Kind: fair.Diagnoses, ID: r.subscriptionKey()}
+	if err := a.take(r, of, 0); err != nil {
+		return err
+	}
 	own, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
 	if err != nil || own.Exists() {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -107,6 +108,10 @@ func TestDiagnoseRefused(t *testing.T) {
 	}
 	w.refused(409, "TooManyDiagnoses", "POST", nodeURL("n", "/diagnose"), `{"kind":"doctor"}`)
 	w.must(200, "POST", nodeURL("n3", "/diagnose"), `{"kind":"doctor"}`)
+	w.share(fair.Rates{fair.Subscription: {fair.Diagnoses: at(2, .01)}}, fair.AtOnce{})
+	for i, want := range []int{200, 200, 429} {
+		w.gets(want, "operator", "POST", nodeURL(fmt.Sprint("n", i), "/diagnose"), `{"kind":"doctor"}`)
+	}
 }
 
 // told reports whether a status has a condition of a type that is True.
