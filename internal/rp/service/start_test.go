@@ -113,13 +113,13 @@ func TestAnOlderProgramEnds(t *testing.T) {
 // rights.
 func TestACrowdedStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		for i := range 20 {
+		for i := range 40 {
 			w.must(201, "PUT", nodeURL(fmt.Sprint("n", i)), withToken)
 		}
 		long := strings.Replace(clusterID, "Edge", strings.Repeat("g", 90), 1)
 		long = strings.Replace(long, "Factory", strings.Repeat("c", 63), 1)
 		w.must(201, "PUT", long+versionQuery, `{"location":"westeurope","properties":{}}`)
-		pass(time.Second)
+		pass(11 * time.Minute) // until the history is compacted
 		w.must(200, "POST", nodeURL("n0", "/listConfigUrl"), "{}")
 		equal(t, "bootstrap tokens", len(w.cluster.Secrets()), 1)
 		full := must(w.memory.Health(t.Context())).InUse
@@ -136,10 +136,14 @@ func TestACrowdedStore(t *testing.T) {
 			larger += fmt.Sprintf(`,"label-%d":"value-%d"`, i, i*i*i)
 		}
 		w.must(503, "PUT", nodeURL("n1"), larger+"}}}}")
+		for i := range 10 { // what grows no row fills the store with history only
+			w.must(200, "PUT", nodeURL("n1"), strings.Replace(withToken, "40", fmt.Sprint(50+i), 1))
+			pass(time.Minute)
+		}
 		w.must(202, "DELETE", long+versionQuery+"&nodes=wipe", "")
 		w.must(200, "DELETE", nodeURL("n0"), "")
 		w.must(404, "GET", nodeURL("n0"), "")
-		pass(time.Minute)
+		pass(3 * time.Minute)
 		equal(t, "bootstrap tokens in the cluster after the deletion", len(w.cluster.Secrets()), 0)
 		if now := must(w.memory.Health(t.Context())).InUse; now >= full {
 			t.Errorf("%d bytes in use after deletions, %d before", now, full)

@@ -175,9 +175,9 @@ func valueOf(kv *mvccpb.KeyValue) KV {
 	return KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision}
 }
 
-// Compact implements Backend.
+// Compact implements Backend. It waits until the space is free within the file.
 func (e *Etcd) Compact(ctx context.Context, revision int64) error {
-	_, err := e.client.Compact(ctx, revision)
+	_, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	return translate(err)
 }
 

@@ -114,23 +114,15 @@ func (e *Etcd) ClusterID(ctx context.Context) (string, error) {
 }
 
 // CompactAll discards all changes before now, waits until their space is free within the file, and
-// returns the revision.
-func (e *Etcd) CompactAll(ctx context.Context) (int64, error) {
-	_, now, err := e.Read(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("cannot read from the store: %w", err)
+// returns the revision. It is a no-op if the store was compacted further.
+func (e *Etcd) CompactAll(ctx context.Context) (now int64, err error) {
+	if _, now, err = e.Read(ctx); err == nil {
+		err = e.Compact(ctx, now)
 	}
-	return now, e.CompactAndWait(ctx, now)
-}
-
-// CompactAndWait compacts the store and waits until the space is free within the file. It is a
-// no-op if the store was compacted further.
-func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
-	_, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
-	if err = translate(err); err != nil && !errors.Is(err, ErrCompacted) {
-		return fmt.Errorf("cannot compact the store: %w", err)
+	if err != nil && !errors.Is(err, ErrCompacted) {
+		return 0, fmt.Errorf("cannot compact the store: %w", err)
 	}
-	return nil
+	return now, nil
 }
 
 // Defragment returns free space within the members' files to the disk, one member at a time, the
@@ -198,14 +190,22 @@ func (e *Etcd) Disarm(ctx context.Context) error {
 
 const disarmPause = 20 * time.Millisecond
 
-// CompactEvery is the time between compactions of the store, as in kube-apiserver.
-const CompactEvery = 5 * time.Minute
+const (
+	// CompactEvery is the time between compactions of the store, as in kube-apiserver.
+	CompactEvery = 5 * time.Minute
+	// crowdedEvery replaces it in a crowded store, which changes that grow no row would fill with
+	// history. A process that starts must read all rows at one revision within that time.
+	crowdedEvery = time.Minute
+)
 
 // KeepCompacted compacts the store until ctx ends, so that it does not grow for ever: every
 // CompactEvery to its revision one interval ago. All replicas do so, each at its own times, so
 // changes are kept for one to two intervals. say receives each error; the next interval retries.
 func (s *Store) KeepCompacted(ctx context.Context, say func(error)) {
-	for seen := int64(0); ctx.Err() == nil; Pause(ctx, CompactEvery) {
+	for seen, at := int64(0), (time.Time{}); ctx.Err() == nil; Pause(ctx, crowdedEvery) {
+		if time.Since(at) < CompactEvery && !s.crowded.Load() {
+			continue
+		}
 		_, now, err := s.Read(ctx)
 		if err == nil && seen != 0 {
 			err = s.Compact(ctx, seen)
@@ -213,7 +213,7 @@ func (s *Store) KeepCompacted(ctx context.Context, say func(error)) {
 		if err != nil && !errors.Is(err, ErrCompacted) && ctx.Err() == nil {
 			say(fmt.Errorf("cannot compact the store: %w", err))
 		}
-		seen = now
+		seen, at = now, time.Now()
 	}
 }
 

@@ -44,7 +44,7 @@ type memoryDB struct {
 	log       []kv.Event // all changes since compacted, in order
 	revision  int64
 	compacted int64
-	size      int64 // of the present values with their keys
+	size      int64 // of all values that are kept, with their keys
 	quota     int64
 	full      bool // set by the last commit
 	leases    map[int64]*memoryLease
@@ -185,9 +185,6 @@ func (db *memoryDB) write(writes []kv.Write) {
 		if !w.Delete {
 			v.Value, v.lease = bytes.Clone(w.Value), w.Lease
 		}
-		if there {
-			db.size -= int64(len(w.Key) + len(before.Value))
-		}
 		db.attach(w.Key, before.lease, v.lease)
 		db.keep(v)
 		events = append(events, kv.Event{KV: v.KV, Deleted: v.deleted})
@@ -209,9 +206,7 @@ func (db *memoryDB) keep(v version) {
 		db.records.ReplaceOrInsert(r)
 	}
 	r.values = append(r.values, v)
-	if !v.deleted {
-		db.size += int64(len(v.Key) + len(v.Value))
-	}
+	db.size += int64(len(v.Key) + len(v.Value))
 }
 
 // Scan implements Backend.
@@ -345,7 +340,10 @@ func (m *Memory) Compact(ctx context.Context, revision int64) error {
 	db.log = slices.DeleteFunc(db.log, func(e kv.Event) bool { return e.Revision < revision })
 	var gone []*record
 	db.records.Ascend(func(r *record) bool {
-		if r.forget(revision); len(r.values) == 0 {
+		for _, v := range r.forget(revision) {
+			db.size -= int64(len(v.Key) + len(v.Value))
+		}
+		if len(r.values) == 0 {
 			gone = append(gone, r)
 		}
 		return true
@@ -356,12 +354,15 @@ func (m *Memory) Compact(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// forget drops the values that were replaced or deleted by a revision.
-func (r *record) forget(revision int64) {
-	for len(r.values) > 1 && r.values[1].Revision <= revision {
-		r.values = r.values[1:]
+// forget drops the values that were replaced or deleted by a revision, and returns them.
+func (r *record) forget(revision int64) (gone []version) {
+	all, n := r.values, 0
+	for n < len(all)-1 && all[n+1].Revision <= revision {
+		n++
 	}
-	if first := r.values[0]; first.deleted && first.Revision <= revision {
-		r.values = r.values[1:]
+	if first := all[n]; first.deleted && first.Revision <= revision {
+		n++
 	}
+	r.values = all[n:]
+	return all[:n]
 }
