@@ -250,15 +250,18 @@ func TestLine(t *testing.T) {
 	})
 }
 
-// A task of a worker that has ended leaves nothing in the pool, also if it has failed before.
+// A task of a worker that has ended leaves nothing in the pool, also if it has failed before. One
+// that waits for its time does not keep the worker in memory.
 func TestEndedWorkerIsForgotten(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		worker := w.manager.working[factory]
 		j := job{worker.tasks, task{kind: "none"}}
 		j.line.AddRateLimited(j.task)
+		do := j.line.do
 		worker.stop()
 		<-worker.done
-		j.line.do(j.task)
+		equal(t, "the line has its worker", j.line.do != nil, false)
+		do(j.task)
 		equal(t, "the failures that are remembered", j.line.pool.queue.NumRequeues(j), 0)
 	})
 }

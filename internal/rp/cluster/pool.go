@@ -118,7 +118,8 @@ func (l *line) AddAfter(t task, d time.Duration) { l.pool.queue.AddAfter(job{l, 
 func (l *line) AddRateLimited(t task)            { l.pool.queue.AddRateLimited(job{l, t}) }
 func (l *line) Forget(t task)                    { l.pool.queue.Forget(job{l, t}) }
 
-// close discards the queued tasks, and waits until the running ones have ended.
+// close discards the queued tasks, and waits until the running ones have ended. Those that wait for
+// their time keep the line, but not the worker that do belongs to.
 func (l *line) close() {
 	l.pool.mu.Lock()
 	l.closed = true
@@ -128,4 +129,5 @@ func (l *line) close() {
 	l.ready = nil
 	l.pool.mu.Unlock()
 	l.work.Wait()
+	l.do = nil
 }
