@@ -283,6 +283,9 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 		c.Probe.Warnings = append(slices.Clone(c.Probe.Warnings), warning)
 	}
 	layer := flexnode.FactsLayer(facts, c.ID)
+	if c.Facts != layer.ID { // a collection must not delete a former one that it has found unused
+		v.Fail(w.Store.Layers.Put(v, layer.ID, layer.Text))
+	}
 	c.Facts = layer.ID
 	return w.Store.KeepLayer(v, layer)
 }

@@ -82,6 +82,9 @@ func (a *API) writeCluster(
 		reflect.DeepEqual(next.Properties, old.Value.Properties) {
 		return nil
 	}
+	if old.Exists() { // the cluster's former facts are kept until the next collection
+		v.Fail(a.lately(r, fair.Clusters))
+	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
 	next.Version = flexnode.ShownVersion(flexnode.NextVersion(previous, a.Now()))
 	next.SystemData = flexnode.Touched(old.Value.SystemData, r.caller.Name, r.caller.Type, a.Now())

@@ -38,7 +38,7 @@ func (q *quota) need(of fair.Resource) error {
 		of, q.r.name("subscription"), limit, used, used+1, contact)
 }
 
-// lately refuses a request for one of a resource if too many were created in its subscription.
+// lately refuses a request that leaves rows of a resource if its subscription has sent too many.
 func (a *API) lately(r *request, of fair.Resource) error {
 	id := r.subscriptionKey()
 	created := fair.Bucket{Of: fair.Subscription, Kind: fair.Kind(of), ID: id}

@@ -497,8 +497,8 @@ func TestQuotas(t *testing.T) {
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 }
 
-// A subscription may not create ever new nodes and clusters: deleted ones leave rows in the store
-// that no quota counts. What is there can be changed.
+// A subscription may not create ever new nodes and clusters, or change clusters: former ones leave
+// rows in the store that no quota counts. Nodes can be changed.
 func TestNewNamesAreBounded(t *testing.T) {
 	w := newEdge(t)
 	w.share(fair.Rates{fair.Subscription: {
@@ -517,6 +517,7 @@ func TestNewNamesAreBounded(t *testing.T) {
 		w.gets(want, "operator", "PUT", strings.Replace(cluster, "Factory", name, 1)+versionQuery,
 			`{"location":"westeurope","properties":{}}`)
 	}
+	w.gets(429, "operator", "PUT", cluster+versionQuery, `{"location":"westeurope","tags":{"a":"b"}}`)
 }
 
 // A subscription may not replace credentials without end: while its cluster does not answer, each

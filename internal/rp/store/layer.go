@@ -45,16 +45,16 @@ func (s *Store) KeepLayer(v *View, layer *flexnode.Layer) error {
 }
 
 // CollectLayers deletes the layers of facts that neither a cluster nor a kept revision has. Only
-// the present facts of a cluster get into new revisions, so a cluster whose row changes meanwhile
-// keeps its layers until the next collection.
+// the present facts of a cluster get into new revisions, and a layer is written again when it
+// becomes these, so one that was written meanwhile is kept.
 func (s *Store) CollectLayers(ctx context.Context) error {
-	clusters, _, err := s.Clusters.List(ctx, "")
+	clusters, at, err := s.Clusters.List(ctx, "")
 	if err != nil {
 		return err
 	}
-	used, seen := map[string]bool{}, map[string]int64{}
+	used := map[string]bool{}
 	for _, c := range clusters {
-		used[c.Value.Facts], seen[c.Key] = true, c.Revision
+		used[c.Value.Facts] = true
 	}
 	_, err = s.History.each(ctx, "", func(r Row[flexnode.History], err error) error {
 		all, failed := r.Value.All()
@@ -73,8 +73,9 @@ func (s *Store) CollectLayers(ctx context.Context) error {
 	_, err = s.UpdateEach(ctx, slices.DeleteFunc(ids, func(id string) bool { return used[id] }), Each{
 		What: "layer collected",
 		One: func(v *View, id string) error {
-			cluster, err := flexnode.ClusterOfFacts(s.Layers.Row(v, id).Value)
-			if err == nil && cluster != "" && s.Clusters.Row(v, cluster).Revision == seen[cluster] {
+			layer := s.Layers.Row(v, id)
+			cluster, err := flexnode.ClusterOfFacts(layer.Value)
+			if err == nil && cluster != "" && layer.Revision <= at {
 				s.Layers.Delete(v, id)
 			}
 			return err
