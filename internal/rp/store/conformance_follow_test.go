@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -128,13 +129,21 @@ func resumes(t *testing.T, b Backend) {
 	}
 }
 
-// A follower of a prefix without changes learns the store's revision.
+// A follower of a prefix without changes learns the store's revision, also if it begins there, or
+// that the store is behind.
 func nothingChanges(t *testing.T, b Backend) {
 	start := put(t, b, "quiet", "1")
 	later := put(t, b, "elsewhere", "2")
 	events := followUntil(t, b, "quiet/", start,
 		func(_ []Event, at int64) bool { return at >= later })
 	equal(t, "events", len(events), 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	ended := make(chan error)
+	go func() { ended <- b.Follow(ctx, "quiet/", later+10, func(Batch) {}) }()
+	reported := func(_ []Event, at int64) bool { return at == later && ctx.Err() == nil }
+	followUntil(t, b, "quiet/", later, reported)
+	isError(t, "follow from after the present", <-ended, kv.ErrWentBack)
 }
 
 // Rows with a lease vanish when it is closed or not renewed, and not before.

@@ -228,11 +228,20 @@ func (e *Etcd) Follow(ctx context.Context, prefix string, after int64, see func(
 		clientv3.WithProgressNotify())
 	tick := time.NewTicker(progress)
 	defer tick.Stop()
-	for {
+	for last, quiet := after, true; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+			if quiet { // a watch reports nothing before the store has passed the revision of its start
+				switch _, now, err := e.Read(ctx); {
+				case err == nil && now < last:
+					return kv.ErrWentBack
+				case err == nil && now == last:
+					see(Batch{Revision: now})
+				}
+			}
+			quiet = true
 			if err := e.client.RequestProgress(ctx); err != nil {
 				return fmt.Errorf("cannot follow the store: %w", err)
 			}
@@ -247,6 +256,7 @@ func (e *Etcd) Follow(ctx context.Context, prefix string, after int64, see func(
 				return fmt.Errorf("cannot follow the store: %w", err)
 			}
 			b := batch(got)
+			last, quiet = b.Revision, false
 			if e.server != nil {
 				if err := e.awaitOwn(ctx, b.Revision); err != nil {
 					return err

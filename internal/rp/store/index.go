@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // Index is a replica's copy of the indexed tables, which follows the store. It answers polls and
@@ -77,8 +79,11 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 	for {
 		var err error
 		if !lost {
-			err = x.follow(ctx)
-			back = errors.Is(err, errWentBack)
+			err = x.store.Follow(ctx, root, x.Revision(), func(b Batch) {
+				x.apply(b)
+				x.store.feed.tell(b.Events)
+			})
+			back = errors.Is(err, kv.ErrWentBack)
 			lost = back || errors.Is(err, ErrCompacted)
 		}
 		if ctx.Err() == nil && lost {
@@ -99,34 +104,6 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 		say(fmt.Errorf("cannot follow the store: %w", err))
 		Pause(ctx, Jitter(followPause)) // so that not all replicas come back at once
 	}
-}
-
-// errWentBack is a store at an earlier revision than before: it was restored from a backup while
-// replicas run.
-var errWentBack = errors.New("the store is behind what it has told")
-
-// follow applies all changes of the store and passes them on, until the connection breaks or the
-// store has gone back. A member that is behind the others for a moment does not count as that.
-func (x *Index) follow(ctx context.Context) error {
-	inner, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := x.store.Follow(inner, root, x.Revision(), func(b Batch) {
-		if inner.Err() != nil {
-			return
-		}
-		if b.Revision >= x.Revision() {
-			x.apply(b)
-			x.store.feed.tell(b.Events)
-			return
-		}
-		if _, now, err := x.store.Read(inner, root); err == nil && now < x.Revision() {
-			cancel(errWentBack)
-		}
-	})
-	if errors.Is(context.Cause(inner), errWentBack) {
-		return errWentBack
-	}
-	return err
 }
 
 func (x *Index) apply(b Batch) {

@@ -25,8 +25,9 @@ type Backend interface {
 	// whether there are more.
 	Keys(ctx context.Context, prefix, after string, limit int) (keys []string, more bool, err error)
 	// Follow calls see with all changes below a prefix after a revision, in order, until ctx ends or
-	// the connection breaks; ErrCompacted if they are not kept any more. It also calls see without
-	// changes, at least every ten seconds, to report that there were none up to a revision.
+	// the connection breaks; ErrCompacted if they are not kept any more, ErrWentBack if the database
+	// has not reached that revision. It also calls see without changes, at least every ten seconds, to
+	// report that there were none up to a revision.
 	Follow(ctx context.Context, prefix string, after int64, see func(Batch)) error
 	// Lease returns a lease for keys that must end with this process: keys written with it vanish
 	// if it is not renewed for longer than ttl.
@@ -44,6 +45,9 @@ var (
 	ErrConflict = errors.New("the stored rows have changed meanwhile")
 	// ErrCompacted is returned for a revision that is not kept any more.
 	ErrCompacted = errors.New("the changes since then are not kept any more")
+	// ErrWentBack is returned by a database that is behind what it has reported: it was restored from
+	// a backup while replicas run.
+	ErrWentBack = errors.New("the store is behind what it has reported")
 	// ErrTooLarge is returned for a commit of more than MaxWrites writes or conditions, or of more
 	// than a bit over a megabyte: nothing was written.
 	ErrTooLarge = errors.New("the change is too large for one transaction")

@@ -310,6 +310,9 @@ func (db *memoryDB) since(prefix string, after int64) (kv.Batch, <-chan struct{}
 	if after+1 < db.compacted {
 		return kv.Batch{}, nil, kv.ErrCompacted
 	}
+	if after > db.revision {
+		return kv.Batch{}, nil, kv.ErrWentBack
+	}
 	batch := kv.Batch{Revision: db.revision}
 	first, _ := slices.BinarySearchFunc(db.log, after+1, func(e kv.Event, revision int64) int {
 		return int(e.Revision - revision)
