@@ -33,9 +33,10 @@ func TestMakeRoom(t *testing.T) {
 	expect("leader", "status")
 	st := store.New(e)
 	rows := []string{st.Clusters.Key("s/Äg/c"), st.Nodes.Key("s/Äg/c/n"),
-		st.History.Key("s/Äg/c/n"), st.Nodes.Key("s/Äg/c2/n")}
+		st.Operations.Key("s/o"), st.History.Key("s/Äg/c/n"), st.Nodes.Key("s/Äg/c2/n")}
 	for _, key := range rows {
-		must(e.Commit(ctx, nil, []store.Write{{Key: key, Value: []byte("{}")}}))
+		value := []byte(`{"deletion":{"operation":"s/o"}}`)
+		must(e.Commit(ctx, nil, []store.Write{{Key: key, Value: value}}))
 	}
 	var err error
 	// etcd measures its size after 10,000 writes at the latest.
@@ -62,7 +63,7 @@ func TestMakeRoom(t *testing.T) {
 		must(0, err)
 		left[key] = len(got)
 	}
-	if left[rows[0]]+left[rows[1]]+left[rows[2]] != 0 || left[rows[3]] != 1 {
+	if left[rows[0]]+left[rows[1]]+left[rows[2]]+left[rows[3]] != 0 || left[rows[4]] != 1 {
 		t.Errorf("rows that are left: %v", left)
 	}
 	expect("is discarded", "compact")

@@ -9,6 +9,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -113,6 +114,7 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 				found.Joined, releaseNodes, wipeNodes)
 		}
 		operation = r.subscriptionKey() + "/" + id
+		v.Fail(a.lately(r, fair.Clusters)) // its row stays after an abort
 		r.before = row.Value.Version
 		return a.beginDeletion(v, row, operation, nodes == wipeNodes, r.caller.ObjectID)
 	})

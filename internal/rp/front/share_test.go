@@ -518,6 +518,7 @@ func TestNewNamesAreBounded(t *testing.T) {
 			`{"location":"westeurope","properties":{}}`)
 	}
 	w.gets(429, "operator", "PUT", cluster+versionQuery, `{"location":"westeurope","tags":{"a":"b"}}`)
+	w.gets(429, "operator", "DELETE", cluster+versionQuery+"&nodes=release", "")
 }
 
 // A subscription may not replace credentials without end: while its cluster does not answer, each

@@ -14,17 +14,22 @@ func (s *Store) OfNodes(cluster string) []string {
 	}
 }
 
-// ReleaseCluster deletes the rows of a cluster and of its nodes; a full store accepts that, too. It
-// writes no tombstone: machines run on, unmanaged. The cluster's row goes first, so that no node is
-// added meanwhile. Replicas remove its credentials later (credential.Service.Sweep), and another
-// registration may claim its API server. It returns the number of deleted rows.
+// ReleaseCluster deletes the rows of a cluster and of its nodes, and the operation of its deletion;
+// a full store accepts that, too. It writes no tombstone: machines run on, unmanaged. The cluster's
+// row goes first, so that no node is added meanwhile. Replicas remove its credentials later
+// (credential.Service.Sweep), and another registration may claim its API server. It returns the
+// number of deleted rows.
 func (s *Store) ReleaseCluster(ctx context.Context, cluster string) (deleted int, err error) {
 	if err := s.HoldSchema(ctx); err != nil {
 		return 0, err
 	}
 	_, err = s.Update(ctx, "cluster released", nil, func(v *View) error {
-		if deleted = 0; s.Clusters.Row(v, cluster).Exists() {
+		row := s.Clusters.Row(v, cluster)
+		if deleted = 0; row.Exists() {
 			deleted = 1
+		}
+		if row.Value.Deleting() {
+			s.Operations.Delete(v, row.Value.Deletion.Operation)
 		}
 		s.Clusters.Delete(v, cluster)
 		s.Rollouts.Delete(v, cluster)
