@@ -33,15 +33,8 @@ type Quota struct {
 
 // Of returns the quota of a resource.
 func (q Quota) Of(r Resource) int {
-	switch r {
-	case Clusters:
-		return q.Clusters
-	case Tokens:
-		return q.Tokens
-	case Bytes:
-		return q.Bytes
-	}
-	return q.Nodes
+	of := map[Resource]int{Nodes: q.Nodes, Clusters: q.Clusters, Tokens: q.Tokens, Bytes: q.Bytes}
+	return of[r]
 }
 
 // Quotas holds the quotas of subscriptions. Without a default there is no limit.

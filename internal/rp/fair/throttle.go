@@ -14,12 +14,12 @@ import (
 // Kind is a kind of requests that are counted together.
 type Kind string
 
-// The kinds. Lists covers requests about many resources.
-const Reads, Lists, Writes, Deletes Kind = "Reads", "Lists", "Writes", "Deletes"
-
-// Diagnoses counts requests for diagnoses of a subscription's nodes: the answers are the largest
-// rows.
-const Diagnoses Kind = "diagnose"
+// The kinds. Lists covers requests about many resources. Diagnoses counts requests for diagnoses of
+// nodes: the answers are the largest rows.
+const (
+	Reads, Lists, Writes, Deletes Kind = "Reads", "Lists", "Writes", "Deletes"
+	Diagnoses                     Kind = "Diagnoses"
+)
 
 // Kinds of requests of the nodes' agents.
 const (
