@@ -75,10 +75,12 @@ func (x *Index) load(ctx context.Context, back bool) error {
 // at each interruption. A process calls it once: Sync and Wait of all tables get changes from it,
 // after the index has them.
 func (x *Index) Follow(ctx context.Context, say func(error)) {
-	lost, back := false, false // lost until everything was loaded again
-	for {
+	for lost, back := false, false; ctx.Err() == nil; { // lost until everything was loaded again
 		var err error
-		if !lost {
+		if lost {
+			err = x.load(ctx, back)
+			lost = err != nil
+		} else {
 			err = x.store.Follow(ctx, root, x.Revision(), func(b Batch) {
 				x.apply(b)
 				x.store.feed.tell(b.Events)
@@ -86,23 +88,10 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 			back = errors.Is(err, kv.ErrWentBack)
 			lost = back || errors.Is(err, ErrCompacted)
 		}
-		if ctx.Err() == nil && lost {
-			if err != nil {
-				say(fmt.Errorf("cannot follow the store, all is loaded again: %w", err))
-			}
-			if err = x.load(ctx, back); err == nil {
-				lost = false
-				continue
-			}
+		if err != nil && ctx.Err() == nil {
+			say(fmt.Errorf("cannot follow the store: %w", err))
+			Pause(ctx, Jitter(followPause)) // so that not all replicas come back at once
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			err = errors.New("the connection has ended")
-		}
-		say(fmt.Errorf("cannot follow the store: %w", err))
-		Pause(ctx, Jitter(followPause)) // so that not all replicas come back at once
 	}
 }
 

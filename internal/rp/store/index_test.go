@@ -212,7 +212,7 @@ func breakIndex(t *testing.T, kept bool) {
 	x.Subscribe(func(_, key string) { told[key] = true })
 	before := m.Reads()
 	its.Before(nil)
-	time.Sleep(2 * followPause)
+	time.Sleep(4 * followPause)
 	synctest.Wait() // before told is read
 	if x.Revision() != last || kept && m.Reads() != before {
 		t.Errorf("at %d of %d after %d reads", x.Revision(), last, m.Reads()-before)

@@ -93,7 +93,7 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 		last := set(t, s, "new", "2")
 		must(0, m.Compact(t.Context(), last))
 		its.Before(nil)
-		time.Sleep(2 * followPause)
+		time.Sleep(4 * followPause)
 		l.want(t, "[changed=2 new=2 -gone]")
 		set(t, s, "after", "1")
 		l.want(t, "[after=1]")
