@@ -90,10 +90,10 @@ func Backup(ctx context.Context, from External, path string) error {
 		return fmt.Errorf("cannot write the backup: %s already exists", path)
 	}
 	config, err := from.current(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot write the backup: %w", err)
+	if err == nil {
+		_, err = etcdutl.NewV3(silent).Save(ctx, config, path)
 	}
-	if _, err = etcdutl.NewV3(silent).Save(ctx, config, path); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot write the backup: %w", err)
 	}
 	return os.Chmod(path, 0o600)

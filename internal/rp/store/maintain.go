@@ -138,7 +138,11 @@ func (e *Etcd) Defragment(ctx context.Context, tell func(m EtcdMember, done bool
 	for _, m := range members {
 		if m.Err == nil {
 			tell(m, false)
-			m.Err = e.defragment(ctx, m.Endpoint)
+			if e.server != nil {
+				m.Err = e.server.Server.Backend().Defrag()
+			} else {
+				_, m.Err = e.client.Defragment(ctx, m.Endpoint)
+			}
 		}
 		if m.Err != nil {
 			errs = append(errs, fmt.Errorf("cannot defragment %s: %w", m.Endpoint, m.Err))
@@ -147,14 +151,6 @@ func (e *Etcd) Defragment(ctx context.Context, tell func(m EtcdMember, done bool
 		tell(e.member(ctx, m.Endpoint), true)
 	}
 	return errors.Join(errs...)
-}
-
-func (e *Etcd) defragment(ctx context.Context, endpoint string) error {
-	if e.server != nil {
-		return e.server.Server.Backend().Defrag()
-	}
-	_, err := e.client.Defragment(ctx, endpoint)
-	return err
 }
 
 // Disarm makes a store that was full accept writes again, after room was made. Another alarm, of
@@ -180,15 +176,13 @@ func (e *Etcd) Disarm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	for slices.ContainsFunc(e.Members(ctx), func(m EtcdMember) bool { return m.Full }) {
-		if !Pause(ctx, disarmPause) {
+		if !Pause(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("cannot disarm the store: a member still reports that it is full: %w",
 				ctx.Err())
 		}
 	}
 	return nil
 }
-
-const disarmPause = 20 * time.Millisecond
 
 const (
 	// CompactEvery is the time between compactions of the store, as in kube-apiserver.

@@ -53,27 +53,19 @@ func (s *Store) Clear(
 			if keys, more, err = s.Keys(ctx, prefix, "", MaxWrites); err != nil {
 				return deleted, fmt.Errorf("cannot list %s: %w", prefix, err)
 			}
-			if err := s.DeleteKeys(ctx, keys, fences...); err != nil {
+			if len(keys) == 0 {
+				break
+			}
+			var writes []Write
+			for _, key := range keys {
+				writes = append(writes, Write{Key: key, Delete: true})
+			}
+			if _, err := s.Commit(ctx, fences, writes); err != nil {
 				return deleted, err
 			}
+			s.Did("rows cleared")
 			deleted += len(keys)
 		}
 	}
 	return deleted, nil
-}
-
-// DeleteKeys deletes rows by their keys in the database, in one transaction that depends on fences.
-func (s *Store) DeleteKeys(ctx context.Context, keys []string, fences ...Condition) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	writes := make([]Write, 0, len(keys))
-	for _, key := range keys {
-		writes = append(writes, Write{Key: key, Delete: true})
-	}
-	_, err := s.Commit(ctx, fences, writes)
-	if err == nil {
-		s.Did("rows cleared")
-	}
-	return err
 }

@@ -240,23 +240,18 @@ func (t Table[T]) Sync(
 		}
 		if missed {
 			at = t.resync(ctx, prefix, known, see, func(error) {})
-		} else {
-			t.tell(events, at, known, see)
 		}
-	}
-}
-
-func (t Table[T]) tell(events []Event, at int64, known map[string]int64, see func(Row[T])) {
-	for _, e := range events {
-		key := strings.TrimPrefix(e.Key, t.prefix)
-		switch r, err := t.decode(key, e.KV); {
-		case e.Revision <= at: // the rows were read since
-		case e.Deleted:
-			delete(known, key)
-			see(Row[T]{Key: key})
-		default:
-			if known[key] = e.Revision; err == nil {
-				see(r)
+		for _, e := range events {
+			key := strings.TrimPrefix(e.Key, t.prefix)
+			switch r, err := t.decode(key, e.KV); {
+			case e.Revision <= at: // the rows were read since
+			case e.Deleted:
+				delete(known, key)
+				see(Row[T]{Key: key})
+			default:
+				if known[key] = e.Revision; err == nil {
+					see(r)
+				}
 			}
 		}
 	}
