@@ -32,16 +32,18 @@ func (w *worker) compareReady(ctx context.Context, s *session, key string) error
 	if !s.nodesKnown.Load() {
 		return nil
 	}
+	node, err := w.Index.Node(key)
+	if err != nil || !node.Exists() {
+		return err
+	}
 	status, err := w.Index.Status(key)
 	if err != nil {
 		return err
 	}
-	if pause, differ := w.taintsDiffer(s, key, status.Value); differ {
+	if pause, differ := w.taintsDiffer(s, key, node.Value, status.Value); differ {
 		w.tasks.AddAfter(task{taskTaints, key}, pause)
 	}
-	stored := status.Value.Ready
-	node, err := w.Index.Node(key)
-	if err != nil || !node.Exists() || same(stored, s.ready(key, stored, noTime)) {
+	if stored := status.Value.Ready; same(stored, s.ready(key, stored, noTime)) {
 		return nil
 	}
 	if !w.readies.Allow() { // a cluster's Nodes can change without end

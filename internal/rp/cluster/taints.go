@@ -29,13 +29,9 @@ const (
 // taintsDiffer reports, by the index, whether the taints of a node must be set, and after which
 // pause.
 func (w *worker) taintsDiffer(
-	s *session, key string, stored flexnode.Status,
+	s *session, key string, node flexnode.Node, stored flexnode.Status,
 ) (pause time.Duration, differ bool) {
-	node, err := w.Index.Node(key)
-	if err != nil || !node.Exists() {
-		return 0, false
-	}
-	c := claimOf(node.Value, stored)
+	c := claimOf(node, stored)
 	seen, set := s.node(flexnode.LastOf(key)), c.set(key)
 	if seen == nil {
 		w.taintsSet.DeleteEntry(set)
