@@ -81,18 +81,16 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		was, err = flexnode.ReadLayer(w.Store.Layers.Row(v, offered.Facts).Value)
 		v.Fail(err)
 	}
-	status, err := w.Index.Status(key)
-	v.Fail(err)
-	kept, now := history.Value, time.Now().UTC()
+	kept, now, applied := history.Value, time.Now().UTC(), w.Index.Applied(key)
 	before, first := flexnode.RefreshOffered(node.Value, offered, was, parent, now, w.Renderer)
 	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer,
-		status.Value.Applied(), flexnode.Joins(&node.Value, status.Value.Applied(), w.Heard(key), false))
+		applied, flexnode.Joins(&node.Value, applied, w.Heard(key), false))
 	for _, r := range []struct{ made, from *flexnode.Revision }{{first, offered}, {revision, last}} {
 		if r.made == nil {
 			continue
 		}
 		v.Fail(w.Credentials.Sign(v, next.UID, r.made, r.from))
-		kept = kept.With(*r.made, next.Assigned, next.Revision, status.Value.Applied())
+		kept = kept.With(*r.made, next.Assigned, next.Revision, applied)
 	}
 	if first != nil || revision != nil {
 		v.Fail(w.Store.History.Put(v, key, kept))

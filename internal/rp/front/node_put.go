@@ -147,8 +147,11 @@ func (a *API) openNode(
 
 // openCluster reads the cluster of a request; an error if nodes may not change.
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
-	row := a.Store.Clusters.Row(v, r.clusterKey())
-	err := r.allowedIn(a.Store.Subscriptions.Row(v, r.subscriptionKey()).Value.State)
+	row, err := a.Index.Cluster(r.clusterKey()) // as it is stored, mostly
+	if err != nil || !a.Store.Clusters.IsAt(v, r.clusterKey(), row.Revision) {
+		row = a.Store.Clusters.Row(v, r.clusterKey())
+	}
+	err = r.allowedIn(a.Store.Subscriptions.Row(v, r.subscriptionKey()).Value.State)
 	switch {
 	case err != nil:
 	case !row.Exists():
@@ -183,7 +186,7 @@ func (p *put) replaced(
 			stone = &former
 		}
 	}
-	ask.Joins, ask.Running = p.joins(v, before), p.running(v, before, kept)
+	ask.Joins, ask.Running = p.joins(before), p.running(v, before, kept)
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
 	if d.NeedsSubnet && len(problems) == 0 {
 		var err error
@@ -212,11 +215,9 @@ func (p *put) claim(old store.Row[flexnode.Node], next flexnode.Node) error {
 }
 
 // joins returns flexnode.Joins of a node, by its agent's last report.
-func (p *put) joins(v *store.View, old *flexnode.Node) bool {
+func (p *put) joins(old *flexnode.Node) bool {
 	a, key := p.api, p.r.nodeKey()
-	status, err := a.Index.Status(key)
-	v.Fail(err)
-	p.applied = status.Value.Applied()
+	p.applied = a.Index.Applied(key)
 	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
 }

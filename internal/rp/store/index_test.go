@@ -279,6 +279,7 @@ func TestIndexWithADamagedRow(t *testing.T) {
 	if _, err := x.Status("s/g/c/bad"); err == nil {
 		t.Error("a damaged status was read")
 	}
+	equal(t, "the version of a damaged status", x.Applied("s/g/c/bad"), -1)
 }
 
 // Nodes are found by their identities without unpacking rows.

@@ -78,6 +78,10 @@ func (x *Index) Status(key string) (Row[flexnode.Status], error) {
 	return unpackRow[flexnode.Status](key, e.status, e.statusAt)
 }
 
+// Applied returns the version that a node's agent reports to run, by the node's key; 0 for none, -1
+// if its status cannot be read. It unpacks nothing.
+func (x *Index) Applied(key string) int64 { return x.entry(key).versions.applied }
+
 // Cluster returns a cluster, by its key. Its maps and pointers are shared and must not be changed.
 func (x *Index) Cluster(key string) (Row[flexnode.Cluster], error) {
 	found, ok := x.snapshot.Load().clusters.Get(item[clusterRow]{key: key})

@@ -105,7 +105,8 @@ func parse(e Event) parsed {
 		}
 	case statusTable:
 		if p.status = new(flexnode.Status); decode(e.Value, p.status) != nil {
-			p.status = new(flexnode.Status)
+			*p.status = flexnode.Status{}
+			p.status.Report.AppliedConfigVersion = "-1" // see Index.Applied
 		}
 	default:
 		return p
