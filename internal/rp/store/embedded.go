@@ -14,6 +14,7 @@ import (
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"golang.org/x/sys/unix"
 )
 
@@ -166,6 +167,22 @@ func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
 		}
 	}
 	return nil
+}
+
+// readOwn is Read for the etcd in this process, without a request.
+func (e *Etcd) readOwn(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
+	rows := e.server.Server.KV()
+	at, got := rows.Rev(), make(map[string]KV, len(keys))
+	for _, key := range keys {
+		found, err := rows.Range(ctx, []byte(key), nil, mvcc.RangeOptions{Rev: at})
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, kv := range found.KVs {
+			got[key] = valueOf(&kv)
+		}
+	}
+	return got, at, nil
 }
 
 func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }

@@ -52,6 +52,9 @@ func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, 
 	if len(keys) > MaxWrites {
 		return nil, 0, ErrTooLarge
 	}
+	if e.server != nil {
+		return e.readOwn(ctx, keys...)
+	}
 	ops := make([]clientv3.Op, 0, len(keys))
 	for _, key := range keys {
 		ops = append(ops, clientv3.OpGet(key, e.reading()...))
