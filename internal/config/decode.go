@@ -172,7 +172,7 @@ type leaf struct {
 
 // leaves lists the settings in the order of fields, without absent sections and empty settings.
 func leaves(c *Config) []leaf {
-	return leaf{value: reflect.ValueOf(c)}.leaves(make([]leaf, 0, 80))
+	return leaf{value: reflect.ValueOf(c)}.leaves(make([]leaf, 0, 128))
 }
 
 func (l leaf) leaves(list []leaf) []leaf {

@@ -4,6 +4,10 @@ package leftopen
 
 import (
 	"cmp"
+	"encoding/json"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -26,7 +30,11 @@ func Find(
 	if c.Azure.Arc != nil {
 		c.Azure.Arc.MachineName = ""
 	}
-	return missing(document, c.Redacted()), problems // secrets are never left open
+	whole, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c)
+	if err != nil { // a Config always converts
+		panic("internal error: " + err.Error())
+	}
+	return missing(document, whole), problems // secrets are never left open
 }
 
 // spell sets the defaults that are otherwise applied only where they are used, so that
@@ -57,6 +65,9 @@ func missing(document, whole map[string]any) map[string]any {
 				found[name] = below
 			}
 		} else if value != "" && (given == nil || given == "") {
+			if number, ok := value.(int64); ok {
+				value = json.Number(strconv.FormatInt(number, 10))
+			}
 			found[name] = value
 		}
 	}
