@@ -7,13 +7,14 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // Another team registers the first one's API server under its own id: the registration is refused,
 // and nothing of the first one's is created, deleted or denied.
 func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
 		before := c.secrets()
 		w.register(harbourID, c)
@@ -24,7 +25,7 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 			got.Facts != "" || got.Probe.Refused == "" {
 			t.Errorf("the second registration: %+v", got)
 		}
-		w.put(harbourID, "edge-1", api.Desired{})
+		w.put(harbourID, "edge-1", flexnode.Desired{})
 		pass(20 * time.Minute) // and it searches for orphans twice
 		equal(t, "Secrets", strings.Join(c.secrets(), " "), strings.Join(before, " "))
 		equal(t, "a machine of the first registration", c.Ask(w.joining("first", "edge-1")), "Approved")

@@ -20,7 +20,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -63,7 +62,7 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 		replace(t, path, kubeconfig("https://a.example", ca, "one"))
 		w.register(factoryID, a)
 		w.own(factory)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Minute)
 		equal(t, "connections of a file that did not change", dialled.Load(), 1)
 		replace(t, path, kubeconfig("https://b.example", ca, "one"))
@@ -228,7 +227,7 @@ func TestABindingIsTakenAway(t *testing.T) {
 		w.manager.Dial = func(Access) (*Connection, error) { return c.connection(), nil }
 		w.register(factoryID, c)
 		w.own(factory)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
 		sources.present.Store(&Sources{})
 		pass(10 * time.Second)

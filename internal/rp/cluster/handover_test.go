@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -43,7 +42,7 @@ func TestNodeOfARevokedCredentialIsDone(t *testing.T) {
 		pass(time.Second)
 		c.Down.Store(true)
 		pass(5 * time.Minute)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Minute)
 		stop()
 		edit(w, w.store.Credentials, w.node(factory+"/edge-1").Credential,

@@ -33,7 +33,6 @@ import (
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
@@ -76,7 +75,7 @@ func TestAHostileCluster(t *testing.T) {
 						"accepts")
 				})
 				w.change(func(v *store.View) error {
-					return w.putIn(v, factoryID, "edge-1", api.Desired{})
+					return w.putIn(v, factoryID, "edge-1", flexnode.Desired{})
 				})
 				until(t, "the other cluster's node gets no token", func() bool {
 					return w.credential(factory+"/edge-1").Value.State == store.Live
@@ -136,7 +135,7 @@ func TestAClusterThatStalls(t *testing.T) {
 func TestAHostileNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.pool("10.244.0.0/16", 24)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		for _, name := range []string{strings.Repeat("n", 1000), "../edge-1", "edge-2"} {
 			n := kubeNode(name, corev1.ConditionTrue)
 			n.Spec.PodCIDRs = []string{strings.Repeat("1", 65_000)}
@@ -161,7 +160,7 @@ func TestNodesThatFlap(t *testing.T) {
 		worker.readies.SetBurst(burst)
 		name := func(i int) string { return fmt.Sprintf("edge-%d", i) }
 		for i := range nodes {
-			w.put(factoryID, name(i), api.Desired{})
+			w.put(factoryID, name(i), flexnode.Desired{})
 			must(c.CoreV1().Nodes().Create(t.Context(), kubeNode(name(i), corev1.ConditionTrue),
 				metav1.CreateOptions{}))
 		}
@@ -217,8 +216,8 @@ func TestAPanicEndsTheSession(t *testing.T) {
 		other := newFakeCluster("harbour")
 		w.register(harbourID, other)
 		w.own(harbour)
-		w.put(factoryID, "edge-1", api.Desired{})
-		w.put(harbourID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
+		w.put(harbourID, "edge-1", flexnode.Desired{})
 		pass(10 * time.Minute)
 		if n := counts.panics.Load(); n < 3 || n > 12 {
 			t.Errorf("%d sessions have ended within ten minutes", n)
@@ -237,7 +236,7 @@ func TestAPanicOfANode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		names := []string{"edge-1", "edge-2"}
 		for _, name := range names {
-			w.put(factoryID, name, api.Desired{})
+			w.put(factoryID, name, flexnode.Desired{})
 		}
 		var once sync.Once
 		w.store.Did = func(what string) {
@@ -402,7 +401,7 @@ func TestRequestsAreReduced(t *testing.T) {
 // the budget of reviews; a new machine's request is among them.
 func TestRequestsAreReviewedOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
 		answers := map[string]int{}
 		c.PrependReactor("update", "certificatesigningrequests",

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -412,7 +411,7 @@ func withHostile(t *testing.T, h *hostile) (*world, *fakeCluster, *seenCounts) {
 	for _, id := range []string{factoryID, harbourID} {
 		w.change(func(v *store.View) error {
 			return w.store.Clusters.Put(v, keyOf(id), flexnode.Cluster{ID: id, Version: "1",
-				UID: uuid.NewString(), Location: "westeurope", Properties: api.ClusterProperties{
+				UID: uuid.NewString(), Location: "westeurope", Properties: flexnode.ClusterProperties{
 					PodCIDR: "10.244.0.0/16", NodeCIDRMask: 24}})
 		})
 		w.own(keyOf(id))

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -81,7 +80,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 		}
 		pass(time.Minute)
 		equal(t, "the work", both(replicas), "factory harbour")
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
 		first := 0
 		if strings.Contains(replicas[1].works(), "factory") {
@@ -141,7 +140,7 @@ func TestAFailingStoreEndsNothing(t *testing.T) {
 		r.memory.Before(func(storetest.Call) error { return errDown })
 		pass(time.Minute)
 		equal(t, "without its store it works on", r.works(), "")
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		r.memory.Before(nil)
 		pass(time.Minute)
 		equal(t, "afterwards it works on", r.works(), "factory")

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -55,8 +54,8 @@ func (c *fakeCluster) leave(name string) {
 func TestReady(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		const key = factory + "/edge-1"
-		w.put(factoryID, "edge-1", api.Desired{})
-		w.put(factoryID, "edge-2", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
+		w.put(factoryID, "edge-2", flexnode.Desired{})
 		check := func(when, status, reason string) {
 			t.Helper()
 			if got := w.ready(key); got.Status != status || got.Reason != reason {
@@ -91,7 +90,7 @@ func TestANodeThatWentUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := registered(t)
 		_, end := w.own(factory)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
 		equal(t, "the Node that has joined", w.ready(factory+"/edge-1").Status, "True")
 		end()
@@ -107,7 +106,7 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		const nodes = 20
 		for i := range nodes {
-			w.put(factoryID, fmt.Sprintf("edge-%d", i), api.Desired{})
+			w.put(factoryID, fmt.Sprintf("edge-%d", i), flexnode.Desired{})
 			c.join(fmt.Sprintf("edge-%d", i), corev1.ConditionTrue)
 		}
 		pass(time.Minute)
@@ -139,13 +138,13 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 // A deleted node gets no status, and its successor does not inherit one.
 func TestADeletedNodeGetsNoStatus(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
 		w.drop("edge-1")
 		c.set("edge-1", corev1.ConditionFalse)
 		row := must(w.store.Status.Get(context.Background(), factory+"/edge-1"))
 		equal(t, "its status is there", row.Exists(), false)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
 		equal(t, "its successor", w.ready(factory+"/edge-1").Status, "False")
 	})

@@ -63,7 +63,7 @@ func TestTokenIDIsTaken(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.Down.Store(true)
 		pass(healthInterval)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		id := w.credential(factory + "/edge-1").Value.TokenID
 		c.Down.Store(false)
 		c.secret(id, nil)
@@ -87,8 +87,8 @@ func TestFailedNodesAreRendered(t *testing.T) {
 		c.Down.Store(true)
 		w.register(factoryID, c)
 		w.own(factory)
-		w.put(factoryID, "late", api.Desired{})
-		w.put(factoryID, "new", api.Desired{Versions: api.Versions{Kubernetes: "1.36.0"}})
+		w.put(factoryID, "late", flexnode.Desired{})
+		w.put(factoryID, "new", flexnode.Desired{Versions: flexnode.Versions{Kubernetes: "1.36.0"}})
 		pass(credential.Lifetime + time.Minute)
 		if n := w.node(factory + "/late"); n.State != api.Failed || n.Revision != 0 {
 			t.Fatalf("it is %q: %+v", n.State, n)
@@ -134,7 +134,7 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 		const nodes = 120 // more than two batches
 		w, _ := factoryWorld(t)
 		for i := range nodes {
-			w.put(factoryID, "edge-"+string(rune('a'+i%26))+string(rune('a'+i/26)), api.Desired{})
+			w.put(factoryID, "edge-"+string(rune('a'+i%26))+string(rune('a'+i/26)), flexnode.Desired{})
 		}
 		pass(time.Second)
 		before := w.node(factory + "/edge-aa")
@@ -230,7 +230,7 @@ func TestWhoSaysWhereDNSIs(t *testing.T) {
 	for _, tt := range []struct{ own, cluster, want string }{
 		{owners, clusters, owners}, {"", clusters, clusters}, {"", "", ""},
 	} {
-		row := flexnode.Cluster{Properties: api.ClusterProperties{DNSServiceIP: tt.own}}
+		row := flexnode.Cluster{Properties: flexnode.ClusterProperties{DNSServiceIP: tt.own}}
 		equal(t, fmt.Sprintf("%+v", tt),
 			(&Connection{}).facts(row, findings{dns: tt.cluster}, "").DNSServiceIP, tt.want)
 	}
@@ -295,7 +295,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		o, _ := w.own(factory)
 		id := w.token("edge-1")
 		o.invalid.Store(true)
-		w.put(factoryID, "edge-2", api.Desired{})
+		w.put(factoryID, "edge-2", flexnode.Desired{})
 		equal(t, "a request was answered", c.Ask(csr("first", id, "edge-1")), "")
 		equal(t, "Secrets", len(c.secrets()), 1)
 		// By its clock it is the owner, and in the store it is not.

@@ -37,7 +37,7 @@ func (w *world) fill(c *fakeCluster, nodes int) {
 	w.pool("10.0.0.0/8", 24)
 	for i := range nodes {
 		name := fmt.Sprintf("edge-%d", i)
-		w.put(factoryID, name, api.Desired{NodeConfig: api.NodeConfig{MaxPods: 30}})
+		w.put(factoryID, name, flexnode.Desired{NodeConfig: flexnode.NodeConfig{MaxPods: 30}})
 		w.change(func(v *store.View) error {
 			err := w.store.Status.Put(v, factory+"/"+name, flexnode.Status{
 				Report: api.Report{AgentVersion: "1"}})
@@ -46,7 +46,7 @@ func (w *world) fill(c *fakeCluster, nodes int) {
 	}
 	pass(time.Second)
 	equal(w.t, "a machine", c.Ask(w.joining("joining", "edge-0")), "Approved")
-	w.put(factoryID, "edge-0", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
+	w.put(factoryID, "edge-0", flexnode.Desired{NodeConfig: flexnode.NodeConfig{MaxPods: 31}})
 	pass(time.Second)
 	equal(w.t, "Secrets", len(c.secrets()), nodes+1)
 }
@@ -154,7 +154,7 @@ func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
 		c.Down.Store(true)
 		w.register(factoryID, c)
 		w.own(factory)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
 		w.markDeletion(factory, true)
 		pass(10 * time.Second)
@@ -173,7 +173,7 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 		w.register(factoryID, c)
 		pass(time.Minute)
 		equal(t, "a machine", c.Ask(csr("later", w.token("edge-1"), "edge-1")), "Approved")
-		w.put(factoryID, "edge-1", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
+		w.put(factoryID, "edge-1", flexnode.Desired{NodeConfig: flexnode.NodeConfig{MaxPods: 31}})
 		pass(time.Second)
 		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
 			c.Deletion = &flexnode.Deletion{
@@ -193,7 +193,7 @@ func TestADeletionIsKilledAnywhere(t *testing.T) {
 	}
 	killedAnywhere(t, 10, func(t *testing.T, w *killable, c *fakeCluster) {
 		const nodes = 3
-		w.policy(api.RolloutPolicy{MaxUnavailable: "100%"}) // all at once
+		w.policy(flexnode.RolloutPolicy{MaxUnavailable: "100%"}) // all at once
 		w.fill(c, nodes)
 		w.arm()
 		w.markDeletion(factory, true)

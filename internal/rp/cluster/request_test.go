@@ -58,7 +58,7 @@ func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		delivery := &removals{Delivery: w.credentials.Delivery}
 		w.credentials.Delivery = delivery
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
 		const one = "aaaaaaaa-0000-0000-0000-000000000001"
 		w.put(factoryID, "edge-2", withIdentity(one))
@@ -135,15 +135,16 @@ func TestIdentities(t *testing.T) {
 		const four, five = "aaaaaaaa-0000-0000-0000-000000000004", "aaaaaaaa-0000-0000-0000-000000000005"
 		const client, arc = "cccccccc-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000006"
 		principal := withIdentity("")
-		principal.AzureAuth.ManagedIdentity = &api.ManagedIdentityAuth{ClientID: client}
+		principal.AzureAuth.ManagedIdentity = &flexnode.ManagedIdentityAuth{ClientID: client}
 		w.put(factoryID, "edge-4", principal)
 		w.put(factoryID, "edge-5", principal)
 		edit(w, w.store.Nodes, keyOf(factoryID)+"/edge-4", func(n *flexnode.Node) {
-			n.Desired.AzureAuth = api.AzureAuth{Method: api.ServicePrincipal,
-				ServicePrincipal: &api.ServicePrincipalAuth{ClientID: client, PrincipalID: four}}
+			n.Desired.AzureAuth = flexnode.AzureAuth{Method: api.ServicePrincipal,
+				ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: client, PrincipalID: four}}
 		})
 		edit(w, w.store.Nodes, keyOf(factoryID)+"/edge-5", func(n *flexnode.Node) { n.Principal = five })
-		principal.AzureAuth = api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{PrincipalID: arc}}
+		principal.AzureAuth = flexnode.AzureAuth{
+			Method: api.Arc, Arc: &flexnode.ArcAuth{PrincipalID: arc}}
 		w.put(factoryID, "edge-6", principal)
 		pass(time.Second)
 		user := w.credential(factory + "/edge-3").Value.TokenID
@@ -180,7 +181,7 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 	const user = "aaaaaaaa-0000-0000-0000-000000000001"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		for _, name := range []string{"our-pool-0", "edge-1"} {
-			w.put(factoryID, name, api.Desired{})
+			w.put(factoryID, name, flexnode.Desired{})
 		}
 		w.put(factoryID, "our-pool-1", withIdentity(user))
 		for _, name := range []string{"our-pool-0", "our-pool-1", "edge-1"} {
@@ -239,8 +240,8 @@ func TestAMachineHidesItsNode(t *testing.T) {
 // A Node of another installation of the provider is left alone, and its name is taken.
 func TestAnotherInstallationsNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", api.Desired{
-			NodeConfig: api.NodeConfig{Taints: []string{"a=b:NoSchedule"}}})
+		w.put(factoryID, "edge-1", flexnode.Desired{
+			NodeConfig: flexnode.NodeConfig{Taints: []string{"a=b:NoSchedule"}}})
 		n := kubeNode("edge-1", corev1.ConditionTrue)
 		n.Labels[managedLabel], n.Labels[installationLabel] = "false", "another.example"
 		must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
@@ -258,7 +259,7 @@ func TestAnotherInstallationsNode(t *testing.T) {
 // A request whose answer failed is answered soon, without a resync.
 func TestARequestIsRetried(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
 		failures := failApprovals(c, 3)
 		r := w.joining("first", "edge-1")

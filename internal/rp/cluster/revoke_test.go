@@ -393,7 +393,7 @@ func TestNodesOfMachinesThatLeave(t *testing.T) {
 				w.remove("edge-1", 0)
 			}
 			if tt.successor {
-				w.put(factoryID, "edge-1", api.Desired{})
+				w.put(factoryID, "edge-1", flexnode.Desired{})
 			}
 			w.change(func(v *store.View) error {
 				row := must(w.store.Certificates.In(v, factory+"/edge-1")).Value

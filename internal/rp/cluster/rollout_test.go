@@ -33,7 +33,7 @@ func (w *world) running(c *fakeCluster, names ...string) map[string]int64 {
 }
 
 // following returns a node that follows its resource, with a version of runc.
-func following(runc string) api.Desired {
+func following(runc string) flexnode.Desired {
 	d := withIdentity("aaaaaaaa-0000-0000-0000-00000000000a")
 	d.ContinuousMonitoring, d.Versions.Runc = true, runc
 	return d
@@ -52,7 +52,7 @@ func (w *world) applies(name string) {
 }
 
 // policy sets the cluster's rollout policy.
-func (w *world) policy(p api.RolloutPolicy) {
+func (w *world) policy(p flexnode.RolloutPolicy) {
 	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
 		c.Properties.RolloutPolicy = &p
 	})
@@ -88,7 +88,7 @@ func (w *world) canary() {
 // cluster continues.
 func TestRollout(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.policy(api.RolloutPolicy{Soak: "PT1M"})
+		w.policy(flexnode.RolloutPolicy{Soak: "PT1M"})
 		w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
 		w.canary()
@@ -177,7 +177,7 @@ func TestFactsRollOut(t *testing.T) {
 // by one.
 func TestAddressOfDNSRollsOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.policy(api.RolloutPolicy{Soak: "PT1M"})
+		w.policy(flexnode.RolloutPolicy{Soak: "PT1M"})
 		w.running(c, "a", "b", "c")
 		for range 3 { // all run what they want
 			pass(2 * time.Minute)

@@ -21,7 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 )
@@ -252,7 +251,7 @@ func (c *fakeCluster) node(name string, flex bool, addresses ...string) {
 func TestServingCertificates(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		for _, name := range []string{"edge-1", "edge-2", "edge-3"} {
-			w.put(factoryID, name, api.Desired{})
+			w.put(factoryID, name, flexnode.Desired{})
 		}
 		c.node("edge-1", true, "192.0.2.1")
 		c.node("edge-2", true, "192.0.2.1", "192.0.2.2")
@@ -261,7 +260,7 @@ func TestServingCertificates(t *testing.T) {
 		for name, addresses := range map[string][]string{
 			"edge-4": {"10.96.0.1"}, "edge-5": {"fd96::1"}, "edge-6": {"10.96.0.10"},
 		} {
-			w.put(factoryID, name, api.Desired{})
+			w.put(factoryID, name, flexnode.Desired{})
 			c.node(name, true, addresses...)
 			equal(t, name+", which lists an address of the cluster's own",
 				c.Ask(servingWish(name, name, addresses...).signed()), "Denied")

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -57,7 +56,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		_, end := w.own(factory)
 		pass(2 * time.Second)
 		equal(t, "before, the epoch", w.cluster(factory).SubnetsEpoch, 1)
-		w.put(factoryID, "kept", api.Desired{})
+		w.put(factoryID, "kept", flexnode.Desired{})
 		before := w.subnets()
 		kept := w.node(factory + "/kept").Chosen.PodCIDR
 		c.joinWith("kept", kept, true, "10.200.9.0/24")
@@ -94,7 +93,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.pool("10.200.0.0/20", 24)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		before := w.subnets()
 		c.joinWith("edge-1", w.node(factory+"/edge-1").Chosen.PodCIDR, true)
 		w.markDeletion(factory, false)
@@ -154,7 +153,7 @@ func TestNodesWithOnePodSubnet(t *testing.T) {
 func TestAPodSubnetThatWasJustGivenOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.pool("10.200.0.0/20", 24)
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		before := w.subnets()
 		unused := map[string]subnetMove{}
 		for number, name := range before {

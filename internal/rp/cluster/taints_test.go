@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ktesting "k8s.io/client-go/testing"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // joinTainted registers a flex node with taints, as its kubelet does.
@@ -50,7 +50,7 @@ func (c *fakeCluster) taintAs(name string, change func([]corev1.Taint) []corev1.
 
 // want sets the taints that the owner wants.
 func (w *world) want(name string, taints ...string) {
-	w.put(factoryID, name, api.Desired{NodeConfig: api.NodeConfig{Taints: taints}})
+	w.put(factoryID, name, flexnode.Desired{NodeConfig: flexnode.NodeConfig{Taints: taints}})
 	pass(2 * readinessPause)
 }
 
@@ -182,7 +182,7 @@ func TestTaintsThatOthersHaveToo(t *testing.T) {
 func TestTaintsOfTheSameMoment(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.joinTainted("edge-1")
-		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(2 * readinessPause)
 		raced := false
 		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {

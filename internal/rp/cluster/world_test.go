@@ -269,23 +269,23 @@ func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 func pass(d time.Duration) { kubetest.Pass(d) }
 
 // withIdentity returns a node that joins with an identity in Azure.
-func withIdentity(client string) api.Desired {
-	return api.Desired{
-		AzureAuth: api.AzureAuth{Method: api.ManagedIdentity,
-			ManagedIdentity: &api.ManagedIdentityAuth{PrincipalID: client}},
-		KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true},
+func withIdentity(client string) flexnode.Desired {
+	return flexnode.Desired{
+		AzureAuth: flexnode.AzureAuth{Method: api.ManagedIdentity,
+			ManagedIdentity: &flexnode.ManagedIdentityAuth{PrincipalID: client}},
+		KubernetesAuth: flexnode.KubernetesAuth{UseAzureAuth: true},
 	}
 }
 
 // put creates or changes a node of a cluster, with a URL, like a PUT.
-func (w *world) put(clusterID, name string, d api.Desired) {
+func (w *world) put(clusterID, name string, d flexnode.Desired) {
 	w.change(func(v *store.View) error { return w.putIn(v, clusterID, name, d) })
 	synctest.Wait()
 }
 
 // token creates a node, and returns the id of its bootstrap token once that is in the cluster.
 func (w *world) token(name string) string {
-	w.put(factoryID, name, api.Desired{})
+	w.put(factoryID, name, flexnode.Desired{})
 	pass(time.Second)
 	return w.credential(factory + "/" + name).Value.TokenID
 }
@@ -297,7 +297,7 @@ func (w *world) drop(name string) {
 	})
 }
 
-func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) error {
+func (w *world) putIn(v *store.View, clusterID, name string, d flexnode.Desired) error {
 	key := keyOf(clusterID) + "/" + name
 	cluster := w.store.Clusters.Row(v, keyOf(clusterID))
 	parent := flexnode.Parent{Cluster: cluster.Value}

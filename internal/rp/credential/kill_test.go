@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -40,7 +40,7 @@ func then(do func(*world) error) func(*world) error {
 }
 
 // putting returns a PUT, with or without a URL.
-func putting(d api.Desired, url bool) func(*world) error {
+func putting(d flexnode.Desired, url bool) func(*world) error {
 	return func(w *world) error { return w.put(w.t.Context(), d, url, true) }
 }
 

@@ -221,27 +221,27 @@ func (w *world) node() flexnode.Node {
 
 // The kinds of nodes.
 var (
-	withToken = api.Desired{
-		AzureAuth:  api.AzureAuth{Method: api.BootstrapToken},
-		NodeConfig: api.NodeConfig{MaxPods: 40},
+	withToken = flexnode.Desired{
+		AzureAuth:  flexnode.AzureAuth{Method: api.BootstrapToken},
+		NodeConfig: flexnode.NodeConfig{MaxPods: 40},
 	}
-	withPrincipal = api.Desired{
-		AzureAuth: api.AzureAuth{
+	withPrincipal = flexnode.Desired{
+		AzureAuth: flexnode.AzureAuth{
 			Method: api.ServicePrincipal,
-			ServicePrincipal: &api.ServicePrincipalAuth{
+			ServicePrincipal: &flexnode.ServicePrincipalAuth{
 				ClientID: "22222222-0000-0000-0000-000000000000"},
 		},
-		KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true}, ContinuousMonitoring: true,
+		KubernetesAuth: flexnode.KubernetesAuth{UseAzureAuth: true}, ContinuousMonitoring: true,
 	}
 )
 
-func labelled(d api.Desired, label string) api.Desired {
+func labelled(d flexnode.Desired, label string) flexnode.Desired {
 	d.NodeConfig.Labels = map[string]string{"example.com/l": label}
 	return d
 }
 
 // put writes the rows of a PUT of the node, which is not rendered if the cluster was never reached.
-func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error {
+func (w *world) put(ctx context.Context, d flexnode.Desired, url, reached bool) error {
 	w.version++
 	version := w.version
 	_, err := w.store().Update(ctx, "node written", nil, func(v *store.View) error {
@@ -268,7 +268,7 @@ func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error
 // rendered writes a new revision of a node.
 func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 	cluster := w.store().Clusters.Row(v, clusterKey)
-	n.Chosen.Versions = api.Versions{
+	n.Chosen.Versions = flexnode.Versions{
 		Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.3", CNI: "1.8.0", NPD: "1.35.1",
 	}
 	if n.Desired.AzureAuth.ServicePrincipal != nil {

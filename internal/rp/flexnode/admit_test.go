@@ -29,7 +29,7 @@ func runs(name string, desired int64, change Change) Candidate {
 	}
 }
 
-func policyOf(t *testing.T, given api.RolloutPolicy) Policy {
+func policyOf(t *testing.T, given RolloutPolicy) Policy {
 	t.Helper()
 	p, problems := ReadPolicy(&given)
 	if len(problems) > 0 {
@@ -93,7 +93,7 @@ func TestAdmit(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		nodes  int
-		policy api.RolloutPolicy
+		policy RolloutPolicy
 		before []State
 		edit   func(n []Candidate)
 		want   string // names of the nodes that are moved to the desired revision
@@ -104,11 +104,11 @@ func TestAdmit(t *testing.T) {
 		"two nodes":  {nodes: 2, want: "0"},
 		"five nodes": {nodes: 5, want: "0"},
 		"five nodes, half of them at once, a canary first": {
-			nodes: 5, policy: api.RolloutPolicy{MaxUnavailable: "50%"}, want: "0"},
+			nodes: 5, policy: RolloutPolicy{MaxUnavailable: "50%"}, want: "0"},
 		"half of them at once, three canaries": {nodes: 5,
-			policy: api.RolloutPolicy{MaxUnavailable: "50%", Canaries: &three}, want: "0 1"},
+			policy: RolloutPolicy{MaxUnavailable: "50%", Canaries: &three}, want: "0 1"},
 		"all at once": {nodes: 3,
-			policy: api.RolloutPolicy{MaxUnavailable: "100%", Canaries: &none}, want: "0 1 2"},
+			policy: RolloutPolicy{MaxUnavailable: "100%", Canaries: &none}, want: "0 1 2"},
 		"the canary is at it": {nodes: 3, edit: func(n []Candidate) {
 			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
 		}},
@@ -153,23 +153,23 @@ func TestAdmit(t *testing.T) {
 			n[0].Attempt.Ready, n[0].Ready = began.Add(-time.Minute), "False"
 		}, hold: HeldCanary},
 		"the canary is given another version before it is Ready": {nodes: 4,
-			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
+			policy: RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
 				n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
 				n[0].Desired, n[0].Ready, n[0].Change = 3, "Unknown", upgrade("1.35.1")
 			}, want: "0", hold: HeldCanary},
 		"the canary is given another label before it is Ready": {nodes: 4,
-			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
+			policy: RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
 				n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
 				n[0].Desired, n[0].Ready, n[0].Change = 3, "Unknown", Change{}
 			}, want: "0", slots: "0"},
 		"the canary is given its former version while it is at it": {nodes: 4,
-			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
+			policy: RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
 				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
 				n[0].Attempt.Until = began.Add(time.Minute)
 				n[0].Desired, n[0].Change = 1, Change{}
 			}, want: "0", slots: "0", hold: HeldCanary},
 		"the canary is given another version before it begins": {nodes: 4,
-			policy: api.RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
+			policy: RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
 				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
 				n[0].Desired, n[0].Change = 3, upgrade("1.35.1")
 			}, want: "0 1"},
@@ -191,8 +191,8 @@ func TestAdmit(t *testing.T) {
 			bad(&n[2])
 		}, hold: HeldFailed},
 		"more have failed than are kept": {nodes: 160,
-			policy: api.RolloutPolicy{MaxFailed: &hundred}, edit: first101, hold: HeldFailed},
-		"more are allowed than are kept": {nodes: 160, policy: api.RolloutPolicy{MaxUnavailable: "1"},
+			policy: RolloutPolicy{MaxFailed: &hundred}, edit: first101, hold: HeldFailed},
+		"more are allowed than are kept": {nodes: 160, policy: RolloutPolicy{MaxUnavailable: "1"},
 			before: []State{{Change: c, Allowed: 101, Until: began.Add(time.Hour)}},
 			edit:   first101, want: "102"},
 		"two more, for which one identity reports": {nodes: 4, edit: func(n []Candidate) {
@@ -304,14 +304,14 @@ func TestAdmit(t *testing.T) {
 				n[i].Attempt.Until = began.Add(time.Minute)
 			}
 		}, slots: "0 1"},
-		"paused": {nodes: 2, policy: api.RolloutPolicy{Paused: true}, hold: HeldPaused},
+		"paused": {nodes: 2, policy: RolloutPolicy{Paused: true}, hold: HeldPaused},
 		"it joins": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Applied, n[1].Applied = 0, 0
 		}, want: "0 1"},
 		"no node follows": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Follows, n[1].Follows = false, false
 		}, want: "0 1"},
-		"neither restarts nor drains, paused": {nodes: 2, policy: api.RolloutPolicy{Paused: true},
+		"neither restarts nor drains, paused": {nodes: 2, policy: RolloutPolicy{Paused: true},
 			edit: func(n []Candidate) { n[0].Change, n[1].Change = Change{}, Change{} }, want: "0 1"},
 		"it runs it already": {nodes: 1, edit: func(n []Candidate) { n[0].Applied = 2 }, want: "0"},
 		"a node with a slot takes its newest revision in it": {nodes: 2, edit: func(n []Candidate) {
@@ -443,7 +443,7 @@ func TestAdmitJudges(t *testing.T) {
 				tt.edit(&n)
 			}
 			got := n
-			moves, _ := Admit(policyOf(t, api.RolloutPolicy{}), []Candidate{n}, nil, began)
+			moves, _ := Admit(policyOf(t, RolloutPolicy{}), []Candidate{n}, nil, began)
 			if len(moves) == 1 {
 				got.Assigned, got.Refused = moves[0].Assigned, moves[0].Refused
 				got.Attempt, got.FailedChanges = moves[0].Attempt, moves[0].FailedChanges
@@ -614,7 +614,7 @@ func TestAdmitFleets(t *testing.T) {
 	for i, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			canaries := i % 3
-			policy := policyOf(t, api.RolloutPolicy{MaxUnavailable: fmt.Sprintf("%d%%", 5+10*(i%3)),
+			policy := policyOf(t, RolloutPolicy{MaxUnavailable: fmt.Sprintf("%d%%", 5+10*(i%3)),
 				Canaries: &canaries, Soak: "PT3M", Deadline: "PT6M"})
 			f := newFleet(uint64(n), n, policy)
 			f.restless = true
@@ -664,7 +664,7 @@ func TestAdmitBadVersion(t *testing.T) {
 		"every node": {1, 1}, "one in twenty": {20, 1 + 1 + 10}, "one in three": {3, 1 + 1 + 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(7, 100, policyOf(t, api.RolloutPolicy{Soak: "PT3M"}))
+			f := newFleet(7, 100, policyOf(t, RolloutPolicy{Soak: "PT3M"}))
 			i := 0
 			for _, key := range slices.Sorted(maps.Keys(f.nodes)) {
 				f.put(f.nodes[key], "1.35.0")
@@ -697,7 +697,7 @@ func TestReadPolicy(t *testing.T) {
 		t.Errorf("the defaults are %+v, %v", p, problems)
 	}
 	less := -1
-	_, problems = ReadPolicy(&api.RolloutPolicy{
+	_, problems = ReadPolicy(&RolloutPolicy{
 		MaxUnavailable: "0", MaxUnknown: "101%", Canaries: &less, MaxFailed: &less, Soak: "10m",
 		Deadline: "PT1S",
 	})
@@ -742,7 +742,7 @@ func TestAllowUnknown(t *testing.T) {
 // TestLost tests which revisions and ETags the store has lost.
 func TestLost(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth})
+	w.put(Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth})
 	before := *w.node
 	later := before
 	later.Revision, later.Assigned = before.Revision+5, before.Revision+5
@@ -776,8 +776,8 @@ func TestLost(t *testing.T) {
 	}
 	w.keep(n, r)
 	w.runs, w.now = true, w.now.Add(2*time.Hour)
-	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth,
-		NodeConfig: api.NodeConfig{MaxPods: 60}})
+	w.put(Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth,
+		NodeConfig: NodeConfig{MaxPods: 60}})
 	if n := *w.node; n.Lost(later.Revision) != 0 || n.IsLater(later.ETag()) {
 		t.Errorf("after a PUT: %+v", n)
 	}
@@ -791,7 +791,7 @@ func TestAdmitManyChanges(t *testing.T) {
 	}
 	nodes = append(nodes, runs("x", 2, upgrade("1.35.0")))
 	before := []State{{Change: upgrade("1.35.0"), Since: began, Failed: []string{"gone"}}}
-	p := policyOf(t, api.RolloutPolicy{})
+	p := policyOf(t, RolloutPolicy{})
 	_, first := Admit(p, nodes, before, began)
 	_, second := Admit(p, nodes, first, began.Add(time.Minute))
 	if len(second) != maxStates || second[0].ID != upgrade("1.35.0").ID {
@@ -805,7 +805,7 @@ func TestAdmitManyChanges(t *testing.T) {
 }
 
 func TestJoins(t *testing.T) {
-	follows := &Node{Desired: api.Desired{ContinuousMonitoring: true}}
+	follows := &Node{Desired: Desired{ContinuousMonitoring: true}}
 	for name, tt := range map[string]struct {
 		n          *Node
 		applied    int64
@@ -829,7 +829,7 @@ func TestOffered(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 1))
 	version := func() int64 { return random.Int64N(4) }
 	is := func() bool { return random.IntN(2) == 0 }
-	policy, offered := policyOf(t, api.RolloutPolicy{}), 0
+	policy, offered := policyOf(t, RolloutPolicy{}), 0
 	for range 100_000 {
 		c := Candidate{Key: "n", UID: "u", Desired: 1 + version(), Assigned: version(),
 			Applied: version(), Failed: version(), Refused: version(), Follows: is(), Heard: is(),

@@ -91,7 +91,7 @@ func checkShape(body []byte) error {
 
 // ReadPut reads the body of a PUT, which may be the answer of a GET. It returns the settings of the
 // owner without the client secret, and that secret. The error is of type *arm.Error or Problems.
-func ReadPut(body []byte, id string) (api.Desired, string, error) {
+func ReadPut(body []byte, id string) (Desired, string, error) {
 	var b struct {
 		api.FlexNodeConfig
 		// Location is ignored: `az resource create` sends one with every resource.
@@ -99,12 +99,12 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	}
 	b.Properties.ContinuousMonitoring = true // unless it is given
 	if err := Decode(body, &b); err != nil {
-		return api.Desired{}, "", err
+		return Desired{}, "", err
 	}
 	if err := CheckIdentity(b.ID, b.Name, b.Type, id, api.ResourceType); err != nil {
-		return api.Desired{}, "", err
+		return Desired{}, "", err
 	}
-	desired, secret := WithoutSecret(complete(b.Properties.Desired))
+	desired, secret := WithoutSecret(complete(desiredOf(b.Properties.Desired)))
 	problems, state := Validate(desired), b.Properties.ProvisioningState
 	problems.unless(len(secret) <= maxSecret, "properties.azureAuth",
 		"The client secret is longer than %d bytes.", maxSecret)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
@@ -39,7 +38,7 @@ const (
 	maxRegistries = 16
 )
 
-func (p *Problems) nodeConfig(c api.NodeConfig) {
+func (p *Problems) nodeConfig(c NodeConfig) {
 	const at = "properties.nodeConfig"
 	p.unless(len(c.Labels) <= maxLabels, at+".labels",
 		"There are %d labels; at most %d are allowed.", len(c.Labels), maxLabels)
@@ -114,7 +113,7 @@ func (n Node) check(own object, parent Parent) (open object, problems Problems) 
 func CheckDefaults(defaults map[string]any) []string {
 	const id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/" +
 		ClusterType + "/c/flexNodeConfig/n"
-	n := Node{ID: id, Desired: complete(api.Desired{})}
+	n := Node{ID: id, Desired: complete(Desired{})}
 	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: newLayer(copied(defaults))}
 	var problems []string
 	var c config.Config

@@ -13,11 +13,11 @@ import (
 
 // Cluster is a target cluster.
 type Cluster struct {
-	ID         string                `json:"id"`
-	UID        string                `json:"uid"`
-	Location   string                `json:"location"`
-	Tags       map[string]string     `json:"tags,omitempty"`
-	Properties api.ClusterProperties `json:"properties"`
+	ID         string            `json:"id"`
+	UID        string            `json:"uid"`
+	Location   string            `json:"location"`
+	Tags       map[string]string `json:"tags,omitempty"`
+	Properties ClusterProperties `json:"properties"`
 	// Facts is the id of the layer of facts for nodes (FactsLayer); "" until the cluster is reached.
 	Facts string `json:"facts,omitempty"`
 	// APIServer identifies the API server: the uid of the Service default/kubernetes, and the CA.
@@ -158,7 +158,7 @@ const maxServerURL = 300 // the bytes of a URL: the longest name, and a port
 // CheckCluster checks the wanted registration of a cluster; old is nil for a new one.
 func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	var problems Problems
-	p := c.Properties
+	p := PropertiesOf(c.Properties)
 	problems.unless(isLocation(c.Location), "location",
 		"The location '%s' is not an Azure region, such as westeurope.", shorten(c.Location))
 	problems.unless(p.Kubeconfig == "" || isFileName(p.Kubeconfig), "properties.kubeconfig",
@@ -209,7 +209,7 @@ func ShownCluster(c Cluster) api.ManagedCluster {
 	id, _ := arm.Parse(c.ID)
 	shown := api.ManagedCluster{
 		ID: c.ID, Name: id.Name(), Type: ClusterType, Location: c.Location, Tags: c.Tags,
-		ETag: `"` + c.Version + `"`, SystemData: new(c.SystemData), Properties: c.Properties,
+		ETag: `"` + c.Version + `"`, SystemData: new(c.SystemData), Properties: c.Properties.API(),
 	}
 	shown.Properties.Message = c.Probe.Message()
 	switch state := &shown.Properties.ProvisioningState; {

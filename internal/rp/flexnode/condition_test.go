@@ -14,7 +14,7 @@ import (
 func evidence() Evidence {
 	now := time.Unix(1_800_000_000, 0).UTC()
 	return Evidence{
-		Node: Node{Revision: 9, Assigned: 9, Desired: api.Desired{ContinuousMonitoring: true}},
+		Node: Node{Revision: 9, Assigned: 9, Desired: Desired{ContinuousMonitoring: true}},
 		Status: Status{
 			Ready:  &api.Condition{Type: Ready, Status: "True", Reason: "KubeletReady"},
 			Report: api.Report{AppliedConfigVersion: "9"},
@@ -263,24 +263,24 @@ func TestAgentCurrent(t *testing.T) {
 }
 
 func TestCheckCluster(t *testing.T) {
-	pool := func(network string, mask int) api.ClusterProperties {
-		return api.ClusterProperties{PodCIDR: network, NodeCIDRMask: mask}
+	pool := func(network string, mask int) ClusterProperties {
+		return ClusterProperties{PodCIDR: network, NodeCIDRMask: mask}
 	}
 	old := &Cluster{Location: "x", Properties: pool("10.200.0.0/22", 24)}
 	tests := []struct {
 		location   string
-		properties api.ClusterProperties
+		properties ClusterProperties
 		old        *Cluster
 		want       string
 	}{
-		{"westeurope", api.ClusterProperties{}, nil, ""},
-		{"West Europe", api.ClusterProperties{
+		{"westeurope", ClusterProperties{}, nil, ""},
+		{"West Europe", ClusterProperties{
 			Kubeconfig: "factory", ServerURL: "https://[::1]:6443/", DNSServiceIP: "10.0.0.10",
 		}, nil, ""},
-		{"", api.ClusterProperties{}, nil, "location"},
-		{"x", api.ClusterProperties{Kubeconfig: "../x"}, nil, "properties.kubeconfig"},
-		{"x", api.ClusterProperties{ServerURL: "http://x"}, nil, "properties.serverUrl"},
-		{"x", api.ClusterProperties{DNSServiceIP: "x"}, nil, "properties.dnsServiceIP"},
+		{"", ClusterProperties{}, nil, "location"},
+		{"x", ClusterProperties{Kubeconfig: "../x"}, nil, "properties.kubeconfig"},
+		{"x", ClusterProperties{ServerURL: "http://x"}, nil, "properties.serverUrl"},
+		{"x", ClusterProperties{DNSServiceIP: "x"}, nil, "properties.dnsServiceIP"},
 		{"x", pool("10.200.0.0/16", 24), nil, ""},
 		{"x", pool("fd00:1::/48", 64), nil, ""},
 		{"x", pool("10.200.0.1/16", 24), nil, "properties.podCidr"},
@@ -295,7 +295,7 @@ func TestCheckCluster(t *testing.T) {
 		{"y", pool("", 0), &Cluster{Location: "x"}, "location"},
 	}
 	for _, tt := range tests {
-		c := api.ManagedCluster{Location: tt.location, Properties: tt.properties}
+		c := api.ManagedCluster{Location: tt.location, Properties: tt.properties.API()}
 		expect(t, fmt.Sprintf("%+v", c), targets(CheckCluster(c, tt.old)), tt.want)
 	}
 }

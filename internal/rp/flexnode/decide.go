@@ -82,7 +82,7 @@ type Secret struct {
 // Put holds the request of a PUT.
 type Put struct {
 	ID      string // in the caller's casing
-	Desired api.Desired
+	Desired Desired
 	// SecretGiven reports that the request has a client secret, URL that it asks for a URL.
 	SecretGiven, URL bool
 	By, ByType       string
@@ -322,7 +322,7 @@ func Touched(s api.SystemData, by, byType string, at time.Time) api.SystemData {
 // decideSecret decides about the client secret. A PUT without one keeps that of the same client.
 func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	var d Decision
-	var was *api.ServicePrincipalAuth
+	var was *ServicePrincipalAuth
 	if old != nil {
 		d.Node = *old
 		was, _ = principalOf(old.Desired.AzureAuth)
@@ -346,7 +346,7 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 }
 
 // paused returns the settings of an owner with the pause of as.
-func paused(d, as api.Desired) api.Desired {
+func paused(d, as Desired) Desired {
 	d.UpgradePolicy.Paused = as.UpgradePolicy.Paused
 	return d
 }
@@ -357,7 +357,7 @@ func (n Node) WantsSame(o Node) bool {
 }
 
 // equal reports whether two settings of owners are equal, byte for byte.
-func equal(a, b api.Desired) bool { return bytes.Equal(encode(complete(a)), encode(complete(b))) }
+func equal(a, b Desired) bool { return bytes.Equal(encode(complete(a)), encode(complete(b))) }
 
 // Rollback is a request to return a node to one of its revisions.
 type Rollback struct {

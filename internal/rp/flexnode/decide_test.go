@@ -38,7 +38,7 @@ func TestAnEqualPutChangesNothing(t *testing.T) {
 			d = withoutSecret(d)
 		}
 		text := must(json.Marshal(d)) // by a client that reads and writes JSON
-		d = api.Desired{}
+		d = Desired{}
 		must(0, json.Unmarshal(text, &d))
 		again := w.put(d)
 		if again.Changed || again.Write || again.Revision != nil || again.StoreSecret ||
@@ -92,7 +92,7 @@ func TestPausing(t *testing.T) {
 // A PUT in another casing is equal, except for the casing that is shown.
 func TestAnotherCasingIsShown(t *testing.T) {
 	w := newWorld(t)
-	first := w.put(api.Desired{})
+	first := w.put(Desired{})
 	p := Put{ID: strings.ToUpper(nodeID), At: w.now.Add(time.Hour)}
 	got, problems := Decide(p, w.node, w.last(), nil, w.parent, Secret{})
 	if len(problems) > 0 || got.Changed || got.Revision != nil || !got.Write {
@@ -107,14 +107,14 @@ func TestAnotherCasingIsShown(t *testing.T) {
 // Clearing a field resets it.
 func TestClearingAFieldResetsIt(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{})
+	w.put(Desired{})
 	empty := w.config(w.last())
 	g := generator(t)
 	for range 200 {
 		w.now = w.now.Add(time.Second)
 		w.put(randomDesired(g))
-		w.put(api.Desired{Versions: w.node.Desired.Versions})
-		w.put(api.Desired{})
+		w.put(Desired{Versions: w.node.Desired.Versions})
+		w.put(Desired{})
 		if got := w.config(w.last()); got != empty {
 			t.Fatalf("something is left:\n%s", cmp.Diff(empty, got))
 		}
@@ -174,28 +174,28 @@ func TestETags(t *testing.T) {
 			known[e] = true
 		}
 	}
-	w.put(api.Desired{})
+	w.put(Desired{})
 	add("made")
-	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 9}})
+	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 9}})
 	add("changed while waiting")
 	w.reach(someFacts(), "1.35.4")
 	w.refresh()
 	add("rendered")
-	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10}})
+	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 10}})
 	add("changed")
 	w.runs = true
 	held := *w.node
 	held.Assigned--
 	w.node = &held
 	add("held back")
-	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 11}})
+	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 11}})
 	add("changed while held back")
 	if w.node.Assigned != held.Assigned || w.node.Revision == held.Revision {
 		t.Errorf("a PUT moved what agents are offered: %+v", w.node)
 	}
 	w.remove()
 	w.runs = false
-	w.put(api.Desired{})
+	w.put(Desired{})
 	add("made again") // M4: another uid
 }
 
@@ -203,7 +203,7 @@ func TestETags(t *testing.T) {
 func TestAFailedNodeIsWrittenBack(t *testing.T) {
 	w := newWorld(t)
 	w.unreached()
-	w.put(api.Desired{Versions: api.Versions{Kubernetes: "1.36.1"}})
+	w.put(Desired{Versions: Versions{Kubernetes: "1.36.1"}})
 	if w.node.State != api.Creating || w.node.Revision != 0 {
 		t.Fatalf("%+v", w.node)
 	}
@@ -251,11 +251,11 @@ func TestAskingForAURL(t *testing.T) {
 // The creator of a node and the author of its last change.
 func TestSystemData(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{})
+	w.put(Desired{})
 	made := w.now.UTC()
 	w.now = w.now.Add(time.Hour)
 	p := Put{
-		ID: nodeID, Desired: api.Desired{NodeConfig: api.NodeConfig{MaxPods: 9}}, At: w.now,
+		ID: nodeID, Desired: Desired{NodeConfig: NodeConfig{MaxPods: 9}}, At: w.now,
 		By: "robot", ByType: "Application",
 	}
 	got, _ := Decide(p, w.node, w.last(), nil, w.parent, Secret{})
@@ -271,26 +271,26 @@ func TestSystemData(t *testing.T) {
 
 // A node that takes too much of a transaction, or of its subscription's memory, is refused.
 func TestALargeNodeIsRefused(t *testing.T) {
-	labels := func(n, size int) api.NodeConfig {
+	labels := func(n, size int) NodeConfig {
 		all := map[string]string{}
 		for i := range n {
 			name := fmt.Sprintf("%s.example.com/label-%d", strings.Repeat("y", size/2), i)
 			all[name] = strings.Repeat("x", size/2)
 		}
-		return api.NodeConfig{Labels: all}
+		return NodeConfig{Labels: all}
 	}
-	taints := api.NodeConfig{}
+	taints := NodeConfig{}
 	for i := range 17 {
 		taints.Taints = append(taints.Taints, fmt.Sprintf("taint-%d:NoSchedule", i))
 	}
-	for want, c := range map[string]api.NodeConfig{
+	for want, c := range map[string]NodeConfig{
 		"":                             labels(maxLabels, 60),
 		"properties.nodeConfig":        labels(maxLabels, 120),
 		"properties.nodeConfig.labels": labels(maxLabels+1, 20),
 		"properties.nodeConfig.taints": taints,
 		"properties.nodeConfig.labels properties.nodeConfig properties": labels(2000, 40),
 	} {
-		p := Put{ID: nodeID, At: time.Now(), Desired: api.Desired{NodeConfig: c}}
+		p := Put{ID: nodeID, At: time.Now(), Desired: Desired{NodeConfig: c}}
 		_, problems := Decide(p, nil, nil, nil, newWorld(t).parent, Secret{})
 		expect(t, fmt.Sprintf("%q", want), targets(problems), want)
 	}
@@ -320,7 +320,7 @@ func TestTagsAreBounded(t *testing.T) {
 // A client secret reaches a node that keeps its configuration until the budget admits a new one.
 func TestANewSecretWaitsForNoSlot(t *testing.T) {
 	w := newWorld(t)
-	principal := func(secret string, maxPods int) api.Desired {
+	principal := func(secret string, maxPods int) Desired {
 		d := asPrincipal(clientA, secret)
 		d.NodeConfig.MaxPods = maxPods
 		return d
@@ -429,7 +429,7 @@ func TestWaitingNodeIsResolved(t *testing.T) {
 func TestRefreshKeepsTheState(t *testing.T) {
 	w := newWorld(t)
 	w.unreached()
-	w.put(api.Desired{})
+	w.put(Desired{})
 	w.node.Credential = "c/1"
 	w.reach(someFacts(), "1.35.4")
 	if w.refresh(); w.node.State != api.Creating {
@@ -437,7 +437,7 @@ func TestRefreshKeepsTheState(t *testing.T) {
 	}
 	w = newWorld(t)
 	w.unreached()
-	w.put(api.Desired{Versions: api.Versions{Kubernetes: "1.36.0"}})
+	w.put(Desired{Versions: Versions{Kubernetes: "1.36.0"}})
 	w.node.Credential = "c/1"
 	w.reach(someFacts(), "1.35.4")
 	w.refresh()
@@ -452,7 +452,7 @@ func TestRefreshKeepsTheState(t *testing.T) {
 func TestRefreshEnds(t *testing.T) {
 	for _, id := range []string{"", "OTHER"} {
 		w := newWorld(t)
-		w.put(api.Desired{})
+		w.put(Desired{})
 		if id != "" {
 			w.parent.Cluster.Facts = id
 		}

@@ -85,7 +85,7 @@ func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
 		func(n *Node) { n.Desired.Monitoring.Endpoint = "http://plain.example" },
 		func(n *Node) { n.Chosen.Versions.Containerd = "1.6.0" },
 		func(n *Node) { n.Chosen.Versions.Kubernetes, n.Chosen.Versions.Runc = "1.36.3", "x" },
-		func(n *Node) { n.Chosen.Versions = api.Versions{} },
+		func(n *Node) { n.Chosen.Versions = Versions{} },
 		func(n *Node) { n.Chosen.PodCIDR = "fe80::/1" },
 	}
 	bad := 0
@@ -132,17 +132,17 @@ func TestNoDNSAddressIsGuessed(t *testing.T) {
 	silent := someFacts()
 	silent.DNSServiceIP = ""
 	w.reach(silent, "1.35.4")
-	_, problems := w.decide(api.Desired{})
+	_, problems := w.decide(Desired{})
 	if len(problems) != 1 || !strings.Contains(problems[0].Message, "Set dnsServiceIP") {
 		t.Fatalf("the problems are %v", problems)
 	}
 	w.defaults(object{"node": object{"kubelet": object{"dnsServiceIP": "10.96.0.66"}}})
-	if _, problems := w.decide(api.Desired{}); len(problems) > 0 {
+	if _, problems := w.decide(Desired{}); len(problems) > 0 {
 		t.Errorf("the operator's defaults say it: %v", problems)
 	}
 	w.defaults(nil)
 	w.unreached()
-	w.put(api.Desired{})
+	w.put(Desired{})
 	w.reach(silent, "1.35.4")
 	if r := w.refresh(); r != nil || w.node.State != api.Failed || w.node.Reason != NoDNS {
 		t.Errorf("rendered %v; the node is %s: %s", r, w.node.State, w.node.Reason)
@@ -166,16 +166,16 @@ func TestPoliciesAreRendered(t *testing.T) {
 	d := typical()
 	d.DriftPolicy = "repair"
 	d.DriftPolicies = map[string]string{"sysctl": "off", "unit": "report"}
-	d.KubernetesAuth = api.KubernetesAuth{UseAzureAuth: true, KubeletCredential: "certificate"}
-	d.UpgradePolicy = api.UpgradePolicy{
+	d.KubernetesAuth = KubernetesAuth{UseAzureAuth: true, KubeletCredential: "certificate"}
+	d.UpgradePolicy = UpgradePolicy{
 		Drain: "always", Deadline: "PT1H30M", ReadyTimeout: "PT7M",
-		DrainOptions: api.DrainOptions{Force: new(true), DeleteEmptyDir: new(false)},
-		MaintenanceWindow: &api.MaintenanceWindow{
+		DrainOptions: DrainOptions{Force: new(true), DeleteEmptyDir: new(false)},
+		MaintenanceWindow: &MaintenanceWindow{
 			Days: []string{"Saturday"}, Start: "02:00", Duration: "PT4H", UTCOffset: "-05:00",
 		},
 	}
-	d.Monitoring = api.Monitoring{Endpoint: "https://rp.example:8447/", Interval: "PT45S"}
-	d.Network = api.Network{Metadata: "allow"}
+	d.Monitoring = Monitoring{Endpoint: "https://rp.example:8447/", Interval: "PT45S"}
+	d.Network = Network{Metadata: "allow"}
 	d.NodeConfig.Kubelet.Verbosity, d.NodeConfig.Kubelet.ImageGCLowThreshold = new(0), new(0)
 	w.put(d)
 	whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.layers[w.last().Facts],
@@ -219,7 +219,7 @@ func TestMetadataAccess(t *testing.T) {
 	w := newWorld(t)
 	put := func(access string, changed bool, want string) {
 		t.Helper()
-		d := w.put(api.Desired{Network: api.Network{Metadata: access}})
+		d := w.put(Desired{Network: Network{Metadata: access}})
 		expect(t, access+": there is a revision", d.Revision != nil, changed)
 		text := w.config(w.last())
 		if !strings.Contains(text, `"network":{"firewall":"check","metadata":"`+want+`"}`) {
@@ -242,47 +242,47 @@ func TestMetadataAccess(t *testing.T) {
 
 // Problems of policies are reported in terms of the resource, all at once.
 func TestProblemsOfPolicies(t *testing.T) {
-	for want, change := range map[string]func(*api.Desired){
-		"driftPolicy": func(d *api.Desired) { d.DriftPolicy = "maybe" },
-		"driftPolicies.unit": func(d *api.Desired) {
+	for want, change := range map[string]func(*Desired){
+		"driftPolicy": func(d *Desired) { d.DriftPolicy = "maybe" },
+		"driftPolicies.unit": func(d *Desired) {
 			d.DriftPolicies = map[string]string{"unit": "fix", "path": "off"}
 		},
-		"driftPolicies.unit ": func(d *api.Desired) { d.DriftPolicies = map[string]string{"unit": ""} },
-		"driftPolicies.files": func(d *api.Desired) {
+		"driftPolicies.unit ": func(d *Desired) { d.DriftPolicies = map[string]string{"unit": ""} },
+		"driftPolicies.files": func(d *Desired) {
 			d.DriftPolicies = map[string]string{"files": "off"}
 		},
-		"upgradePolicy.drain":      func(d *api.Desired) { d.UpgradePolicy.Drain = "yes" },
-		"upgradePolicy.deadline":   func(d *api.Desired) { d.UpgradePolicy.Deadline = "P3D" },
-		"upgradePolicy.deadline ":  func(d *api.Desired) { d.UpgradePolicy.Deadline = "15m" },
-		"upgradePolicy.deadline  ": func(d *api.Desired) { d.UpgradePolicy.Deadline = "PT" },
-		"upgradePolicy.readyTimeout": func(d *api.Desired) {
+		"upgradePolicy.drain":      func(d *Desired) { d.UpgradePolicy.Drain = "yes" },
+		"upgradePolicy.deadline":   func(d *Desired) { d.UpgradePolicy.Deadline = "P3D" },
+		"upgradePolicy.deadline ":  func(d *Desired) { d.UpgradePolicy.Deadline = "15m" },
+		"upgradePolicy.deadline  ": func(d *Desired) { d.UpgradePolicy.Deadline = "PT" },
+		"upgradePolicy.readyTimeout": func(d *Desired) {
 			d.UpgradePolicy.ReadyTimeout = "PT1S"
 		},
-		"upgradePolicy.maintenanceWindow.start": func(d *api.Desired) {
-			d.UpgradePolicy.MaintenanceWindow = &api.MaintenanceWindow{Duration: "PT4H"}
+		"upgradePolicy.maintenanceWindow.start": func(d *Desired) {
+			d.UpgradePolicy.MaintenanceWindow = &MaintenanceWindow{Duration: "PT4H"}
 		},
-		"upgradePolicy.maintenanceWindow.duration": func(d *api.Desired) {
-			d.UpgradePolicy.MaintenanceWindow = &api.MaintenanceWindow{
+		"upgradePolicy.maintenanceWindow.duration": func(d *Desired) {
+			d.UpgradePolicy.MaintenanceWindow = &MaintenanceWindow{
 				Start: "02:00", Duration: "P1M",
 			}
 		},
-		"upgradePolicy.maintenanceWindow.days[0]": func(d *api.Desired) {
-			d.UpgradePolicy.MaintenanceWindow = &api.MaintenanceWindow{
+		"upgradePolicy.maintenanceWindow.days[0]": func(d *Desired) {
+			d.UpgradePolicy.MaintenanceWindow = &MaintenanceWindow{
 				Start: "02:00", Duration: "PT4H", Days: []string{"monday"},
 			}
 		},
-		"monitoring.endpoint":  func(d *api.Desired) { d.Monitoring.Endpoint = "http://rp" },
-		"monitoring.endpoint ": func(d *api.Desired) { d.Monitoring.Endpoint = "https://a:b@rp" },
-		"network.metadata":     func(d *api.Desired) { d.Network.Metadata = "deny" },
-		"monitoring.interval":  func(d *api.Desired) { d.Monitoring.Interval = "PT0.5S" },
-		"kubernetesAuth.kubeletCredential": func(d *api.Desired) {
+		"monitoring.endpoint":  func(d *Desired) { d.Monitoring.Endpoint = "http://rp" },
+		"monitoring.endpoint ": func(d *Desired) { d.Monitoring.Endpoint = "https://a:b@rp" },
+		"network.metadata":     func(d *Desired) { d.Network.Metadata = "deny" },
+		"monitoring.interval":  func(d *Desired) { d.Monitoring.Interval = "PT0.5S" },
+		"kubernetesAuth.kubeletCredential": func(d *Desired) {
 			d.KubernetesAuth.KubeletCredential = "token"
 		},
-		"kubernetesAuth.kubeletCredential ": func(d *api.Desired) {
+		"kubernetesAuth.kubeletCredential ": func(d *Desired) {
 			d.KubernetesAuth.KubeletCredential = "password"
 		},
 	} {
-		w, d := newWorld(t), api.Desired{}
+		w, d := newWorld(t), Desired{}
 		change(&d)
 		_, problems := w.decide(d)
 		expect(t, want, targets(problems), "properties."+strings.TrimSpace(want))
@@ -297,14 +297,14 @@ func TestKindsOfDrift(t *testing.T) {
 	text := must(os.ReadFile("../../../docs/api/openapi.json"))
 	must(0, json.Unmarshal(text, &document))
 	kinds := slices.Sorted(maps.Keys(document.Definitions["DriftPolicies"].Properties))
-	w, d := newWorld(t), api.Desired{DriftPolicies: map[string]string{}}
+	w, d := newWorld(t), Desired{DriftPolicies: map[string]string{}}
 	for _, kind := range kinds {
 		d.DriftPolicies[kind] = "repair"
 	}
 	if _, problems := w.decide(d); len(problems) > 0 {
 		t.Error(problems)
 	}
-	_, problems := w.decide(api.Desired{DriftPolicies: map[string]string{"": "off"}})
+	_, problems := w.decide(Desired{DriftPolicies: map[string]string{"": "off"}})
 	if len(problems) != 1 {
 		t.Fatal(problems)
 	}
@@ -337,7 +337,7 @@ func TestInstallationLabel(t *testing.T) {
 	for label, given := range map[string]map[string]string{
 		"operator": nil, "owner": {"a": "owner", InstallationLabel: "forged"},
 	} {
-		own := ownLayer(Node{Desired: api.Desired{NodeConfig: api.NodeConfig{Labels: given}}}, "")
+		own := ownLayer(Node{Desired: Desired{NodeConfig: NodeConfig{Labels: given}}}, "")
 		Parent{Defaults: defaults, Installation: "here"}.mark(own)
 		got, _ := own["node"].(object)["labels"].(object)
 		if got["a"] != label || got[InstallationLabel] != "here" {

@@ -73,7 +73,7 @@ func (t term) isKnown() bool {
 	case "state", "provisioningState":
 		return t.name == ""
 	case "versions":
-		_, known := wantedVersions(api.Versions{})[t.name]
+		_, known := wantedVersions(Versions{})[t.name]
 		return known
 	case "components":
 		_, known := runningVersions(api.Components{})[t.name]

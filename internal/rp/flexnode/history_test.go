@@ -6,18 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
 // The last ten revisions are kept, and the one that is assigned.
 func TestHistory(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{})
+	w.put(Desired{})
 	assigned := w.node.Assigned
 	w.runs = true
 	for i := range 15 {
-		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10 + i}})
+		w.put(Desired{NodeConfig: NodeConfig{MaxPods: 10 + i}})
 	}
 	expect(t, "the revisions that are kept", len(w.history.revisions), Kept+1)
 	expect(t, "the assigned revision is kept", must(w.history.Find(assigned)) != nil, true)
@@ -48,8 +46,8 @@ func TestFactsEvictNothing(t *testing.T) {
 // A row of the history is read as far as needed, and rejected if it is invalid.
 func TestHistoryRow(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{})
-	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 11}})
+	w.put(Desired{})
+	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 11}})
 	row := must(w.history.Row())
 	lines := strings.Split(string(row), "\n")
 	expect(t, "the lines", len(lines), 3)

@@ -13,7 +13,7 @@ import (
 // IdentityOf returns the identity with which a node polls: "app:<tenant>/<client id>",
 // "oid:<tenant>/<object id>" or "mirid:<resource id>", in lower case; "" is none. tenant is the
 // cluster's: an application can have service principals in many tenants.
-func IdentityOf(id string, d api.Desired, tenant string) string {
+func IdentityOf(id string, d Desired, tenant string) string {
 	auth := d.AzureAuth
 	in := func(kind, tenant, id string) string {
 		if tenant == "" {
@@ -37,7 +37,7 @@ func IdentityOf(id string, d api.Desired, tenant string) string {
 }
 
 // MachineOf returns the id of a node's Arc machine: the named one, else the one of the node's name.
-func MachineOf(id string, d api.Desired) string {
+func MachineOf(id string, d Desired) string {
 	if arc := d.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {
 		return arc.MachineResourceID
 	}
@@ -88,7 +88,7 @@ func (n Node) PrincipalID() string {
 }
 
 // namedPrincipal returns the section for a node's identity, and the object id in it.
-func namedPrincipal(auth api.AzureAuth) (section, id string) {
+func namedPrincipal(auth AzureAuth) (section, id string) {
 	switch {
 	case auth.ServicePrincipal != nil:
 		return api.ServicePrincipal, auth.ServicePrincipal.PrincipalID
@@ -131,21 +131,21 @@ func (n Node) Joins(principal string) Node {
 }
 
 // complete brings equivalent settings into one form, and fills in defaults.
-func complete(d api.Desired) api.Desired {
+func complete(d Desired) Desired {
 	auth := &d.AzureAuth
 	auth.Method = cmp.Or(auth.Method, api.BootstrapToken)
 	if auth.Method == api.ManagedIdentity && auth.ManagedIdentity == nil {
-		auth.ManagedIdentity = &api.ManagedIdentityAuth{}
+		auth.ManagedIdentity = &ManagedIdentityAuth{}
 	}
 	if auth.Method == api.Arc && auth.Arc == nil {
-		auth.Arc = &api.ArcAuth{}
+		auth.Arc = &ArcAuth{}
 	}
 	return d
 }
 
 // Validate checks the rules that the agent does not have: combinations of authentication methods,
 // and durations. Decide checks everything else.
-func Validate(d api.Desired) Problems {
+func Validate(d Desired) Problems {
 	var problems Problems
 	d = complete(d)
 	auth := d.AzureAuth
@@ -183,7 +183,7 @@ func Validate(d api.Desired) Problems {
 }
 
 // arc checks the settings of an Arc machine, which is enrolled only as kubelet's identity.
-func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
+func (p *Problems) arc(arc ArcAuth, useAzure bool) {
 	if arc.MachineResourceID != "" {
 		p.machine(arc.MachineResourceID)
 	}
@@ -194,7 +194,7 @@ func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
 }
 
 // sections rejects sections of other methods, and a service principal without one.
-func (p *Problems) sections(auth api.AzureAuth) {
+func (p *Problems) sections(auth AzureAuth) {
 	for _, section := range []struct {
 		method string
 		given  bool
@@ -212,7 +212,7 @@ func (p *Problems) sections(auth api.AzureAuth) {
 }
 
 // principals checks that principal ids are GUIDs, and that none is given for enrolment.
-func (p *Problems) principals(auth api.AzureAuth) {
+func (p *Problems) principals(auth AzureAuth) {
 	section, id := namedPrincipal(auth)
 	if section == api.Arc {
 		p.unless(auth.Arc.Onboarding == nil || auth.Arc.Onboarding.PrincipalID == "",
@@ -238,7 +238,7 @@ func (p *Problems) machine(id string) {
 
 // principalOf returns the service principal whose client secret is stored for a node, nil for none,
 // and its path in the resource: the node's own identity, or the one that enrols its Arc machine.
-func principalOf(auth api.AzureAuth) (*api.ServicePrincipalAuth, string) {
+func principalOf(auth AzureAuth) (*ServicePrincipalAuth, string) {
 	if auth.ServicePrincipal == nil && auth.Arc != nil {
 		return auth.Arc.Onboarding, "properties.azureAuth.arc.onboarding"
 	}
@@ -246,7 +246,7 @@ func principalOf(auth api.AzureAuth) (*api.ServicePrincipalAuth, string) {
 }
 
 // WithoutSecret returns the settings of an owner without the client secret, and that secret.
-func WithoutSecret(d api.Desired) (api.Desired, string) {
+func WithoutSecret(d Desired) (Desired, string) {
 	given, _ := principalOf(d.AzureAuth)
 	if given == nil {
 		return d, ""

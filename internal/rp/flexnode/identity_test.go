@@ -15,7 +15,7 @@ func TestClientSecrets(t *testing.T) {
 	with := asPrincipal
 	steps := []struct {
 		name                   string
-		desired                api.Desired
+		desired                Desired
 		store, drop, change    bool
 		refused, newSecretVers bool
 	}{
@@ -29,7 +29,7 @@ func TestClientSecrets(t *testing.T) {
 			change: true, newSecretVers: true},
 		{name: "another client", desired: with(clientB, ""), refused: true},
 		{name: "another client with one", desired: with(clientB, "two"), change: true},
-		{name: "no client", desired: api.Desired{}, drop: true, change: true},
+		{name: "no client", desired: Desired{}, drop: true, change: true},
 		{name: "back without one", desired: with(clientB, ""), refused: true},
 		{name: "back", desired: with(clientB, "one"), store: true, change: true,
 			newSecretVers: true},
@@ -60,15 +60,15 @@ func TestClientSecrets(t *testing.T) {
 // A changed identity is kept in Former, with which its agent reads the new one (B5).
 func TestFormerIdentity(t *testing.T) {
 	w := newWorld(t)
-	as := func(client string) api.Desired {
+	as := func(client string) Desired {
 		if client == "" {
-			return api.Desired{}
+			return Desired{}
 		}
-		return api.Desired{
+		return Desired{
 			ContinuousMonitoring: true,
-			AzureAuth: api.AzureAuth{
+			AzureAuth: AzureAuth{
 				Method:          api.ManagedIdentity,
-				ManagedIdentity: &api.ManagedIdentityAuth{ClientID: client},
+				ManagedIdentity: &ManagedIdentityAuth{ClientID: client},
 			},
 		}
 	}
@@ -111,25 +111,25 @@ func TestFormerIdentity(t *testing.T) {
 
 // One application in two tenants is two identities (the review's minor finding on request.go).
 func TestIdentities(t *testing.T) {
-	sp := func(client, tenant string) api.AzureAuth {
-		return api.AzureAuth{
+	sp := func(client, tenant string) AzureAuth {
+		return AzureAuth{
 			Method:           api.ServicePrincipal,
-			ServicePrincipal: &api.ServicePrincipalAuth{ClientID: client, ClientTenant: tenant},
+			ServicePrincipal: &ServicePrincipalAuth{ClientID: client, ClientTenant: tenant},
 		}
 	}
-	mi := func(client, principal string) api.AzureAuth {
-		return api.AzureAuth{
+	mi := func(client, principal string) AzureAuth {
+		return AzureAuth{
 			Method:          api.ManagedIdentity,
-			ManagedIdentity: &api.ManagedIdentityAuth{ClientID: client, PrincipalID: principal},
+			ManagedIdentity: &ManagedIdentityAuth{ClientID: client, PrincipalID: principal},
 		}
 	}
 	machine := "/subscriptions/S/resourceGroups/G/providers/Microsoft.HybridCompute/machines/M"
 	lower := strings.ToLower(cluster[:strings.Index(cluster, "/providers/")])
 	tests := []struct {
-		auth         api.AzureAuth
+		auth         AzureAuth
 		tenant, want string
 	}{
-		{api.AzureAuth{}, tenant, ""},
+		{AzureAuth{}, tenant, ""},
 		{sp("A", "T1"), "t2", "app:t1/a"},
 		{sp("A", ""), "T2", "app:t2/a"},
 		{sp("A", ""), "", ""},
@@ -138,16 +138,16 @@ func TestIdentities(t *testing.T) {
 		{mi("", "P"), "T2", "oid:t2/p"},
 		{mi("", "P"), "", ""},
 		{mi("", ""), "t2", ""},
-		{api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{MachineResourceID: machine}}, "t",
+		{AzureAuth{Method: api.Arc, Arc: &ArcAuth{MachineResourceID: machine}}, "t",
 			"mirid:" + strings.ToLower(machine)},
-		{api.AzureAuth{Method: api.Arc}, "",
+		{AzureAuth{Method: api.Arc}, "",
 			"mirid:" + lower + "/providers/microsoft.hybridcompute/machines/edge-1"},
 	}
 	for _, tt := range tests {
 		expect(t, fmt.Sprintf("%+v in %q", tt.auth, tt.tenant),
-			IdentityOf(nodeID, api.Desired{AzureAuth: tt.auth}, tt.tenant), tt.want)
+			IdentityOf(nodeID, Desired{AzureAuth: tt.auth}, tt.tenant), tt.want)
 	}
-	expect(t, "a machine of nothing", MachineOf("odd", api.Desired{}), "")
+	expect(t, "a machine of nothing", MachineOf("odd", Desired{}), "")
 }
 
 // A resource group may have a name in any language, or be called providers, as may a cluster.
@@ -156,7 +156,7 @@ func TestMachineOfAnyGroup(t *testing.T) {
 	for _, group := range []string{"edge", "İstanbul", "ȺȺȺȺ", "Providers"} {
 		scope := "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/" + group
 		got := MachineOf(scope+"/providers/Microsoft.ContainerService/managedClusters/providers/"+
-			"flexNodeConfig/edge-1", api.Desired{})
+			"flexNodeConfig/edge-1", Desired{})
 		expect(t, "the machine", got, scope+"/providers/Microsoft.HybridCompute/machines/edge-1")
 	}
 }

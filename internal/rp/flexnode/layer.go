@@ -152,13 +152,13 @@ func ownAzure(n Node, section object) {
 		section["bootstrapToken"] = object{} // how it joins; the token itself is a secret
 	}
 	if r := n.Desired.AzureAuth.Registries; len(r) > 0 {
-		maps.Copy(section, objectOf(api.AzureAuth{Registries: r}))
+		maps.Copy(section, objectOf(AzureAuth{Registries: r}))
 	}
 	switch auth := n.Desired.AzureAuth; auth.Method {
 	case api.ServicePrincipal:
 		ownPrincipal(auth, section)
 	case api.ManagedIdentity:
-		mi := cmp.Or(auth.ManagedIdentity, &api.ManagedIdentityAuth{})
+		mi := cmp.Or(auth.ManagedIdentity, &ManagedIdentityAuth{})
 		section["managedIdentity"] = without(object{"clientId": mi.ClientID})
 	case api.Arc:
 		ownPrincipal(auth, section)
@@ -167,7 +167,7 @@ func ownAzure(n Node, section object) {
 }
 
 // ownPrincipal adds the service principal that the node has, or that enrols its Arc machine.
-func ownPrincipal(auth api.AzureAuth, section object) {
+func ownPrincipal(auth AzureAuth, section object) {
 	if sp, _ := principalOf(auth); sp != nil {
 		section["servicePrincipal"] = without(object{"clientId": sp.ClientID,
 			"clientTenant": sp.ClientTenant, "secretExpires": sp.SecretExpires})
@@ -201,7 +201,7 @@ func without(o object) object {
 
 func chosenIn(own object) Chosen {
 	of := func(component string) string { return textIn(own, component, "version") }
-	return Chosen{PodCIDR: textIn(own, "cni", "podCIDR"), Versions: api.Versions{
+	return Chosen{PodCIDR: textIn(own, "cni", "podCIDR"), Versions: Versions{
 		Kubernetes: of("kubernetes"), Containerd: of("containerd"), Runc: of("runc"),
 		CNI: of("cni"), NPD: of("npd"),
 	}}

@@ -20,8 +20,8 @@ type Node struct {
 	ID  string `json:"id"`
 	UID string `json:"uid"`
 	// Desired holds the owner's settings, without secrets; Chosen the provider's choices.
-	Desired api.Desired `json:"desired"`
-	Chosen  Chosen      `json:"chosen"`
+	Desired Desired `json:"desired"`
+	Chosen  Chosen  `json:"chosen"`
 	// Revision is the configVersion of the desired revision; 0 until the cluster has been reached.
 	// Assigned is the one that agents are offered (Admit). The ETag has both.
 	Revision int64 `json:"revision,omitempty"`
@@ -89,8 +89,8 @@ type Node struct {
 
 // Chosen holds the provider's choices, kept until the owner asks for something else.
 type Chosen struct {
-	Versions api.Versions `json:"versions"`
-	PodCIDR  string       `json:"podCIDR,omitempty"`
+	Versions Versions `json:"versions"`
+	PodCIDR  string   `json:"podCIDR,omitempty"`
 }
 
 // ETag returns the ETag of the assigned and the desired revision. It does not cover the status.
@@ -195,7 +195,7 @@ func (t Taint) String() string {
 
 // Taints returns the taints that the provider manages on a node's Node: those of its owner, sorted,
 // without Kubernetes' own, which its controllers set and remove.
-func Taints(d api.Desired) []string {
+func Taints(d Desired) []string {
 	var list []string
 	for _, text := range d.NodeConfig.Taints {
 		t := ReadTaint(text)

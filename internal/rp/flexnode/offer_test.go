@@ -3,19 +3,17 @@ package flexnode
 import (
 	"encoding/json"
 	"testing"
-
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
 // A PUT and a rollback that disturb nothing are assigned at once to a node that runs its assigned
 // revision; disturbing ones, and those of other nodes, by Admit, which decides alike.
 func TestOfferedAtOnce(t *testing.T) {
-	labels := func(d *api.Desired) { d.NodeConfig.Labels = map[string]string{"site": "b"} }
-	pods := func(d *api.Desired) { d.NodeConfig.MaxPods++ }
-	secret := func(d *api.Desired) { d.AzureAuth.ServicePrincipal.ClientSecret = "another" }
+	labels := func(d *Desired) { d.NodeConfig.Labels = map[string]string{"site": "b"} }
+	pods := func(d *Desired) { d.NodeConfig.MaxPods++ }
+	secret := func(d *Desired) { d.AzureAuth.ServicePrincipal.ClientSecret = "another" }
 	settled := func(*Node) {}
 	for name, tt := range map[string]struct {
-		change func(*api.Desired)
+		change func(*Desired)
 		is     func(*Node)
 		want   bool
 	}{
@@ -64,14 +62,14 @@ func TestOfferedAtOnce(t *testing.T) {
 // disturbs neither the reported nor the assigned revision.
 func TestOfferedAtOnceAgain(t *testing.T) {
 	first := typical()
-	label := func(d api.Desired, to string) api.Desired {
+	label := func(d Desired, to string) Desired {
 		d.NodeConfig.Labels = map[string]string{"site": to}
 		return d
 	}
 	pods := first
 	pods.NodeConfig.MaxPods++
 	for name, tt := range map[string]struct {
-		offered, wanted api.Desired
+		offered, wanted Desired
 		want            bool
 	}{
 		"a label after a label":       {label(first, "b"), label(first, "c"), true},

@@ -23,7 +23,7 @@ type Outline struct {
 // Wanted summarizes the desired state of a node and its progress.
 type Wanted struct {
 	State    string // provisioningState, "" is Succeeded
-	Versions api.Versions
+	Versions Versions
 	// Monitored is continuousMonitoring. Joining, Former and Reason report that the node has a
 	// credential, previous identities, a reason for its state.
 	Monitored, Joining, Former, Reason bool

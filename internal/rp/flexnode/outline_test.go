@@ -29,7 +29,7 @@ func randomEvidence(g *rand.Rand) Evidence {
 			ID: nodeID, State: pick(g, "", api.Creating, api.Updating, api.Failed),
 			Revision: version(), Assigned: version(), Failed: version(), Credential: pick(g, "", "c/1"),
 			Former: Former(pick(g, "", "app:x/y")), Reason: pick(g, "", "too new"),
-			Desired: api.Desired{ContinuousMonitoring: pick(g, true, false)},
+			Desired: Desired{ContinuousMonitoring: pick(g, true, false)},
 		},
 	}
 	if g.IntN(3) == 0 {
@@ -90,7 +90,7 @@ func TestOutlineHasTheConditions(t *testing.T) {
 
 func classOf(states ...string) *Class {
 	return &Class{
-		State: api.Succeeded, States: states, Versions: api.Versions{Kubernetes: "1.34.4"},
+		State: api.Succeeded, States: states, Versions: Versions{Kubernetes: "1.34.4"},
 		Components: api.Components{Kubelet: "1.33.1", OS: "Ubuntu 24.04 'Noble'"},
 		Conditions: []api.Condition{
 			{Type: Ready, Status: "False", Reason: "KubeletNotReady"},

@@ -6,11 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// Policy limits the rollout of a change in a cluster: api.RolloutPolicy with its defaults.
+// Policy limits the rollout of a change in a cluster: RolloutPolicy with its defaults.
 type Policy struct {
 	// MaxUnavailable is the number of nodes that may be under a change at once, MaxUnknown the number
 	// that may fail to answer after a change before it is held. Both are at least one.
@@ -51,8 +49,8 @@ func readShare(text string) (Share, bool) {
 const maxRolloutTime = 7 * 24 * time.Hour
 
 // ReadPolicy returns the policy of a cluster, with the default of each setting that is left open.
-func ReadPolicy(given *api.RolloutPolicy) (Policy, Problems) {
-	given = cmp.Or(given, &api.RolloutPolicy{})
+func ReadPolicy(given *RolloutPolicy) (Policy, Problems) {
+	given = cmp.Or(given, &RolloutPolicy{})
 	const at = "properties.rolloutPolicy."
 	var problems Problems
 	share := func(name, text string) Share {
@@ -110,7 +108,7 @@ func parseDuration(s string) (time.Duration, bool) {
 }
 
 // durations checks that durations can be read. The agent's rules limit them.
-func (p *Problems) durations(d api.Desired) {
+func (p *Problems) durations(d Desired) {
 	check := func(at, s string) {
 		_, ok := parseDuration(s)
 		p.unless(ok || s == "", "properties."+at, "'%s' is not a duration of ISO 8601 in days, "+

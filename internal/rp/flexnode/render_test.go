@@ -25,62 +25,62 @@ const goldens = "../../../api/flexnode/v20260501preview/testdata"
 
 // golden is one of the bundles.
 type golden struct {
-	desired api.Desired
+	desired Desired
 	pod     string
 	grants  Grants
 }
 
 func goldenBundles() map[string]golden {
-	principal := api.AzureAuth{
+	principal := AzureAuth{
 		Method: api.ServicePrincipal,
-		ServicePrincipal: &api.ServicePrincipalAuth{ClientID: clientA, ClientTenant: tenant,
+		ServicePrincipal: &ServicePrincipalAuth{ClientID: clientA, ClientTenant: tenant,
 			SecretExpires: "2027-01-31"},
 	}
-	azure := api.KubernetesAuth{UseAzureAuth: true}
+	azure := KubernetesAuth{UseAzureAuth: true}
 	return map[string]golden{
 		"token": {
-			desired: api.Desired{NodeConfig: api.NodeConfig{
+			desired: Desired{NodeConfig: NodeConfig{
 				MaxPods: 50, Labels: map[string]string{"environment": "prod"},
 				Taints: []string{"edge=true:NoSchedule"},
 			}},
 			pod: "10.200.3.0/24", grants: Grants{Token: "abcdef.0123456789abcdef"},
 		},
 		"service-principal": {
-			desired: api.Desired{
+			desired: Desired{
 				ContinuousMonitoring: true, AzureAuth: principal, KubernetesAuth: azure,
-				Versions: api.Versions{Kubernetes: "1.34.4"},
+				Versions: Versions{Kubernetes: "1.34.4"},
 			},
 			grants: Grants{ClientSecret: "a-secret"},
 		},
 		"token-monitored": {
-			desired: api.Desired{
+			desired: Desired{
 				ContinuousMonitoring: true, AzureAuth: principal,
 				DriftPolicies: map[string]string{"unit": "repair", "sysctl": "off"},
 			},
 			grants: Grants{ClientSecret: "a-secret", Token: "abcdef.0123456789abcdef"},
 		},
-		"managed-identity": {desired: api.Desired{
-			AzureAuth: api.AzureAuth{
+		"managed-identity": {desired: Desired{
+			AzureAuth: AzureAuth{
 				Method:          api.ManagedIdentity,
-				ManagedIdentity: &api.ManagedIdentityAuth{ClientID: clientB},
+				ManagedIdentity: &ManagedIdentityAuth{ClientID: clientB},
 				Registries:      []string{"contoso.azurecr.io"},
 			},
 			KubernetesAuth: azure,
-			NodeConfig: api.NodeConfig{Kubelet: api.Kubelet{
+			NodeConfig: NodeConfig{Kubelet: Kubelet{
 				KubeReserved: map[string]string{"cpu": "100m"}, ImageGCHighThreshold: new(90),
 				Verbosity: new(4), NodeIP: "192.0.2.7",
 			}},
 		}},
-		"arc": {desired: api.Desired{
-			AzureAuth: api.AzureAuth{Method: api.Arc}, KubernetesAuth: azure,
+		"arc": {desired: Desired{
+			AzureAuth: AzureAuth{Method: api.Arc}, KubernetesAuth: azure,
 		}},
 		"arc-onboarding": {
-			desired: api.Desired{
-				AzureAuth: api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{
+			desired: Desired{
+				AzureAuth: AzureAuth{Method: api.Arc, Arc: &ArcAuth{
 					AutoRoleAssignment: true,
-					Onboarding:         &api.ServicePrincipalAuth{ClientID: clientA},
+					Onboarding:         &ServicePrincipalAuth{ClientID: clientA},
 				}},
-				KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true, KubeletCredential: "token"},
+				KubernetesAuth: KubernetesAuth{UseAzureAuth: true, KubeletCredential: "token"},
 			},
 			grants: Grants{ClientSecret: "a-secret"},
 		},
@@ -129,7 +129,7 @@ func TestBundles(t *testing.T) {
 // A bundle names the resource, and its version, that its configuration is from.
 func TestABundleSaysWhatItIsFrom(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{})
+	w.put(Desired{})
 	whole := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{Token: anyToken}))
 	from := api.BundleResource{ID: nodeID, UID: "u-1", ConfigVersion: "1800000000", Epoch: 3}
 	text := must(json.Marshal(Bundle(whole, from)))
@@ -164,9 +164,9 @@ func TestArcMachineInAnotherSubscription(t *testing.T) {
 	w := newWorld(t)
 	machine := "/subscriptions/" + subscription2 +
 		"/resourceGroups/Arc/providers/Microsoft.HybridCompute/machines/M-1"
-	w.put(api.Desired{
-		ContinuousMonitoring: true, KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true},
-		AzureAuth: api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{MachineResourceID: machine}},
+	w.put(Desired{
+		ContinuousMonitoring: true, KubernetesAuth: KubernetesAuth{UseAzureAuth: true},
+		AzureAuth: AzureAuth{Method: api.Arc, Arc: &ArcAuth{MachineResourceID: machine}},
 	})
 	c := parsed([]byte(w.config(w.last())))
 	_, _, name := c.Azure.TargetCluster.ID()
@@ -214,8 +214,8 @@ func TestAnOwnLayerIsMadeAsItIsRead(t *testing.T) {
 // Checks at the same time write to nothing that they share.
 func TestChecksAtOnce(t *testing.T) {
 	w := newWorld(t)
-	n := Node{ID: nodeID, Desired: complete(api.Desired{AzureAuth: api.AzureAuth{
-		Method: api.ServicePrincipal, ServicePrincipal: &api.ServicePrincipalAuth{
+	n := Node{ID: nodeID, Desired: complete(Desired{AzureAuth: AzureAuth{
+		Method: api.ServicePrincipal, ServicePrincipal: &ServicePrincipalAuth{
 			ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ClientTenant: tenant}}})}
 	n.Chosen.Versions, _ = chooser{server: "1.35.4"}.choose()
 	parent := Parent{FactsLayer: w.parent.FactsLayer, Defaults: DefaultsLayer(nil)}
@@ -257,17 +257,17 @@ func TestDirectNetworksOfARevision(t *testing.T) {
 }
 
 // typical returns a node as an owner writes it.
-func typical() api.Desired {
+func typical() Desired {
 	d := asPrincipal(clientA, "a-secret")
 	d.Versions.Kubernetes = "1.35.4"
-	d.NodeConfig = api.NodeConfig{
+	d.NodeConfig = NodeConfig{
 		MaxPods: 50,
 		Labels: map[string]string{
 			"environment": "production", "site": "factory-17",
 			"topology.kubernetes.io/zone": "hall-3", "team": "robotics",
 		},
 		Taints: []string{"edge=true:NoSchedule"},
-		Kubelet: api.Kubelet{
+		Kubelet: Kubelet{
 			KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"},
 			EvictionHard: map[string]string{"memory.available": "200Mi"},
 			NodeIP:       "192.0.2.7", ImageGCHighThreshold: new(85), ImageGCLowThreshold: new(80),

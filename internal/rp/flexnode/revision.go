@@ -25,7 +25,7 @@ type Revision struct {
 	// Own is canonical JSON: compact, with sorted names.
 	Own json.RawMessage `json:"own"`
 	// Desired holds the owner's settings of that time, without secrets.
-	Desired *api.Desired `json:"desired,omitempty"`
+	Desired *Desired `json:"desired,omitempty"`
 	// SecretVersion is the version of the client secret that goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`

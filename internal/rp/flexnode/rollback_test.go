@@ -73,7 +73,7 @@ func TestRollBack(t *testing.T) {
 			t.Fatalf("version %d after %d", d.Revision.Version, before.Revision)
 		}
 		shown := Shown(*w.node, nil, nil, nil).Properties.Desired
-		put, problems := w.decide(shown)
+		put, problems := w.decide(desiredOf(shown))
 		if len(problems) > 0 || put.Changed || put.Revision != nil || put.Write {
 			t.Fatalf("a PUT of what is shown: %v, %+v", problems, put)
 		}
@@ -87,13 +87,13 @@ func TestRollBack(t *testing.T) {
 func TestRollBackKeepsFacts(t *testing.T) {
 	w := newWorld(t)
 	w.defaults(object{"proxy": object{"https": "http://one.example:3128"}})
-	w.put(api.Desired{})
+	w.put(Desired{})
 	first := w.node.Revision
 	w.defaults(nil)
 	f := someFacts()
 	f.ServerURL = "https://moved.example:6443"
 	w.reach(f, "1.35.4")
-	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 50}})
+	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 50}})
 	must(w.rollBack(first))
 	var got struct {
 		Proxy struct{ HTTPS string }
@@ -110,21 +110,21 @@ func TestRollBackKeepsFacts(t *testing.T) {
 }
 
 func TestRollBackIsRefused(t *testing.T) {
-	secret := func(s string) api.Desired {
+	secret := func(s string) Desired {
 		d := typical()
 		d.AzureAuth.ServicePrincipal.ClientSecret = s
 		return d
 	}
 	tests := map[string]struct {
-		first, second api.Desired
+		first, second Desired
 		spoil         func(*world)
 		want          string
 	}{
 		"another secret":     {secret("a"), secret("b"), nil, "SecretNotKept"},
-		"no secret any more": {secret("a"), api.Desired{}, nil, "SecretNotKept"},
+		"no secret any more": {secret("a"), Desired{}, nil, "SecretNotKept"},
 		"a cluster that has moved on": {
-			api.Desired{Versions: api.Versions{Kubernetes: "1.34.4"}},
-			api.Desired{Versions: api.Versions{Kubernetes: "1.35.4"}},
+			Desired{Versions: Versions{Kubernetes: "1.34.4"}},
+			Desired{Versions: Versions{Kubernetes: "1.35.4"}},
 			func(w *world) { w.reach(someFacts(), "1.39.0") }, "",
 		},
 	}
@@ -227,34 +227,34 @@ func restarts(t *testing.T, from, to object) []string {
 func TestUndisturbing(t *testing.T) {
 	w := newWorld(t)
 	base := typical()
-	base.AzureAuth = api.AzureAuth{
-		Method: api.ManagedIdentity, ManagedIdentity: &api.ManagedIdentityAuth{ClientID: clientB},
+	base.AzureAuth = AzureAuth{
+		Method: api.ManagedIdentity, ManagedIdentity: &ManagedIdentityAuth{ClientID: clientB},
 	}
-	configOf := func(d api.Desired) object {
+	configOf := func(d Desired) object {
 		w.put(d)
 		defaults, facts := w.layers[w.last().Defaults], w.layers[w.last().Facts]
 		return must(Config(*w.last(), defaults, facts, Grants{ClientSecret: "s", Token: anyToken}))
 	}
 	from := configOf(base)
 	disturbing := 0
-	for name, edit := range map[string]func(*api.Desired){
-		"labels": func(d *api.Desired) {
+	for name, edit := range map[string]func(*Desired){
+		"labels": func(d *Desired) {
 			d.NodeConfig.Labels = map[string]string{"site": "north"}
 		},
-		"taints":        func(d *api.Desired) { d.NodeConfig.Taints = []string{"a=b:NoSchedule"} },
-		"drift policy":  func(d *api.Desired) { d.DriftPolicy = "off" },
-		"drain":         func(d *api.Desired) { d.UpgradePolicy.Drain = "always" },
-		"ready timeout": func(d *api.Desired) { d.UpgradePolicy.ReadyTimeout = "PT7M" },
-		"interval":      func(d *api.Desired) { d.Monitoring.Interval = "PT77S" },
-		"metadata":      func(d *api.Desired) { d.Network.Metadata = "allow" },
-		"max pods":      func(d *api.Desired) { d.NodeConfig.MaxPods = 77 },
-		"eviction": func(d *api.Desired) {
+		"taints":        func(d *Desired) { d.NodeConfig.Taints = []string{"a=b:NoSchedule"} },
+		"drift policy":  func(d *Desired) { d.DriftPolicy = "off" },
+		"drain":         func(d *Desired) { d.UpgradePolicy.Drain = "always" },
+		"ready timeout": func(d *Desired) { d.UpgradePolicy.ReadyTimeout = "PT7M" },
+		"interval":      func(d *Desired) { d.Monitoring.Interval = "PT77S" },
+		"metadata":      func(d *Desired) { d.Network.Metadata = "allow" },
+		"max pods":      func(d *Desired) { d.NodeConfig.MaxPods = 77 },
+		"eviction": func(d *Desired) {
 			d.NodeConfig.Kubelet.EvictionHard = map[string]string{"memory.available": "321Mi"}
 		},
-		"registries": func(d *api.Desired) { d.AzureAuth.Registries = []string{"a.azurecr.io"} },
-		"verbosity":  func(d *api.Desired) { d.NodeConfig.Kubelet.Verbosity = new(5) },
-		"containerd": func(d *api.Desired) { d.Versions.Containerd = "2.1.9" },
-		"kubernetes": func(d *api.Desired) { d.Versions.Kubernetes = "1.34.9" },
+		"registries": func(d *Desired) { d.AzureAuth.Registries = []string{"a.azurecr.io"} },
+		"verbosity":  func(d *Desired) { d.NodeConfig.Kubelet.Verbosity = new(5) },
+		"containerd": func(d *Desired) { d.Versions.Containerd = "2.1.9" },
+		"kubernetes": func(d *Desired) { d.Versions.Kubernetes = "1.34.9" },
 	} {
 		d := base
 		d.NodeConfig.Labels = maps.Clone(base.NodeConfig.Labels)

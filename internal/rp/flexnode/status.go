@@ -119,7 +119,7 @@ func Shown(n Node, r *Revision, config []byte, status *api.Status) api.FlexNodeC
 		ID: n.ID, Name: LastOf(n.ID), Type: api.ResourceType, ETag: n.ETag(),
 		SystemData: new(n.SystemData),
 		Properties: api.Properties{
-			Desired: n.Desired, ProvisioningState: cmp.Or(n.State, api.Succeeded), ResourceUID: n.UID,
+			Desired: n.Desired.API(), ProvisioningState: cmp.Or(n.State, api.Succeeded), ResourceUID: n.UID,
 			Config: config, Status: status,
 		},
 	}

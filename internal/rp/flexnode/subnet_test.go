@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
@@ -74,18 +73,18 @@ func TestKeys(t *testing.T) {
 // The subnet of a node is kept, and requested once.
 func TestSubnetStays(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{})
+	w.put(Desired{})
 	expect(t, "the subnet without a pool", w.node.Chosen.PodCIDR, "")
 	w.parent.Cluster.Properties.PodCIDR, w.parent.Cluster.Properties.NodeCIDRMask =
 		"10.200.0.0/16", 24
-	expect(t, "a pool changed a node that no PUT has changed", w.put(api.Desired{}).Changed, false)
-	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 9}})
+	expect(t, "a pool changed a node that no PUT has changed", w.put(Desired{}).Changed, false)
+	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 9}})
 	subnet := w.node.Chosen.PodCIDR
 	if !strings.HasPrefix(subnet, "10.200.") ||
 		!strings.Contains(w.config(w.last()), `"podCIDR":"`+subnet+`"`) {
 		t.Errorf("%+v", w.node.Chosen)
 	}
-	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10}})
+	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 10}})
 	expect(t, "the subnet", w.node.Chosen.PodCIDR, subnet)
 }
 
@@ -99,7 +98,7 @@ func TestPodNetwork(t *testing.T) {
 	}
 	change := func(maxPods int) {
 		t.Helper()
-		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: maxPods}})
+		w.put(Desired{NodeConfig: NodeConfig{MaxPods: maxPods}})
 	}
 	facts := someFacts()
 	facts.DNSServiceIP = "fd00:96::a"
@@ -136,7 +135,7 @@ func TestPodNetworkOfANodeThatWaits(t *testing.T) {
 	w.unreached()
 	pool := &w.parent.Cluster.Properties
 	pool.PodCIDR, pool.NodeCIDRMask = "10.200.0.0/16", 24
-	w.put(api.Desired{})
+	w.put(Desired{})
 	w.reach(someFacts(), "1.35.4")
 	if r := w.refresh(); r == nil ||
 		!strings.Contains(w.config(r), `"nonMasqueradeCIDRs":["10.200.0.0/16"]`) {

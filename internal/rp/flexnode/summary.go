@@ -82,7 +82,7 @@ func most[T any](all []T, of func(T) (n int, name string)) []T {
 	return all
 }
 
-func wantedVersions(v api.Versions) map[string]string {
+func wantedVersions(v Versions) map[string]string {
 	return map[string]string{
 		"kubernetes": v.Kubernetes, "containerd": v.Containerd, "runc": v.Runc, "cni": v.CNI,
 		"npd": v.NPD,
@@ -126,7 +126,7 @@ type Class struct {
 	States []string
 	// Conditions holds the node's conditions as in a list, without times and messages.
 	Conditions []api.Condition
-	Versions   api.Versions   // desired
+	Versions   Versions       // desired
 	Components api.Components // running, as the agent reported
 }
 

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
@@ -12,7 +11,7 @@ const atKubernetes = "properties.versions.kubernetes"
 
 type chooser struct {
 	// want is the present request; asked and chosen are the previous request and choice, if any.
-	want, asked, chosen api.Versions
+	want, asked, chosen Versions
 	server              string // version of the API server, "" while it is not known
 	// overridden has the artifacts, or versions of one, whose digests the operator has set.
 	overridden map[string]bool
@@ -20,11 +19,11 @@ type chooser struct {
 
 // choose returns each version: the requested one; else the previous choice, unless another was
 // requested; else the default. It leaves open versions that depend on an unknown cluster version.
-func (c chooser) choose() (api.Versions, Problems) {
+func (c chooser) choose() (Versions, Problems) {
 	allowed, vulnerable := c.want.AllowUnknown, c.want.AllowVulnerable
 	c.want.AllowUnknown, c.asked.AllowUnknown = false, false
 	c.want.AllowVulnerable, c.asked.AllowVulnerable = false, false
-	cleared := c.want == api.Versions{} && c.asked != api.Versions{}
+	cleared := c.want == Versions{} && c.asked != Versions{}
 	one := func(want, asked, chosen string) string {
 		if want == "" && asked == "" && !cleared {
 			return chosen
@@ -68,8 +67,8 @@ func (c chooser) choose() (api.Versions, Problems) {
 	return versionsOf(got.Filled()), problems
 }
 
-func versionsOf(s release.Set) api.Versions {
-	return api.Versions{
+func versionsOf(s release.Set) Versions {
+	return Versions{
 		Kubernetes: s.Kubernetes, Containerd: s.Containerd, Runc: s.Runc, CNI: s.CNI, NPD: s.NPD,
 	}
 }
@@ -77,7 +76,7 @@ func versionsOf(s release.Set) api.Versions {
 // artifact is one of a node's versions: its member in the resource, its name and the version.
 type artifact struct{ member, name, version string }
 
-func artifactsOf(v api.Versions) []artifact {
+func artifactsOf(v Versions) []artifact {
 	return []artifact{
 		{"kubernetes", "kubelet", v.Kubernetes}, {"containerd", "containerd", v.Containerd},
 		{"runc", "runc", v.Runc}, {"cni", "cni-plugins", v.CNI}, {"npd", "node-problem-detector", v.NPD},
@@ -85,7 +84,7 @@ func artifactsOf(v api.Versions) []artifact {
 }
 
 // unpinned lists the versions whose digests are not known.
-func unpinned(v api.Versions) (names []string) {
+func unpinned(v Versions) (names []string) {
 	for _, a := range artifactsOf(v) {
 		if a.isUnpinned() {
 			names = append(names, a.name+" "+a.version)
@@ -106,7 +105,7 @@ func (c chooser) overrides(a artifact) bool {
 }
 
 // chooser returns a chooser for a node without previous versions.
-func (p Parent) chooser(want api.Versions) chooser {
+func (p Parent) chooser(want Versions) chooser {
 	c := chooser{
 		want: want, server: p.Cluster.Properties.KubernetesVersion, overridden: map[string]bool{},
 	}

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
@@ -16,27 +15,27 @@ func TestUnknownVersions(t *testing.T) {
 		c := find(StatusOf(Evidence{Node: *w.node}).Conditions, VersionsKnown)
 		return c == nil || c.Status != "False" || !strings.Contains(c.Message, "containerd 2.3.99")
 	}
-	want := api.Versions{Containerd: "2.3.99", NPD: "0.0.1"}
-	_, problems := w.decide(api.Desired{Versions: want})
+	want := Versions{Containerd: "2.3.99", NPD: "0.0.1"}
+	_, problems := w.decide(Desired{Versions: want})
 	if len(problems) != 2 || problems[0].Target != "properties.versions.containerd" ||
 		!strings.Contains(problems[0].Message, "2.2.7") ||
 		problems[1].Target != "properties.versions.npd" {
 		t.Fatalf("%v", problems)
 	}
 	want.AllowUnknown = true
-	w.put(api.Desired{Versions: want})
+	w.put(Desired{Versions: want})
 	if v := w.node.Chosen.Versions; v.Containerd != "2.3.99" || v.NPD != "0.0.1" || v.AllowUnknown {
 		t.Errorf("%+v", v)
 	}
 	expect(t, "nothing is said about it", known(), false)
 	want.AllowUnknown = false // running versions may remain
-	w.put(api.Desired{Versions: want, NodeConfig: api.NodeConfig{MaxPods: 20}})
+	w.put(Desired{Versions: want, NodeConfig: NodeConfig{MaxPods: 20}})
 	want.Containerd = "2.3.98"
-	if _, problems = w.decide(api.Desired{Versions: want}); len(problems) != 1 {
+	if _, problems = w.decide(Desired{Versions: want}); len(problems) != 1 {
 		t.Errorf("another one: %v", problems)
 	}
 	want.Containerd = "2.2.7"
-	w.put(api.Desired{Versions: want})
+	w.put(Desired{Versions: want})
 	expect(t, "a version that is known is said to be", known(), true)
 
 	w = newWorld(t)
@@ -44,14 +43,14 @@ func TestUnknownVersions(t *testing.T) {
 	w.defaults(object{"artifacts": object{"overrides": object{
 		"containerd": object{"sha256": digest, "url": "https://mirror.example/containerd.tar.gz"},
 	}}})
-	w.put(api.Desired{Versions: api.Versions{Containerd: "2.3.99"}})
+	w.put(Desired{Versions: Versions{Containerd: "2.3.99"}})
 
 	w = newWorld(t)
 	w.defaults(object{"artifacts": object{"overrides": object{
 		"containerd@2.3.99": object{"sha256": digest},
 	}}})
-	w.put(api.Desired{Versions: api.Versions{Containerd: "2.3.99"}})
-	if _, problems = w.decide(api.Desired{Versions: api.Versions{
+	w.put(Desired{Versions: Versions{Containerd: "2.3.99"}})
+	if _, problems = w.decide(Desired{Versions: Versions{
 		Containerd: "2.3.98"}}); len(problems) != 1 {
 		t.Errorf("another version than the overridden one: %v", problems)
 	}
@@ -60,8 +59,8 @@ func TestUnknownVersions(t *testing.T) {
 // Removing all versions selects the newest, whatever was allowed before.
 func TestVersionsAreTakenBack(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{Versions: api.Versions{Runc: "9.9.9", AllowUnknown: true}})
-	w.put(api.Desired{Versions: api.Versions{AllowUnknown: true}})
+	w.put(Desired{Versions: Versions{Runc: "9.9.9", AllowUnknown: true}})
+	w.put(Desired{Versions: Versions{AllowUnknown: true}})
 	expect(t, "runc is as it was still", w.node.Chosen.Versions.Runc == "9.9.9", false)
 }
 
@@ -71,37 +70,37 @@ func TestVulnerableVersions(t *testing.T) {
 		return strings.Contains(string(encode(ownLayer(n, ""))), `"artifacts":{"allowVulnerable":true}`)
 	}
 	w := newWorld(t)
-	want := api.Versions{Runc: "1.3.2"}
-	_, problems := w.decide(api.Desired{Versions: want})
+	want := Versions{Runc: "1.3.2"}
+	_, problems := w.decide(Desired{Versions: want})
 	if len(problems) != 1 || problems[0].Target != "properties.versions.runc" ||
 		!strings.Contains(problems[0].Message, "CVE-2025-31133") ||
 		!strings.Contains(problems[0].Message, "versions.allowVulnerable") {
 		t.Fatalf("%v", problems)
 	}
 	want.AllowVulnerable = true
-	w.put(api.Desired{Versions: want})
+	w.put(Desired{Versions: want})
 	if v := w.node.Chosen.Versions; v.Runc != "1.3.2" || v.AllowVulnerable || !allowed(*w.node) {
 		t.Errorf("%+v, %s", v, encode(ownLayer(*w.node, "")))
 	}
 	want.AllowVulnerable = false
-	w.put(api.Desired{Versions: want, NodeConfig: api.NodeConfig{MaxPods: 20}})
+	w.put(Desired{Versions: want, NodeConfig: NodeConfig{MaxPods: 20}})
 	expect(t, "the agent takes what its node has", allowed(*w.node), true)
 	want.Runc = "1.3.1"
-	if _, problems = w.decide(api.Desired{Versions: want}); len(problems) != 1 {
+	if _, problems = w.decide(Desired{Versions: want}); len(problems) != 1 {
 		t.Errorf("another one: %v", problems)
 	}
 	want.Runc = "1.3.4"
-	w.put(api.Desired{Versions: want})
+	w.put(Desired{Versions: want})
 	expect(t, "the agent may run what is not allowed", allowed(*w.node), false)
 
 	w = newWorld(t)
 	w.defaults(object{"artifacts": object{"overrides": object{
 		"runc": object{"sha256": strings.Repeat("a", 64)},
 	}}})
-	w.put(api.Desired{Versions: api.Versions{Runc: "1.3.2"}}) // the operator's own build
+	w.put(Desired{Versions: Versions{Runc: "1.3.2"}}) // the operator's own build
 }
 
-var olderTable = api.Versions{
+var olderTable = Versions{
 	Kubernetes: "1.34.1", Containerd: "2.1.0", Runc: "1.3.0", CNI: "1.8.0", NPD: "1.33.0",
 }
 
@@ -110,42 +109,42 @@ var olderTable = api.Versions{
 func TestWhatIsLeftOpenStays(t *testing.T) {
 	chosen := olderTable
 	newest := versionsOf(release.Set{Kubernetes: "1.36.3"}.Filled())
-	with := func(change func(*api.Versions)) api.Versions {
+	with := func(change func(*Versions)) Versions {
 		v := chosen
 		change(&v)
 		return v
 	}
-	runc := api.Versions{Runc: "1.3.4"}
-	tests := map[string]struct{ asked, want, chosen, result api.Versions }{
+	runc := Versions{Runc: "1.3.4"}
+	tests := map[string]struct{ asked, want, chosen, result Versions }{
 		"a node that is made": {result: newest},
 		"nothing is asked":    {chosen: chosen, result: chosen},
 		"one version is asked": {
-			want: runc, chosen: chosen, result: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
+			want: runc, chosen: chosen, result: with(func(v *Versions) { v.Runc = "1.3.4" }),
 		},
 		"another one is asked": {
-			asked: runc, want: api.Versions{Runc: "1.3.5"},
-			chosen: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
-			result: with(func(v *api.Versions) { v.Runc = "1.3.5" }),
+			asked: runc, want: Versions{Runc: "1.3.5"},
+			chosen: with(func(v *Versions) { v.Runc = "1.3.4" }),
+			result: with(func(v *Versions) { v.Runc = "1.3.5" }),
 		},
 		"a version is cleared": {
-			asked: api.Versions{Runc: "1.3.4", CNI: "1.8.0"}, want: api.Versions{CNI: "1.8.0"},
-			chosen: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
-			result: with(func(v *api.Versions) {
+			asked: Versions{Runc: "1.3.4", CNI: "1.8.0"}, want: Versions{CNI: "1.8.0"},
+			chosen: with(func(v *Versions) { v.Runc = "1.3.4" }),
+			result: with(func(v *Versions) {
 				v.Runc = release.Set{Containerd: v.Containerd}.Filled().Runc
 			}),
 		},
 		"all versions are cleared": {asked: runc, chosen: chosen, result: newest},
 		"with a v": {
-			want: api.Versions{Kubernetes: "v1.35.2"}, chosen: chosen,
-			result: with(func(v *api.Versions) { v.Kubernetes = "1.35.2" }),
+			want: Versions{Kubernetes: "v1.35.2"}, chosen: chosen,
+			result: with(func(v *Versions) { v.Kubernetes = "1.35.2" }),
 		},
 		"an older Kubernetes is asked for a node that is made": {
-			want:   api.Versions{Kubernetes: "1.34.4"},
+			want:   Versions{Kubernetes: "1.34.4"},
 			result: versionsOf(release.Set{Kubernetes: "1.34.4"}.Filled()),
 		},
 		"a later patch than the cluster's": {
-			want: api.Versions{Kubernetes: "1.36.4"}, chosen: chosen,
-			result: with(func(v *api.Versions) { v.Kubernetes = "1.36.4" }),
+			want: Versions{Kubernetes: "1.36.4"}, chosen: chosen,
+			result: with(func(v *Versions) { v.Kubernetes = "1.36.4" }),
 		},
 	}
 	for name, tt := range tests {
@@ -178,7 +177,7 @@ func TestOpenVersionOfAnUnknownCluster(t *testing.T) {
 		t.Errorf("while the cluster is not known: %+v, %v", got, problems)
 	}
 	cleared := chooser{
-		asked: api.Versions{Kubernetes: "1.34.4"}, chosen: api.Versions{Kubernetes: "1.34.4"},
+		asked: Versions{Kubernetes: "1.34.4"}, chosen: Versions{Kubernetes: "1.34.4"},
 	}
 	if got, problems := cleared.choose(); got.Kubernetes != "" || len(problems) > 0 {
 		t.Errorf("cleared while the cluster is not known: %+v, %v", got, problems)
@@ -188,10 +187,10 @@ func TestOpenVersionOfAnUnknownCluster(t *testing.T) {
 // A cluster far ahead only keeps an owner from versions that do not work with it.
 func TestAnOldNodeCanBeChanged(t *testing.T) {
 	w := newWorld(t)
-	w.put(api.Desired{Versions: api.Versions{Kubernetes: "1.34.4"}})
+	w.put(Desired{Versions: Versions{Kubernetes: "1.34.4"}})
 	w.reach(someFacts(), "1.40.0")
-	changed := api.Desired{
-		Versions: api.Versions{Kubernetes: "1.34.4"}, NodeConfig: api.NodeConfig{MaxPods: 9},
+	changed := Desired{
+		Versions: Versions{Kubernetes: "1.34.4"}, NodeConfig: NodeConfig{MaxPods: 9},
 	}
 	w.put(changed)
 	changed.Versions.Kubernetes = "1.34.5"

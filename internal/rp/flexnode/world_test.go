@@ -77,10 +77,10 @@ type world struct {
 }
 
 // asPrincipal returns a node that follows its resource, with the identity of an application.
-func asPrincipal(client, secret string) api.Desired {
-	return api.Desired{ContinuousMonitoring: true, AzureAuth: api.AzureAuth{
+func asPrincipal(client, secret string) Desired {
+	return Desired{ContinuousMonitoring: true, AzureAuth: AzureAuth{
 		Method: api.ServicePrincipal,
-		ServicePrincipal: &api.ServicePrincipalAuth{
+		ServicePrincipal: &ServicePrincipalAuth{
 			ClientID: client, ClientSecret: secret, ClientTenant: tenant,
 		},
 	}}
@@ -123,7 +123,7 @@ func (w *world) last() *Revision {
 }
 
 // decide decides on a PUT of an owner, perhaps with a client secret.
-func (w *world) decide(d api.Desired) (Decision, Problems) {
+func (w *world) decide(d Desired) (Decision, Problems) {
 	wanted, secret := WithoutSecret(d)
 	known := Secret{Version: w.version, Known: w.secret != "", Same: secret == w.secret}
 	p := Put{
@@ -166,7 +166,7 @@ func (w *world) running() (all []object) {
 }
 
 // put decides and keeps the result.
-func (w *world) put(d api.Desired) Decision {
+func (w *world) put(d Desired) Decision {
 	w.t.Helper()
 	got, problems := w.decide(d)
 	if len(problems) > 0 {
@@ -220,16 +220,16 @@ func generator(t testing.TB) *rand.Rand {
 func pick[T any](g *rand.Rand, from ...T) T { return from[g.IntN(len(from))] }
 
 // randomDesired returns valid settings of an owner, with any of the methods of authentication.
-func randomDesired(g *rand.Rand) api.Desired {
-	d := api.Desired{
-		Versions: api.Versions{
+func randomDesired(g *rand.Rand) Desired {
+	d := Desired{
+		Versions: Versions{
 			Kubernetes: pick(g, "", "", "1.34.4", "v1.35.0"), Containerd: pick(g, "", "2.1.9"),
 			Runc: pick(g, "", "", "1.3.3"), CNI: pick(g, "", "1.8.0"), NPD: pick(g, "", "1.34.0"),
 		},
-		NodeConfig: api.NodeConfig{
+		NodeConfig: NodeConfig{
 			MaxPods: pick(g, 0, 30, 110), Taints: pick(g, nil, []string{"edge=true:NoSchedule"}),
 			Labels: pick(g, nil, map[string]string{"environment": "prod", "a.b/c": ""}),
-			Kubelet: api.Kubelet{
+			Kubelet: Kubelet{
 				KubeReserved: pick(g, nil, map[string]string{"cpu": "100m"}),
 				EvictionHard: pick(g, nil, map[string]string{"memory.available": "100Mi"}),
 				Verbosity:    pick(g, nil, new(0), new(4)), NodeIP: pick(g, "", "192.0.2.7"),
@@ -240,19 +240,19 @@ func randomDesired(g *rand.Rand) api.Desired {
 	}
 	d.DriftPolicy = pick(g, "", "report", "repair")
 	d.DriftPolicies = pick(g, nil, map[string]string{"path": "repair", "node": "off"})
-	d.UpgradePolicy = pick(g, api.UpgradePolicy{}, api.UpgradePolicy{
+	d.UpgradePolicy = pick(g, UpgradePolicy{}, UpgradePolicy{
 		Drain: "always", Deadline: "PT30M",
-		DrainOptions: api.DrainOptions{Force: new(true)}, MaintenanceWindow: &api.MaintenanceWindow{
+		DrainOptions: DrainOptions{Force: new(true)}, MaintenanceWindow: &MaintenanceWindow{
 			Days: []string{"Sunday"}, Start: "02:00", Duration: "PT4H",
 		},
 	})
 	d.Network.Metadata = pick(g, "", "block", "allow")
-	d.Monitoring = pick(g, api.Monitoring{}, api.Monitoring{Endpoint: "https://rp.example"})
+	d.Monitoring = pick(g, Monitoring{}, Monitoring{Endpoint: "https://rp.example"})
 	randomAuth(g, &d)
 	return d
 }
 
-func randomAuth(g *rand.Rand, d *api.Desired) {
+func randomAuth(g *rand.Rand, d *Desired) {
 	auth := &d.AzureAuth
 	auth.Method = pick(g, "", api.BootstrapToken, api.ServicePrincipal, api.ManagedIdentity,
 		api.Arc)
@@ -260,24 +260,24 @@ func randomAuth(g *rand.Rand, d *api.Desired) {
 	case "", api.BootstrapToken:
 		return
 	case api.ServicePrincipal:
-		auth.ServicePrincipal = &api.ServicePrincipalAuth{
+		auth.ServicePrincipal = &ServicePrincipalAuth{
 			ClientID: pick(g, clientA, clientB), ClientTenant: pick(g, "", tenant),
 			ClientSecret: pick(g, "a-secret", "b-secret"),
 		}
 	case api.ManagedIdentity:
-		auth.ManagedIdentity = &api.ManagedIdentityAuth{ClientID: pick(g, clientA, clientB)}
+		auth.ManagedIdentity = &ManagedIdentityAuth{ClientID: pick(g, clientA, clientB)}
 	case api.Arc:
 		machine := "/resourceGroups/Arc/providers/Microsoft.HybridCompute/machines/M-1"
-		auth.Arc = pick(g, nil, &api.ArcAuth{}, &api.ArcAuth{
+		auth.Arc = pick(g, nil, &ArcAuth{}, &ArcAuth{
 			MachineResourceID: "/subscriptions/" + subscription + machine,
 		})
 	}
 	auth.Registries = pick(g, nil, []string{"contoso.azurecr.io", "*.azurecr.us"})
 	d.KubernetesAuth.UseAzureAuth = pick(g, true, false)
 	if d.KubernetesAuth.UseAzureAuth && auth.Arc != nil && pick(g, true, false) {
-		auth.Arc = &api.ArcAuth{
+		auth.Arc = &ArcAuth{
 			MachineResourceID: auth.Arc.MachineResourceID, AutoRoleAssignment: pick(g, true, false),
-			Onboarding: &api.ServicePrincipalAuth{
+			Onboarding: &ServicePrincipalAuth{
 				ClientID: pick(g, clientA, clientB), ClientTenant: pick(g, "", tenant),
 				ClientSecret: pick(g, "a-secret", "b-secret"),
 			},
@@ -290,7 +290,7 @@ func randomAuth(g *rand.Rand, d *api.Desired) {
 }
 
 // withoutSecret returns an owner's settings, as a GET shows them.
-func withoutSecret(d api.Desired) api.Desired {
+func withoutSecret(d Desired) Desired {
 	d, _ = WithoutSecret(d)
 	return d
 }

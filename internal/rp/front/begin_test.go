@@ -77,7 +77,7 @@ func TestBeginChange(t *testing.T) {
 			})
 		}, hold: flexnode.HoldLeftOut},
 		"paused": {before: func(w *world) {
-			w.policy(api.RolloutPolicy{Paused: true})
+			w.policy(flexnode.RolloutPolicy{Paused: true})
 		}, hold: flexnode.HeldPaused, asks: true},
 		"its node is paused": {before: func(w *world) {
 			w.edit("n", func(n *flexnode.Node) { n.Desired.UpgradePolicy.Paused = true })
@@ -98,7 +98,7 @@ func TestBeginChange(t *testing.T) {
 		"it needs no slot": {before: func(w *world) {
 			w.edit("n", func(n *flexnode.Node) { n.Attempt = nil })
 			w.report("n", w.desires("n"), "")
-			w.policy(api.RolloutPolicy{Paused: true})
+			w.policy(flexnode.RolloutPolicy{Paused: true})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestBeginChange(t *testing.T) {
 }
 
 // policy sets the rollout policy of the cluster.
-func (w *world) policy(p api.RolloutPolicy) {
+func (w *world) policy(p flexnode.RolloutPolicy) {
 	w.t.Helper()
 	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
 		c.Properties.RolloutPolicy = &p

@@ -98,10 +98,9 @@ func (a *API) writeCluster(
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
 	c.ID, c.Location = cmp.Or(c.ID, id), cmp.Or(c.Location, flexnode.Region(body.Location))
-	c.Tags, c.Properties = body.Tags, body.Properties
+	c.Tags, c.Properties = body.Tags, flexnode.PropertiesOf(body.Properties)
 	c.Properties.ProvisioningState = said.ProvisioningState
 	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
-	c.Properties.Message = "" // not stored
 	return c
 }
 

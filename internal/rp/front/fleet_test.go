@@ -155,10 +155,10 @@ func (w *world) fillSome(from, to int) {
 			n := flexnode.Node{
 				ID:  cluster + "/flexNodeConfig/" + fmt.Sprintf("n%06d", i),
 				UID: fmt.Sprintf("%08x-0000-4000-8000-%012x", i, i), Revision: version,
-				Assigned: version, Chosen: flexnode.Chosen{Versions: api.Versions{
+				Assigned: version, Chosen: flexnode.Chosen{Versions: flexnode.Versions{
 					Kubernetes: fmt.Sprintf("1.%d.4", 33+i%3), Containerd: "2.2.1",
 				}},
-				Desired: api.Desired{ContinuousMonitoring: true, NodeConfig: api.NodeConfig{
+				Desired: flexnode.Desired{ContinuousMonitoring: true, NodeConfig: flexnode.NodeConfig{
 					Labels: map[string]string{"line": fmt.Sprint(i % 50)}}},
 			}
 			must(0, w.api.Store.Nodes.Set(v, key, n))

@@ -24,19 +24,19 @@ func benchNode(i int) flexnode.Node {
 			"edge-node-%06d", i%20, i),
 		UID:      fmt.Sprintf("%08x-4b5a-4968-8778-%012x", uint32(i*2654435761), i*7919),
 		Revision: 1777636800 + int64(i), Assigned: 1777636800 + int64(i),
-		Desired: api.Desired{
+		Desired: flexnode.Desired{
 			ContinuousMonitoring: true,
-			AzureAuth: api.AzureAuth{
+			AzureAuth: flexnode.AzureAuth{
 				Method:           api.ServicePrincipal,
-				ServicePrincipal: &api.ServicePrincipalAuth{ClientID: client},
+				ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: client},
 			},
-			NodeConfig: api.NodeConfig{
+			NodeConfig: flexnode.NodeConfig{
 				MaxPods: 30, Labels: map[string]string{"line": fmt.Sprint(i % 50)},
 			},
 		},
 		Facts:    fmt.Sprintf("%032x", i%20+1),
 		Identity: "app:11111111-1111-1111-1111-111111111111/" + client,
-		Chosen: flexnode.Chosen{Versions: api.Versions{
+		Chosen: flexnode.Chosen{Versions: flexnode.Versions{
 			Kubernetes: "1.34.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
 		}},
 		SystemData: api.SystemData{
@@ -132,7 +132,7 @@ func sampleNodes(at time.Time) []any {
 			"/flexNodeConfig/edge-node-1",
 		UID:      "bbbbbbbb-1111-4222-8333-444444444444",
 		Revision: 1795255960, Assigned: 1795255960, Facts: "0123456789abcdef0123456789abcdef",
-		Chosen: flexnode.Chosen{PodCIDR: "10.244.0.0/24", Versions: api.Versions{
+		Chosen: flexnode.Chosen{PodCIDR: "10.244.0.0/24", Versions: flexnode.Versions{
 			Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
 		}},
 		State: "Creating", Credential: "cluster/" + sampleUUID,
@@ -144,22 +144,22 @@ func sampleNodes(at time.Time) []any {
 	n.Desired.ContinuousMonitoring = true
 	n.Desired.KubernetesAuth.UseAzureAuth = true
 	n.Desired.Versions = n.Chosen.Versions
-	n.Desired.NodeConfig = api.NodeConfig{
+	n.Desired.NodeConfig = flexnode.NodeConfig{
 		MaxPods: 50, Labels: map[string]string{"environment": "prod", "site": "factory"},
 		Taints: []string{"edge=true:NoSchedule"},
 	}
 	arc, managed, principal := n, n, n
-	arc.Desired.AzureAuth = api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{}}
+	arc.Desired.AzureAuth = flexnode.AzureAuth{Method: api.Arc, Arc: &flexnode.ArcAuth{}}
 	arc.Identity = "mirid:" + sampleGroup +
 		"/providers/microsoft.hybridcompute/machines/edge-node-1"
-	managed.Desired.AzureAuth = api.AzureAuth{
+	managed.Desired.AzureAuth = flexnode.AzureAuth{
 		Method:          api.ManagedIdentity,
-		ManagedIdentity: &api.ManagedIdentityAuth{ClientID: sampleUUID},
+		ManagedIdentity: &flexnode.ManagedIdentityAuth{ClientID: sampleUUID},
 	}
 	managed.Identity, managed.State = "oid:"+sampleUUID, ""
-	principal.Desired.AzureAuth = api.AzureAuth{
+	principal.Desired.AzureAuth = flexnode.AzureAuth{
 		Method:           api.ServicePrincipal,
-		ServicePrincipal: &api.ServicePrincipalAuth{ClientID: sampleUUID, ClientTenant: sampleUUID},
+		ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: sampleUUID, ClientTenant: sampleUUID},
 	}
 	principal.Identity, principal.Credential = "app:"+sampleUUID+"/"+sampleUUID, ""
 	n.Desired.AzureAuth.Method = api.BootstrapToken
