@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,38 @@ func TestNoCoreDumps(t *testing.T) {
 	} {
 		if got := settings(u.text, "LimitCORE"); len(got) != 1 || got[0] != u.limit {
 			t.Errorf("%s: LimitCORE is %v, want %s", u.name, got, u.limit)
+		}
+	}
+}
+
+// After a power failure, files that kubelet did not sync may be empty. Kubelet would not start with
+// them; without them it makes its own files again, or the node joins again.
+func TestEmptyFilesOfKubelet(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string]struct {
+		content string
+		stays   bool
+	}{
+		"kubeconfig": {"", false}, "config.yaml": {"", true},
+		"pki/kubelet.crt": {"", false}, "pki/kubelet.key": {"key", true},
+	}
+	for name, f := range files {
+		file := filepath.Join(dir, name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+			os.WriteFile(file, []byte(f.content), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, line := range settings(fill(kubeletService, "{{KubeletDir}}", dir), "ExecStartPre") {
+		command := strings.Fields(strings.TrimPrefix(line, "-"))
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v, %s", line, err, out)
+		}
+	}
+	for name, f := range files {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != f.stays {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

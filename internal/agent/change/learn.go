@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -55,6 +58,14 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 	known := &w.Saved.Bindings
 	known.PodCIDRs, known.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
 	if need == node.Ready {
+		// Kubelet does not sync all its files. The bootstrap token goes next.
+		dir, err := os.Open(w.Path(w.config.Paths.Kubernetes.KubeletDir))
+		if err == nil {
+			err = errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("cannot sync kubelet's files: %w", err)
+		}
 		w.ready, w.bindings.Joined = time.Now(), true
 		w.Saved.Bindings = w.bindings
 		if err := w.Store.PublishJoin(ctx, w.config.Agent.NodeName); err != nil {
