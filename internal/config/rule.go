@@ -292,7 +292,7 @@ func isDir(s string) bool {
 	return isAbs(s) && strings.Count(s, "/") > 1 && !slices.ContainsFunc(alive, below) &&
 		!slices.Contains([]string{
 			"/etc/systemd", "/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d", "/etc/ssl",
-			"/etc/containerd",
+			"/etc/containerd", "/etc/tmpfiles.d",
 			"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share",
 			"/usr/local", "/usr/local/bin", "/usr/local/sbin", "/usr/local/lib",
 			"/var/lib", "/var/log", "/var/cache", "/var/spool", "/var/tmp", "/var/run", "/var/mail",

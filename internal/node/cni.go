@@ -27,7 +27,15 @@ var plugins = [...]string{
 	"loopback", "macvlan", "portmap", "ptp", "sbr", "static", "tap", "tuning", "vlan", "vrf",
 }
 
+// atBoot removes the records of pods' addresses at each boot (tmpfiles.d(5)), when no pod has one.
+// After a power failure some are empty: host-local never frees such an address, and containerd 1.7
+// cannot end such a pod. The paths are the defaults of host-local and libcni.
+const atBoot = header + `r! /var/lib/cni/networks/aks-flex-node/*
+r! /var/lib/cni/results/*
+`
+
 func cni(p *part) {
+	p.add(state.NewFile("/etc/tmpfiles.d/aks-flex-node.conf", 0o644, atBoot))
 	for _, name := range plugins {
 		p.add(p.bin(p.config.Paths.CNI.BinDir, "cni-plugins", name))
 	}

@@ -24,6 +24,7 @@ func directories(p *part) {
 		shared(unitDir+"/multi-user.target.wants"),
 		shared("/etc/sysctl.d"),
 		shared("/etc/modules-load.d"),
+		shared("/etc/tmpfiles.d"),
 		shared(distro.Needrestart),
 		shared(distro.Needrestart+"/conf.d"),
 	)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,9 +49,17 @@ func TestReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	lost := filepath.Join(m.Root, "var/lib/cni/networks/aks-flex-node/192.0.2.1")
+	err := errors.Join(os.MkdirAll(filepath.Dir(lost), 0o755), os.WriteFile(lost, nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
 	began := time.Now()
 	if err := bench.Reboot(ctx, m); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(lost); !os.IsNotExist(err) {
+		t.Errorf("the address of no pod is still taken: %v", err)
 	}
 	t.Logf("rebooted in %.0f s", time.Since(began).Seconds())
 	times, err := os.ReadFile(filepath.Join(m.Root, "srv/lingers/times"))

@@ -177,7 +177,7 @@ func (c *collector) texts(ctx context.Context) {
 		"/etc/containerd/certs.d/_default", c.config.Paths.CNI.ConfDir,
 		units + node.KubeletUnit + ".d", units + node.ContainerdUnit + ".d",
 		units + change.Service + ".d",
-		"/etc/sysctl.d", "/etc/modules-load.d",
+		"/etc/sysctl.d", "/etc/modules-load.d", "/etc/tmpfiles.d",
 	} {
 		names, _ := c.Reader.List(dir) // a directory that is not there has no files
 		for _, name := range names {
