@@ -163,6 +163,8 @@ func UnitStatusOf(unit map[string]any, now time.Time, up time.Duration) UnitStat
 	if entered, _ := unit["ActiveEnterTimestampMonotonic"].(uint64); entered > 0 {
 		is.Since = now.Add(time.Duration(entered)*time.Microsecond - up)
 	}
+	left, _ := unit["InactiveExitTimestampMonotonic"].(uint64)
+	is.Begun = left > 0
 	if pair, ok := unit["Job"].([]any); ok && len(pair) > 0 { // (id, object path); 0 is none
 		id, _ := pair[0].(uint32)
 		is.Job = id != 0

@@ -153,6 +153,7 @@ type UnitStatus struct {
 	// (NRestarts).
 	MainPID, Restarts int
 	Job               bool // a job is waiting or running for the unit
+	Begun             bool // it has begun to start since the boot (InactiveExitTimestampMonotonic)
 	// Since is when it became active, by the current wall clock (ActiveEnterTimestampMonotonic).
 	Since time.Time
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
 // forwardSysctl is a parameter of the kernel that the daemon repairs only with the policy repair.
@@ -305,6 +306,32 @@ func TestPolicies(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The agent starts a kubelet that the boot did not start, since its disk came late, also under the
+// policy report. A kubelet that the owner has stopped or disabled stays off.
+func TestDiskThatComesLate(t *testing.T) {
+	story(t, func(t *testing.T, s *serviceStory) {
+		s.join()
+		late := errors.New("dependency failed")
+		s.onKubelet(func() error { s.mu.Lock(); defer s.mu.Unlock(); return late })
+		runs := func() bool { return slices.Contains(s.systemd.Active(), node.KubeletUnit) }
+		s.systemd.Vanish(node.KubeletUnit)
+		s.sleep(30 * time.Minute)
+		s.set(func() { late = nil })
+		s.until(time.Hour, "kubelet is started", runs)
+		s.healthy("110")
+		for _, verb := range []host.Verb{host.Stop, host.Disable} {
+			if err := s.systemd.Do(t.Context(), verb, node.KubeletUnit); err != nil {
+				t.Fatal(err)
+			}
+			s.sleep(time.Hour)
+			if runs() {
+				t.Errorf("the agent starts a kubelet after its owner's %s", verb)
+			}
+			s.systemd.Vanish(node.KubeletUnit)
+		}
+	})
 }
 
 // A resource that another process keeps changing is repaired three times in an hour, by any number

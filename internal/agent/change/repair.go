@@ -133,6 +133,16 @@ func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error
 	return restartOwed(ctx, w)
 }
 
+// Unstarted reports whether the boot has not started kubelet or containerd, as when its disk came
+// late: systemd does not try again. A unit that its owner has stopped was started before.
+func Unstarted(ctx context.Context, h *Home, key state.Key) bool {
+	if key != state.UnitKey(node.KubeletUnit) && key != state.UnitKey(node.ContainerdUnit) {
+		return false
+	}
+	is, err := h.Reader.UnitStatus(ctx, key.Name())
+	return err == nil && is.File == string(state.Enabled) && !is.Begun && !is.Job
+}
+
 // rebind adopts the Node's current pod subnets, which makes the former pod network drift. A repair
 // of the subnets only also repairs that network.
 func rebind(ctx context.Context, h *Home, t *transition.Transition) error {

@@ -249,7 +249,8 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	found := daemon.Finding{Summary: summary(s), Every: h.Saved.Live.Config.CheckInterval()}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))
-		repairs := inspect.DriftPolicy(h.Node, d.Key) == config.DriftRepair || d.Key.IsVital()
+		repairs := inspect.DriftPolicy(h.Node, d.Key) == config.DriftRepair || d.Key.IsVital() ||
+			change.Unstarted(ctx, h, d.Key)
 		if repairs && h.Saved.Transition == nil && !paused {
 			found.Repair = append(found.Repair, string(d.Key))
 		}

@@ -105,6 +105,7 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 			stamp = s.Stamp(stamp)
 		}
 		is["ActiveEnterTimestampMonotonic"] = uint64(u.entered.Microseconds())
+		is["InactiveExitTimestampMonotonic"] = is["ActiveEnterTimestampMonotonic"]
 		is["ActiveEnterTimestamp"] = uint64(stamp.UnixMicro())
 	}
 	return is
@@ -310,7 +311,7 @@ func (s *Systemd) Generate(name string) {
 }
 
 // Appear makes a running unit without a file, as systemd does for each link of udev to an area of
-// swap; Vanish unloads it, as when that swap is turned off.
+// swap; Vanish unloads it, as when that swap is turned off, or a boot that did not start it.
 func (s *Systemd) Appear(name string) {
 	defer s.lock()()
 	s.load(name).active = true
