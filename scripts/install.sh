@@ -101,14 +101,14 @@ end() {
 	done
 }
 
-# place writes standard input to a file: place MODE FILE.
+# place writes standard input to a file, and to the disk: place MODE FILE.
 place() {
 	echo "+ write $2"
 	if [ -n "$dry_run" ]; then
 		cat >/dev/null
 		return
 	fi
-	mkdir -p "${2%/*}" && cat >"$2.new" && chmod "$1" "$2.new" && mv "$2.new" "$2"
+	mkdir -p "${2%/*}" && cat >"$2.new" && chmod "$1" "$2.new" && sync "$2.new" && mv "$2.new" "$2"
 }
 
 check() {

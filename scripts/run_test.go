@@ -147,6 +147,7 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 		"apt cannot install":        {helpers: map[string]string{"apt-get": `[ "$1" = update ]`}},
 		"a full disk":               {before: full},
 		"a full disk, without apt":  {before: full, args: []string{"--no-apt"}},
+		"a disk that cannot write":  {before: "sync() { false; }\n", args: []string{"--no-apt"}},
 		"a server that breaks off": {helpers: map[string]string{"curl": fetching(brokenOff)},
 			args: []string{"--no-apt"}},
 		"a server that breaks off after the licences": {helpers: map[string]string{
