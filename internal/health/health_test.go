@@ -78,9 +78,7 @@ func good() Evidence {
 			{Service: "DNS", Address: "10.96.0.10:53"},
 		}}, nil),
 		Upkeep: &Upkeep{
-			Upkeep: host.Upkeep{
-				InodesUsed: map[string]int{"/var/lib": 40}, Clock: &host.Clock{Synchronized: true},
-			},
+			Upkeep:    host.Upkeep{Clock: &host.Clock{Synchronized: true}},
 			HostNames: []string{"Edge-1"}, CA: authority(now().Add(time.Hour)),
 			Client: Answered(Validity{From: ago(time.Hour), To: now().Add(time.Hour)}, nil),
 			Polls:  &Polls{Answered: ago(time.Minute)},

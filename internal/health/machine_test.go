@@ -122,6 +122,25 @@ func TestDiskSpace(t *testing.T) {
 	})
 }
 
+func TestFileSystems(t *testing.T) {
+	check(t, "FileSystemsWritable", []expect{
+		blank("NotChecked"),
+		{"read-only", machine(func(m *Machine) { m.ReadOnly = []string{"/var/lib"} }), False, "ReadOnly",
+			OwnerMachine, "below: /var/lib;"},
+	})
+	used := func(percent int) Evidence {
+		return machine(func(m *Machine) { m.InodesUsed = map[string]int{"/opt": percent} })
+	}
+	check(t, "InodesFree", []expect{
+		blank("NotChecked"),
+		{"few are left", used(maxInodes), True, "", "", ""},
+		{"none are left", used(maxInodes + 1), False, "InodesFull", OwnerMachine, "/opt (95 %"},
+	})
+	if Problem(Evaluate(Preflight, used(maxInodes+1))) == nil {
+		t.Error("a join begins without inodes")
+	}
+}
+
 func TestProgramTrusted(t *testing.T) {
 	untrusted := errors.Join(errors.New("/home/u/flex is not owned by root"), errors.New("0664"))
 	check(t, "ProgramTrusted", []expect{

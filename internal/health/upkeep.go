@@ -57,7 +57,7 @@ func lacking(found []string, reason, form string, cures ...cure) Condition {
 }
 
 func fileSystemsWritable(e Evidence) Condition {
-	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below: %s; "+
+	return lacking(e.Machine.ReadOnly, "ReadOnly", "cannot write below: %s; "+
 		"the file system is mounted read-only, often after an error of its disk", "see `dmesg`, "+
 		"check it with fsck, and mount it again")
 }
@@ -66,14 +66,14 @@ const maxInodes = 94 // max percentage of used inodes: kubelet evicts at 95
 
 func inodesFree(e Evidence) Condition {
 	var full []string
-	for _, dir := range slices.Sorted(maps.Keys(e.Upkeep.InodesUsed)) {
-		if used := e.Upkeep.InodesUsed[dir]; used > maxInodes {
+	for _, dir := range slices.Sorted(maps.Keys(e.Machine.InodesUsed)) {
+		if used := e.Machine.InodesUsed[dir]; used > maxInodes {
 			full = append(full, fmt.Sprintf("%s (%d %% of the inodes in use)", dir, used))
 		}
 	}
 	return lacking(full, "InodesFull", "no inodes are left for new files below: %s",
-		"find the directories with the most files with `du --inodes -xd2 /var | sort -n`, and remove "+
-			"what is not needed")
+		"find the directories with the most files with `du --inodes -xd2 DIRECTORY | sort -n`, and "+
+			"remove what is not needed")
 }
 
 func swapOff(e Evidence) Condition {

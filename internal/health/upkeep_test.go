@@ -41,9 +41,6 @@ func TestUpkeep(t *testing.T) {
 		name, reason string
 		change       func(*Upkeep)
 	}{
-		{"FileSystemsWritable", "ReadOnly", func(u *Upkeep) { u.ReadOnly = []string{"/var/lib"} }},
-		{"InodesFree", "", func(u *Upkeep) { u.InodesUsed["/opt"] = maxInodes }},
-		{"InodesFree", "InodesFull", func(u *Upkeep) { u.InodesUsed["/opt"] = maxInodes + 1 }},
 		{"SwapOff", "SwapOn", func(u *Upkeep) { u.Swaps = []string{"/swap.img"} }},
 		{"RebootNotPending", "RebootRequired", func(u *Upkeep) { u.RebootRequired = true }},
 		{"HostNameStable", "Changed", func(u *Upkeep) { u.HostNames = []string{"edge-1", "other"} }},

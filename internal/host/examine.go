@@ -201,10 +201,8 @@ func syncTime(dir string) time.Duration {
 // Upkeep holds the parts of a running machine that wear out or change and that are cheap to read.
 // Unknown ones have the zero value.
 type Upkeep struct {
-	InodesUsed     map[string]int // the percentage of inodes in use, by directory
-	ReadOnly       []string       // the directories on a read-only file system
-	RebootRequired bool           // an update of the system waits for a reboot
-	Clock          *Clock         // nil if unknown
+	RebootRequired bool   // an update of the system waits for a reboot
+	Clock          *Clock // nil if unknown
 }
 
 // Clock describes the synchronisation of the machine's clock.
@@ -215,23 +213,9 @@ type Clock struct {
 	Keepers      []string      // the time services that run, if the clock is not synchronised
 }
 
-// Upkeep examines the machine and the file systems of the given directories.
-func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
-	u := Upkeep{InodesUsed: make(map[string]int), Clock: h.clock(ctx)}
-	for _, dir := range dirs {
-		var st unix.Statfs_t
-		if unix.Statfs(h.path(dir), &st) != nil {
-			continue
-		}
-		if st.Files > 0 { // btrfs and others have no inodes to run out of
-			u.InodesUsed[dir] = int(100 * (st.Files - min(st.Ffree, st.Files)) / st.Files)
-		}
-		if st.Flags&unix.ST_RDONLY != 0 {
-			u.ReadOnly = append(u.ReadOnly, dir)
-		}
-	}
-	u.RebootRequired = h.exists(h.distro().Reboot)
-	return u
+// Upkeep examines the machine.
+func (h *Host) Upkeep(ctx context.Context) Upkeep {
+	return Upkeep{RebootRequired: h.exists(h.distro().Reboot), Clock: h.clock(ctx)}
 }
 
 func (h *Host) clock(ctx context.Context) *Clock {

@@ -53,6 +53,8 @@ type Facts struct {
 
 	IPTables, NFTables bool             // whether these programs are installed
 	Free               map[string]int64 // the free space in bytes below each directory asked for
+	InodesUsed         map[string]int   // the percentage of inodes in use, by directory
+	ReadOnly           []string         // the directories on a read-only file system
 	Units              []InstalledUnit  // the installed ones of Query.Units
 	NoIPv6             bool             // a new network interface has no address of IPv6
 	Addresses          []string         // the IP addresses of all network interfaces
@@ -71,7 +73,8 @@ type InstalledUnit struct{ Name, Path string }
 
 // Facts reads the facts about the machine. It changes nothing.
 func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
-	f := Facts{UID: os.Geteuid(), Arch: runtime.GOARCH, Free: make(map[string]int64)}
+	f := Facts{UID: os.Geteuid(), Arch: runtime.GOARCH, Free: make(map[string]int64),
+		InodesUsed: make(map[string]int)}
 	if h.Root != "" {
 		f.UID = 0
 	}
@@ -173,21 +176,30 @@ func (h *Host) sizes(q Query, f *Facts) error {
 	var memory unix.Sysinfo_t
 	_ = unix.Sysinfo(&memory) // fails only for a wrong address (sysinfo(2))
 	f.MemoryBytes = int64(memory.Totalram) * int64(memory.Unit)
-	var st unix.Statfs_t
-	for _, dir := range q.Filesystems {
-		if err := unix.Statfs(h.path(dir), &st); err != nil {
-			return fmt.Errorf("cannot tell the free space of %s: %w", dir, err)
+	seen := make(map[unix.Fsid]bool)
+	for i, dir := range append(slices.Clone(q.Filesystems), "/var/lib/containerd", q.KubeletDir) {
+		asked := i < len(q.Filesystems)
+		for !asked && !h.exists(dir) {
+			dir = filepath.Dir(dir)
 		}
-		f.Free[dir] = int64(st.Bavail) * st.Bsize
+		var st unix.Statfs_t
+		if err := unix.Statfs(h.path(dir), &st); err != nil {
+			return fmt.Errorf("cannot examine the file system of %s: %w", dir, err)
+		}
+		f.DiskBytes = int64(st.Blocks) * st.Bsize // the last one is kubelet's
+		if asked {
+			f.Free[dir] = int64(st.Bavail) * st.Bsize
+		} else if seen[st.Fsid] { // it has no disk of its own
+			continue
+		}
+		seen[st.Fsid] = true
+		if st.Files > 0 { // btrfs and others have no inodes to run out of
+			f.InodesUsed[dir] = int(100 * (st.Files - min(st.Ffree, st.Files)) / st.Files)
+		}
+		if st.Flags&unix.ST_RDONLY != 0 {
+			f.ReadOnly = append(f.ReadOnly, dir)
+		}
 	}
-	dir := q.KubeletDir
-	for !h.exists(dir) {
-		dir = filepath.Dir(dir)
-	}
-	if err := unix.Statfs(h.path(dir), &st); err != nil {
-		return fmt.Errorf("cannot tell the size of the file system of %s: %w", dir, err)
-	}
-	f.DiskBytes = int64(st.Blocks) * st.Bsize
 	return h.hugePages(f)
 }
 

@@ -124,6 +124,9 @@ func TestFacts(t *testing.T) {
 	if f.DiskBytes < f.Free["/var/lib"] || f.DiskBytes == 0 {
 		t.Errorf("the disk has %d bytes, %d free", f.DiskBytes, f.Free["/var/lib"])
 	}
+	if _, known := f.InodesUsed["/var/lib"]; !known || len(f.InodesUsed) > 1 || len(f.ReadOnly) > 0 {
+		t.Errorf("the inodes in use are %v, read-only is %v", f.InodesUsed, f.ReadOnly)
+	}
 	if !slices.Contains(f.Addresses, "127.0.0.1") {
 		t.Errorf("the addresses are %v", f.Addresses)
 	}
@@ -134,8 +137,12 @@ func TestFacts(t *testing.T) {
 	}
 	q := query()
 	q.KubeletDir = "/var/lib/kubelet/of/a/node"
-	if f, err := h.Facts(t.Context(), q); err != nil || f.DiskBytes != int64(shm.Blocks)*shm.Bsize {
+	f, err = h.Facts(t.Context(), q)
+	if err != nil || f.DiskBytes != int64(shm.Blocks)*shm.Bsize {
 		t.Errorf("a disk of kubelet's own has %d bytes, %v", f.DiskBytes, err)
+	}
+	if _, known := f.InodesUsed["/var/lib/kubelet"]; !known || len(f.Free) != 1 {
+		t.Errorf("the inodes in use are %v, free is %v", f.InodesUsed, f.Free)
 	}
 	systemd.broken = errors.New("broken")
 	if _, err := h.Facts(t.Context(), query()); !errors.Is(err, systemd.broken) {

@@ -110,10 +110,10 @@ func faults() []fault {
 			p.facts = func(f *host.Facts) { f.Free["/var/lib"] = 1 << 20 }
 		}, "DiskSpace"},
 		{"no inodes left", false, func(p *patient) {
-			p.upkeep = func(u *host.Upkeep) { u.InodesUsed["/var/lib"] = 99 }
+			p.facts = func(f *host.Facts) { f.InodesUsed["/var/lib"] = 99 }
 		}, "InodesFree"},
 		{"a file system that became read-only", true, func(p *patient) {
-			p.upkeep = func(u *host.Upkeep) { u.ReadOnly = []string{"/var/lib"} }
+			p.facts = func(f *host.Facts) { f.ReadOnly = []string{"/var/lib"} }
 		}, "FileSystemsWritable"},
 		{"an address that the machine does not have", false, func(p *patient) {
 			p.config = p.configuration(func(c map[string]any) {

@@ -63,8 +63,8 @@ func (m told) Examine(modules []string, dir string) host.Examination {
 	return x
 }
 
-func (m told) Upkeep(ctx context.Context, dirs []string) host.Upkeep {
-	u := m.Host.Upkeep(ctx, dirs)
+func (m told) Upkeep(ctx context.Context) host.Upkeep {
+	u := m.Host.Upkeep(ctx)
 	if m.p.upkeep != nil {
 		m.p.upkeep(&u)
 	}

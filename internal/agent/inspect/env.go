@@ -38,7 +38,7 @@ type Reader interface {
 	Rivals() []string // the units of other container runtimes and kubelets
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
 	Examine(modules []string, dir string) host.Examination
-	Upkeep(ctx context.Context, dirs []string) host.Upkeep
+	Upkeep(ctx context.Context) host.Upkeep
 	CNIConfigs(dir string) ([]string, error)
 	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
 	Journal(ctx context.Context, unit string, lines int) []string

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -134,8 +133,8 @@ func metadataEvidence(
 func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health.Evidence) {
 	c := e.Wanted.Config
 	u := &health.Upkeep{
-		Upkeep:    h.Reader.Upkeep(ctx, slices.Sorted(maps.Keys(seen.Free))),
-		HostNames: hostNames(h, c, seen), CA: at.CA, Registries: access.ImageFailures(h, time.Now()),
+		Upkeep: h.Reader.Upkeep(ctx), HostNames: hostNames(h, c, seen), CA: at.CA,
+		Registries: access.ImageFailures(h, time.Now()),
 	}
 	if h.Saved.Applied != nil {
 		for _, swap := range seen.Swaps {
