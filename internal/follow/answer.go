@@ -181,11 +181,4 @@ func (r *reply) clockSkew() string {
 	return ""
 }
 
-func shorten(text string) string {
-	const most = 300
-	text = untrusted.Text(text).String()
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
-}
+func shorten(text string) string { return untrusted.Cut(untrusted.Text(text).String(), 300) }

@@ -236,7 +236,7 @@ func (c entry) judge(e *Evidence) Condition {
 }
 
 // Clip returns a text as one line; most is its max length in bytes.
-func Clip(text string, most int) string { return cut(untrusted.Line(text), most) }
+func Clip(text string, most int) string { return untrusted.Cut(untrusted.Line(text), most) }
 
 // ClipLines returns untrusted lines as a text; most is its max length in bytes.
 func ClipLines(lines []string, most int) string {
@@ -244,15 +244,7 @@ func ClipLines(lines []string, most int) string {
 	for i, line := range lines {
 		clean[i] = untrusted.Line(line)
 	}
-	return cut(strings.Join(clean, "\n"), most)
-}
-
-func cut(text string, most int) string {
-	const dots = "..."
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+	return untrusted.Cut(strings.Join(clean, "\n"), most)
 }
 
 func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }

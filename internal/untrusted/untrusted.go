@@ -26,6 +26,15 @@ func Line(text string) string {
 	return visible(strings.Join(words, " "))
 }
 
+// Cut returns a text of at most a number of bytes; dots are in place of its end.
+func Cut(text string, most int) string {
+	const dots = "..."
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+}
+
 // MarshalText implements encoding.TextMarshaler.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
