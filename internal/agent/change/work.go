@@ -300,9 +300,7 @@ func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 	w.to, w.config, w.bindings = &to, w.Saved.ConfigOf(&to), w.Saved.Bindings
 	w.bindings.PodCIDRs = inspect.Subnets(w.Node, w.config)
 	w.Warn("the new configuration does not work (%s); rolling back", transition.FirstLine(t.Cause))
-	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {
-		w.met[need] = true
-	}
+	w.met = map[state.Need]bool{node.Credential: true, node.Network: true, node.Ready: true}
 	return w.become(ctx, t)
 }
 

@@ -70,10 +70,9 @@ func (l *Live) Job(j daemon.Job) {
 		}
 		l.work.Job = "rest"
 		switch {
-		case j.Kind == daemon.Check && j.Err == nil:
-			l.count("checks_total", "", 1, "result", "done")
 		case j.Kind == daemon.Check:
-			l.count("checks_total", "", 1, "result", "failed")
+			result := map[bool]string{true: "done", false: "failed"}[j.Err == nil]
+			l.count("checks_total", "", 1, "result", result)
 		case j.Kind == daemon.Repair && j.Err == nil:
 			for _, key := range j.Things {
 				l.count("repairs_total", "", 1, "kind", inspect.KindOf(key))
