@@ -2,24 +2,21 @@ package flexnode
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// maxDepth limits the nesting of a body; ours needs five levels.
-const maxDepth = 32
-
-// Decode reads a JSON body. It rejects unknown members, duplicate names, nesting beyond maxDepth
-// and an empty body. Errors are of type *arm.Error.
+// Decode reads a JSON body. It rejects unknown members, duplicate names, also members that differ
+// only in case, and an empty body. Errors are of type *arm.Error.
 func Decode(body []byte, into any) error { return decode(body, into, true) }
 
 // DecodeLenient is Decode for agents, which may be newer: unknown members are ignored.
@@ -29,18 +26,10 @@ func decode(body []byte, into any, strict bool) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return badBody(errors.New("it is empty"))
 	}
-	if err := checkShape(body); err != nil {
+	err := jsonv2.Unmarshal(body, into, jsonv1.DefaultOptionsV1(),
+		jsontext.AllowDuplicateNames(false), jsonv2.RejectUnknownMembers(strict))
+	if err != nil {
 		return badBody(err)
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	if strict {
-		d.DisallowUnknownFields()
-	}
-	if err := d.Decode(into); err != nil {
-		return badBody(err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return badBody(errors.New("there is data after the document"))
 	}
 	return nil
 }
@@ -57,36 +46,6 @@ func badBody(err error) error {
 	return arm.Errorf(400, "InvalidRequestContent",
 		"The request content was invalid and could not be deserialized: '%s'.",
 		shorten(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "jsontext: "), "json: ")))
-}
-
-// checkShape rejects two things that encoding/json accepts: endless nesting and duplicate names.
-func checkShape(body []byte) error {
-	d := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
-	var names []map[string]bool // in lower case, of each object or list around the token
-	for {
-		token, err := d.ReadToken()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		depth := d.StackDepth()
-		if depth > maxDepth {
-			return fmt.Errorf("it is nested deeper than %d", maxDepth)
-		}
-		switch kind, n := d.StackIndex(depth); {
-		case token.Kind() == '{', token.Kind() == '[':
-			names = append(names[:depth-1], map[string]bool{})
-		case kind == '{' && n%2 == 1:
-			name, known := strings.ToLower(token.String()), names[depth-1]
-			if known[name] {
-				return fmt.Errorf("the name %q is given twice", token.String())
-			}
-			known[name] = true
-		}
-	}
 }
 
 // ReadPut reads the body of a PUT, which may be the answer of a GET. It returns the settings of the

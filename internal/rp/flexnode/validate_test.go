@@ -238,23 +238,32 @@ func eachSecret(at reflect.Type, see func(path []string), above ...string) {
 func TestShapes(t *testing.T) {
 	for _, body := range []string{
 		`{}`, ` {"a": [], "b": {"a": "A"}, "c": [{"a": 1}, {"a": -2.5}, null, true]} `,
-		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth),
-		`{"properties":{"nodeConfig":{"labels":{"site.example/hall":"<3>","x":"\u00e4ö"}}}}`,
+		`{"properties":{"nodeConfig":{"labels":{"site.example/hall":"<3>","x":"\u00e4ö","X":""}}}}`,
 		`{"a":123456789012345678}`,
 	} {
 		var into any
 		expect(t, body, Decode([]byte(body), &into), nil)
 	}
 	for _, body := range []string{
-		``, ` `, `x`, `{`, `{}{}`, `{} x`, `{"a":1,}`, `{"a":1,"A":2}`, `{"a":{"b":1,"c":[],"b":2}}`,
-		`[{"b":1,"B":[]},{"c":2}]`, `{"a\u0062":1,"ab":2}`, `{"ö":1,"Ö":2}`, `{"K":1,"\u212a":2}`,
-		`{"a":1e999}`, `{"a":01}`, `{1:2}`, "{\"a\":\"\x01\"}",
-		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
-		`[` + strings.Repeat(`{"a":`, maxDepth) + `1` + strings.Repeat(`}`, maxDepth) + `]`,
+		``, ` `, `x`, `{`, `{}{}`, `{} x`, `{"a":1,}`, `{"a":{"b":1,"c":[],"b":2}}`,
+		`[{"b":1,"b":[]},{"c":2}]`, `{"a\u0062":1,"ab":2}`, `{"a":1e999}`, `{"a":01}`, `{1:2}`,
+		"{\"a\":\"\x01\"}", strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
+		`[` + strings.Repeat(`{"a":`, 10_000) + `1` + strings.Repeat(`}`, 10_000) + `]`,
 	} {
 		var into any
 		if err := Decode([]byte(body), &into); err == nil {
-			t.Errorf("%s is taken", body)
+			t.Errorf("%.100s is taken", body)
+		}
+	}
+	// A newer agent's unknown members, too, must not be nested endlessly or given twice.
+	for _, body := range []string{
+		`{"k":1,"K":2}`, `{"K":1,"\u212a":2}`, `{"ö":1,"Ö":2}`, `{"new":1,"new":2}`,
+		`{"new":{"b":1,"b":2}}`,
+		`{"new":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`,
+	} {
+		var into struct{ K, Ö int }
+		if err := DecodeLenient([]byte(body), &into); err == nil {
+			t.Errorf("%.100s is taken", body)
 		}
 	}
 }
