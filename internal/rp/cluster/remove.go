@@ -48,9 +48,6 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		next.Emptied = true
 		return time.Now(), w.setDeletion(ctx, "cluster emptied", next)
 	}
-	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
-		return noTime, err
-	}
 	left, err := w.Store.Credentials.First(ctx, w.key+"/", clearBatch)
 	if err != nil {
 		return noTime, err
@@ -133,28 +130,6 @@ func (w *worker) operation(
 	}
 	change(&row.Value)
 	return w.Store.Operations.Put(v, id, row.Value)
-}
-
-// revokeAll revokes the remaining credentials of the cluster, also those in use for a join, once
-// for a deletion: none can be added any more.
-func (w *worker) revokeAll(ctx context.Context, deletion string) error {
-	if w.revoked == deletion {
-		return nil
-	}
-	keys, err := w.Store.Credentials.Keys(ctx, w.key+"/")
-	if err == nil {
-		_, err = w.Store.UpdateEach(ctx, keys, store.Each{
-			What: "credentials revoked",
-			One: func(v *store.View, key string) error {
-				v.Fence(w.owner.Fence())
-				return w.Credentials.Revoke(v, key, true)
-			},
-		})
-	}
-	if err == nil {
-		w.revoked = deletion
-	}
-	return err
 }
 
 // removeRow deletes the row of the registration. Its operation has succeeded then.

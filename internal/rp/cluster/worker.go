@@ -64,10 +64,6 @@ type worker struct {
 	mu      sync.Mutex
 	parked  map[job]bool
 	failing time.Time // start of the time without an answer
-
-	// revoked is the deletion of the registration that has revoked all its credentials; for
-	// taskRemove. A registration that is made again can have another.
-	revoked string
 }
 
 // task is a piece of work; it is queued once, however often it is added.
