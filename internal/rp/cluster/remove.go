@@ -22,7 +22,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if err != nil || !row.Value.Deleting() {
 		return noTime, err
 	}
-	operation, err := w.countNodes(ctx, row.Value)
+	operation, err := w.Store.Operations.Get(ctx, row.Value.Deletion.Operation)
 	if err != nil {
 		return noTime, err
 	}
@@ -33,7 +33,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if len(nodes) > 0 { // as many are deleted as may be now
 		policy, _ := flexnode.ReadPolicy(row.Value.Properties.RolloutPolicy) // it was checked
 		next, n, again := row.Value.Deletion.Take(policy, len(nodes),
-			max(operation.Total, len(nodes)), time.Now().UTC())
+			max(operation.Value.Total, len(nodes)), time.Now().UTC())
 		if n == 0 {
 			return again, nil
 		}
@@ -66,25 +66,6 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	return noTime, w.removeRow(ctx)
-}
-
-// countNodes returns the operation of a deletion. It writes the number of nodes to delete, once.
-func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) (flexnode.Operation, error) {
-	row, err := w.Store.Operations.Get(ctx, c.Deletion.Operation)
-	if err != nil || !row.Exists() || row.Value.Total > 0 {
-		return row.Value, err
-	}
-	nodes, err := w.Store.Nodes.Keys(ctx, w.key+"/")
-	if err != nil || len(nodes) == 0 {
-		return row.Value, err
-	}
-	err = w.update(ctx, "nodes counted", nil, func(v *store.View) error {
-		return w.operation(v, c, func(o *flexnode.Operation) {
-			o.Total = o.Done + len(nodes)
-			row.Value = *o
-		})
-	})
-	return row.Value, err
 }
 
 // setDeletion writes how far a deletion is, unless it was aborted meanwhile.

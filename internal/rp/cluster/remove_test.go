@@ -24,7 +24,8 @@ func (w *world) markDeletion(key string, wipe bool) {
 		row, now := w.store.Clusters.Row(v, key), time.Now().UTC()
 		row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now}
 		err := w.store.Operations.Set(v, operation, flexnode.Operation{
-			Target: row.Value.ID, Kind: "deleteCluster", State: "InProgress", Started: now})
+			Target: row.Value.ID, Kind: "deleteCluster", State: "InProgress", Started: now,
+			Total: w.rows(w.store.Nodes.Key(key + "/"))})
 		return errors.Join(err, w.store.Clusters.Put(v, key, row.Value))
 	})
 	synctest.Wait()

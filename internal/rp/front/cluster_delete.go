@@ -37,7 +37,7 @@ func (a *API) deleteCluster(r *request) (any, error) {
 		return a.dryRun(r, nodes == wipeNodes)
 	}
 	if nodes == wipeNodes && !row.Value.Deleting() {
-		if n := a.count(r).Nodes; n > 0 && r.query.Get("confirm") != strconv.Itoa(n) {
+		if n := a.count(r.clusterKey()).Nodes; n > 0 && r.query.Get("confirm") != strconv.Itoa(n) {
 			return nil, arm.Errorf(409, "ConfirmationNeeded", "The machines of %d flexNodeConfigs would "+
 				"be restored. Confirm that number with confirm=%d; dryRun=true only counts.", n, n)
 		}
@@ -74,7 +74,7 @@ func (a *API) abort(r *request) (any, error) {
 
 func (a *API) dryRun(r *request, wipe bool) (any, error) {
 	credentials, _, err := a.Store.Credentials.List(r.Context(), r.clusterKey()+"/")
-	found := a.count(r)
+	found := a.count(r.clusterKey())
 	found.DryRun, found.Wipe = true, wipe
 	for _, row := range credentials {
 		if row.Value.State != store.Revoking {
@@ -106,7 +106,7 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 			return err
 		}
 		if nodes == "" && !a.Store.Nodes.None(v, r.clusterKey()+"/") {
-			found := a.count(r)
+			found := a.count(r.clusterKey())
 			return arm.Errorf(409, "ClusterHasNodes", "The cluster has %d flexNodeConfigs, %d of which "+
 				"have joined. Delete them first, or choose what happens to their machines: with "+
 				"nodes=%s they keep running unmanaged, with nodes=%s their agents restore them. "+
@@ -127,13 +127,14 @@ func (a *API) beginDeletion(
 	now := a.Now().UTC()
 	v.Fail(a.Store.Operations.Set(v, operation, flexnode.Operation{
 		Target: row.Value.ID, Kind: deleteClusterKind, State: inProgress, Started: now, By: by,
+		Total: a.count(row.Key).Nodes,
 	}))
 	row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now, By: by}
 	return a.Store.Clusters.Put(v, row.Key, row.Value)
 }
 
-func (a *API) count(r *request) (found api.DeletionCounts) {
-	a.Index.EachNode(r.clusterKey()+"/", func(key string, hasStatus bool) {
+func (a *API) count(cluster string) (found api.DeletionCounts) {
+	a.Index.EachNode(cluster+"/", func(key string, hasStatus bool) {
 		found.Nodes++
 		if hasStatus || !a.Seen.Last(key).IsZero() {
 			found.Joined++

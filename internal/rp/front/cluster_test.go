@@ -180,7 +180,8 @@ func (w *world) checkLeaving(status, result string) {
 	_, text := w.must(200, "GET", clusterURL, "")
 	has(t, "the registration", text, `"provisioningState":"Deleting"`)
 	status, result = path(status), path(result)
-	if o := w.operation(status); o.Status != inProgress || !strings.EqualFold(o.ResourceID, cluster) {
+	if o := w.operation(status); o.Status != inProgress || !strings.EqualFold(o.ResourceID, cluster) ||
+		o.PercentComplete == nil || *o.PercentComplete != 0 { // its nodes have been counted
 		t.Errorf("operation: %+v", o)
 	}
 	w.must(202, "GET", result, "")
