@@ -68,7 +68,9 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 		replace(t, path, kubeconfig("https://b.example", ca, "one"))
 		pass(10 * time.Second)
 		layer := must(w.store.Layers.Get(context.Background(), w.cluster(factory).Facts)).Value
-		equal(t, "the API server of nodes", must(flexnode.FactsOf(layer)).ServerURL, "https://b.example")
+		if !strings.Contains(string(layer), `"serverURL":"https://b.example"`) {
+			t.Errorf("the facts of nodes: %s", layer)
+		}
 		equal(t, "a request at the former one", a.Ask(w.joining("at-a", "edge-1")), "")
 		equal(t, "a request at the new one", b.Ask(w.joining("at-b", "edge-1")), "Approved")
 		b.join("edge-1", corev1.ConditionTrue)

@@ -271,8 +271,7 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 	id, _ := arm.Parse(c.ID) // it was checked
 	known, err := w.Store.Layer(v.Context(), c.Facts)
 	if err == nil && known != nil && f.dns == "" { // the Service cannot be read now
-		former, _ := flexnode.FactsOf(known.Text) // it was written here
-		f.dns = former.DNSServiceIP
+		f.dns = known.DNSServiceIP()
 	}
 	facts, warning := s.facts(*c, f, w.tenantOf(v, id.Subscription)), flexnode.NoDNS
 	if facts.DNSServiceIP != "" {

@@ -159,11 +159,12 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 		if is.Why != "facts" || string(is.Own) != string(was.Own) || is.Facts == was.Facts {
 			t.Errorf("the revision %+v after %+v", is, was)
 		}
-		layer := must(w.store.Layers.Get(context.Background(), facts)).Value
-		if f, err := flexnode.FactsOf(layer); err != nil ||
-			f.ServerURL != "https://moved.example" ||
-			f.TenantID != tenant || f.DNSServiceIP != "10.96.0.10" {
-			t.Errorf("the facts: %+v, %v", f, err)
+		layer := string(must(w.store.Layers.Get(context.Background(), facts)).Value)
+		for _, fact := range []string{`"serverURL":"https://moved.example"`,
+			`"tenantId":"` + tenant + `"`, `"dnsServiceIP":"10.96.0.10"`} {
+			if !strings.Contains(layer, fact) {
+				t.Errorf("%s is not among the facts %s", fact, layer)
+			}
 		}
 		equal(t, "what the URL hands out", w.credential(factory+"/edge-aa").Value.Config, after.Assigned)
 	})

@@ -3,7 +3,6 @@ package flexnode
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -104,20 +103,9 @@ func ClusterOfFacts(layer []byte) (string, error) {
 	return key, err
 }
 
-// FactsOf reads facts back from their layer.
-func FactsOf(layer []byte) (Facts, error) {
-	o, err := readObject(layer)
-	if err != nil || o == nil {
-		return Facts{}, fmt.Errorf("cannot read the facts of a cluster: %w",
-			cmp.Or(err, errors.New("there are none")))
-	}
-	return Facts{
-		ServerURL:    textIn(o, "node", "kubelet", "serverURL"),
-		CACertData:   textIn(o, "node", "kubelet", "caCertData"),
-		DNSServiceIP: textIn(o, "node", "kubelet", "dnsServiceIP"),
-		TenantID:     textIn(o, "azure", "tenantId"),
-		Location:     textIn(o, "azure", "targetCluster", "location"),
-	}, nil
+// DNSServiceIP returns the address of the cluster's DNS in a layer of facts; "" if it is unknown.
+func (l *Layer) DNSServiceIP() string {
+	return textIn(l.settings(), "node", "kubelet", "dnsServiceIP")
 }
 
 // OwnLayer returns a node's own settings as canonical JSON, without secrets and defaults.
