@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -169,11 +170,18 @@ func (s *Store) pages(ctx context.Context, prefix string, see func([]KV) error) 
 	}
 }
 
-// Keys returns the keys below a prefix. It reads them in pages, without values.
-func (t Table[T]) Keys(ctx context.Context, prefix string) (all []string, err error) {
-	for after, more := "", true; more; {
+// Keys returns the keys below a prefix.
+func (t Table[T]) Keys(ctx context.Context, prefix string) ([]string, error) {
+	return t.First(ctx, prefix, math.MaxInt)
+}
+
+// First returns the first keys below a prefix, up to a limit. It reads them in pages, without
+// values.
+func (t Table[T]) First(ctx context.Context, prefix string, limit int) (all []string, err error) {
+	for after, more := "", true; more && len(all) < limit; {
 		var keys []string
-		if keys, more, err = t.store.Keys(ctx, t.prefix+prefix, after, maxPage); err != nil {
+		page := min(maxPage, limit-len(all))
+		if keys, more, err = t.store.Keys(ctx, t.prefix+prefix, after, page); err != nil {
 			return nil, fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
 		}
 		for _, after = range keys {
@@ -181,18 +189,6 @@ func (t Table[T]) Keys(ctx context.Context, prefix string) (all []string, err er
 		}
 	}
 	return all, nil
-}
-
-// First returns the first keys below a prefix, up to a limit.
-func (t Table[T]) First(ctx context.Context, prefix string, limit int) ([]string, error) {
-	keys, _, err := t.store.Keys(ctx, t.prefix+prefix, "", limit)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
-	}
-	for i, key := range keys {
-		keys[i] = strings.TrimPrefix(key, t.prefix)
-	}
-	return keys, nil
 }
 
 // Limits of the rows of one request. For each request etcd goes through the keys of all remaining
