@@ -28,6 +28,7 @@ func (r *refusal) Unwrap() error { return r.answer }
 
 // fail writes an error in ARM's form. Details that are not for the caller go to the log.
 func (a *API) fail(w *response, r *request, err error) {
+	e := a.told(r, err) // it is also logged for an answer that has begun
 	if w.wrote {
 		return
 	}
@@ -38,7 +39,6 @@ func (a *API) fail(w *response, r *request, err error) {
 			w.Header().Set(x.header, x.value)
 		}
 	}
-	e := a.told(r, err)
 	if e.Status == 503 || e.Status == 429 {
 		arm.SetRetryAfter(w.Header(), after)
 	}

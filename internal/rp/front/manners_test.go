@@ -1,11 +1,14 @@
 package front
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 )
 
 // Every problem of a request is reported, with its place in the resource.
@@ -155,4 +158,14 @@ func TestTraces(t *testing.T) {
 		last.Parent().TraceID().String() != parent {
 		t.Errorf("the span %s below %s", last.Name(), last.Parent().TraceID())
 	}
+}
+
+// A panic of a handler is answered and logged with its stack, and ends its request only.
+func TestPanic(t *testing.T) {
+	w, log := newEdge(t), &rptest.Log{}
+	w.api.Log = slog.New(slog.NewJSONHandler(log, nil))
+	w.during("read", func() { panic("boom") })
+	w.refused(503, "ServiceUnavailable", "GET", clusterURL, "")
+	has(t, "the log", log.String(), "internal error: panic", "boom", "manners_test.go")
+	w.must(200, "GET", clusterURL, "")
 }

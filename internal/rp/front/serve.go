@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // reserved are headers that only Resource Manager may send (RPC, common API details).
@@ -48,18 +48,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 
 // serveSafely runs serve, and returns a panic as an error.
 func (l *listener) serveSafely(r *request) (err error) {
-	defer func() {
-		p := recover()
-		if p == nil {
-			return
-		}
-		if p == http.ErrAbortHandler {
-			panic(p)
-		}
-		l.api.Log.Error("internal error: panic", "request", r.id, "panic", fmt.Sprint(p),
-			"stack", string(debug.Stack()))
-		err = fmt.Errorf("internal error: %v", p)
-	}()
+	defer store.Caught(&err)
 	return l.serve(r)
 }
 
