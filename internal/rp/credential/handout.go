@@ -40,9 +40,8 @@ type Handout struct {
 const HandoutPath = "/configs/"
 
 // Put implements Delivery.
-func (h *Handout) Put(v *store.View, key string, text []byte, _ int64, expires time.Time) error {
-	box := h.Keys.Seal(bundleSeal+key, text)
-	return h.Store.Bundles.Set(v, key, store.Sealed{Box: box, Expires: expires})
+func (h *Handout) Put(v *store.View, key string, text []byte, _ int64, _ time.Time) error {
+	return h.Store.Bundles.Set(v, key, store.Sealed{Box: h.Keys.Seal(bundleSeal+key, text)})
 }
 
 // URL implements Delivery.

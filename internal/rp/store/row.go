@@ -59,7 +59,6 @@ type ArcLeft struct {
 
 // Sealed is content that only a holder of the keys can read.
 type Sealed struct {
-	Box     seal.Box  `json:"box"`
-	Version int64     `json:"version,omitempty"` // of a client secret
-	Expires time.Time `json:"expires,omitzero"`
+	Box     seal.Box `json:"box"`
+	Version int64    `json:"version,omitempty"` // of a client secret
 }
