@@ -73,8 +73,9 @@ func deleteCluster(settings *string) *cobra.Command {
 		Long: `Delete the rows of a cluster and of its nodes when the API cannot: a store that
 refuses every other write still accepts deletions. KEY is the subscription, the resource
 group and the name of the cluster, as "SUBSCRIPTION/GROUP/NAME". The machines keep
-running, unmanaged, as after DELETE with nodes=release. Nothing is revoked in the
-cluster, where bootstrap tokens expire. Compact and defragment afterwards.`,
+running, unmanaged, as after DELETE with nodes=release. Configuration URLs of the
+provider stop working. Nothing is deleted in blob storage or revoked in the cluster:
+URLs and bootstrap tokens there expire. Compact and defragment afterwards.`,
 		Args: cobra.ExactArgs(1),
 	}
 	release := cmd.Flags().Bool("release", false, "keep the machines running, unmanaged; required")

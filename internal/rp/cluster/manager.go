@@ -68,9 +68,6 @@ const checkInterval = 5 * time.Second
 // Run works until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	defer m.Index.Subscribe(m.changed)()
-	var sweeping sync.WaitGroup
-	defer sweeping.Wait()
-	sweeping.Go(func() { m.sweep(ctx) })
 	defer m.assign(ctx, nil)
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
@@ -88,34 +85,6 @@ func (m *Manager) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
-}
-
-// sweepInterval is the mean time between two sweeps of a replica.
-const sweepInterval = 10 * time.Minute
-
-// sweep regularly removes leftover credentials, without a cluster or row.
-func (m *Manager) sweep(ctx context.Context) {
-	for store.Pause(ctx, store.Jitter(sweepInterval)) {
-		if err := m.Credentials.Sweep(ctx, m.keeps); err != nil && ctx.Err() == nil {
-			m.Log.Warn("cannot sweep the credentials", slog.Any("error", err))
-		}
-	}
-}
-
-// keeps reports whether a sweep of this replica leaves a credential alone: one of a cluster that it
-// does not work on, or one that is Live. Credentials of an unregistered cluster belong to the
-// replica that would own it.
-func (m *Manager) keeps(key string) bool {
-	cluster := flexnode.ClusterOf(key)
-	m.mu.RLock()
-	w := m.working[cluster]
-	m.mu.RUnlock()
-	if w != nil {
-		state, _ := w.outstanding.Load(key)
-		return state == store.Live
-	}
-	row, err := m.Index.Cluster(cluster)
-	return err != nil || row.Exists() || !m.Membership.Chosen(cluster)
 }
 
 // assign starts workers for the owned clusters and stops all others. A cluster with a new owner

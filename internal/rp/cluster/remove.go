@@ -60,8 +60,8 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		}
 		return time.Now().Add(removePause), nil
 	}
-	prefixes := append(w.Store.OfNodes(w.key), w.Store.Bundles.Key(w.key+"/"),
-		w.Store.Tokens.Key(w.key+"/"), w.Store.Certificates.Key(w.key+"/")) // layers are collected
+	// Layers are collected.
+	prefixes := append(w.Store.OfNodes(w.key), w.Store.Certificates.Key(w.key+"/"))
 	if _, err := w.Store.Clear(ctx, prefixes, w.owner.Fence()); err != nil {
 		return noTime, err
 	}

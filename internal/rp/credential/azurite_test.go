@@ -56,7 +56,7 @@ func TestAzurite(t *testing.T) {
 	if status, _ := get(list); status != 403 {
 		t.Errorf("the URL lists the container: %d", status)
 	}
-	must(0, w.service.Sweep(t.Context(), keepNone))
+	must(0, w.service.Delivery.Sweep(t.Context()))
 	must(0, joined(w))
 	if status, _ := get(link); status != 404 {
 		t.Errorf("after the token was used: %d", status)

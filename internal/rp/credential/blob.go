@@ -140,7 +140,7 @@ func (b *Blobs) Remove(ctx context.Context, key string) error {
 
 // Sweep implements Delivery: it deletes expired blobs without a credential. It leaves blobs alone
 // that do not have the provider's metadata.
-func (b *Blobs) Sweep(ctx context.Context, keep func(key string) bool) error {
+func (b *Blobs) Sweep(ctx context.Context) error {
 	pages := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
 		Include: container.ListBlobsInclude{Metadata: true},
 	})
@@ -152,7 +152,7 @@ func (b *Blobs) Sweep(ctx context.Context, keep func(key string) bool) error {
 				fmt.Errorf("cannot list the configurations in blob storage: %w", err))...)
 		}
 		for _, item := range page.Segment.BlobItems {
-			if key, ours := strings.CutSuffix(*item.Name, blobSuffix); ours && !keep(key) {
+			if key, ours := strings.CutSuffix(*item.Name, blobSuffix); ours {
 				errs = append(errs, b.sweep(ctx, key, item.Metadata))
 			}
 		}

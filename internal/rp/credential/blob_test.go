@@ -262,20 +262,20 @@ func TestSweepOfBlobs(t *testing.T) {
 			blobs.Put(v, clusterKey+"/young", []byte("x"), 1, w.clock.Now().Add(time.Hour)))
 	})
 	f.blobs["/configs/another.json"] = fakeBlob{text: "another"}
-	must(0, w.service.Sweep(t.Context(), keepNone))
+	must(0, w.service.Delivery.Sweep(t.Context()))
 	equal(t, "what is left", len(f.paths()), 4)
 	w.clock.Pass(time.Minute)
-	must(0, w.service.Sweep(t.Context(), keepNone))
+	must(0, w.service.Delivery.Sweep(t.Context()))
 	if _, found := f.blobs["/configs/"+clusterKey+"/old.json"]; found || len(f.paths()) != 3 {
 		t.Errorf("left are %v", f.paths())
 	}
 	w.clock.Pass(Lifetime)
-	must(0, w.service.Sweep(t.Context(), keepNone))
+	must(0, w.service.Delivery.Sweep(t.Context()))
 	if _, found := f.blobs[kept]; !found || len(f.paths()) != 2 {
 		t.Errorf("left are %v; one of a credential is not swept", f.paths())
 	}
 	f.down = true
-	if err := w.service.Sweep(t.Context(), keepNone); err == nil {
+	if err := w.service.Delivery.Sweep(t.Context()); err == nil {
 		t.Error("a sweep that did not happen is no error")
 	}
 }

@@ -2,7 +2,6 @@ package credential
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -79,9 +78,9 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	}
 }
 
-// The sweep removes the remains of a deleted registration, in a cluster without a worker:
-// credentials in each state, with their sealed configurations. Those of other clusters are kept.
-func TestSweepOfAClusterThatIsGone(t *testing.T) {
+// ReleaseCluster deletes the credentials of a cluster, in each state, with their sealed
+// configurations. Those of other clusters are kept.
+func TestReleaseOfACluster(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{store.Pending, store.Live, store.Consumed, store.Revoking} {
 		w := newWorld(t)
@@ -90,36 +89,11 @@ func TestSweepOfAClusterThatIsGone(t *testing.T) {
 		edit(w, w.store().Credentials, key, func(c *store.Credential) {
 			c.State = state
 		})
-		must(0, w.service.Sweep(t.Context(), keepNone))
+		must(w.store().ReleaseCluster(t.Context(), clusterKey+"2"))
 		equal(t, "credentials of a registered cluster", len(list(w, w.store().Credentials)), 1)
-		w.change(func(v *store.View) error {
-			w.store().Clusters.Delete(v, clusterKey)
-			return nil
-		})
-		must(0, w.service.Sweep(t.Context(), keepNone))
+		must(w.store().ReleaseCluster(t.Context(), clusterKey))
 		w.empty()
 	}
-}
-
-// keepNone makes a sweep look at all credentials.
-func keepNone(string) bool { return false }
-
-// N19: a sweep reads keys only, and no credential that is known to be Live.
-func TestSweepReadsKeys(t *testing.T) {
-	w := live(t)
-	var calls []string
-	w.memory.Before(func(c storetest.Call) error {
-		if c.Op != "follow" && c.Op != "changes" {
-			calls = append(calls, c.Op)
-		}
-		return nil
-	})
-	live := w.node().Credential
-	calls = nil
-	must(0, w.service.Sweep(t.Context(), func(key string) bool { return key == live }))
-	equal(t, "the store was asked", fmt.Sprint(calls), "[keys]")
-	w.memory.Before(nil)
-	w.consistent([]string{w.url()})
 }
 
 // After a restore, credentials that are usable according to the backup may have been used.

@@ -62,7 +62,7 @@ func (h *Handout) Remove(ctx context.Context, key string) error {
 }
 
 // Sweep implements Delivery: a configuration is deleted with the change that ends its credential.
-func (h *Handout) Sweep(context.Context, func(key string) bool) error { return nil }
+func (h *Handout) Sweep(context.Context) error { return nil }
 
 // ServeHTTP answers GET of a configuration: it checks signature, then expiry, then state. Every URL
 // that does not work gets the same answer, which does not reveal the reason.
@@ -199,9 +199,8 @@ type Delivery interface {
 	URL(key string, expires time.Time) (string, error)
 	// Remove makes the URL useless for ever; it is a no-op for a missing one.
 	Remove(ctx context.Context, key string) error
-	// Sweep removes configurations without a credential. It leaves alone the keys of credentials for
-	// which keep returns true.
-	Sweep(ctx context.Context, keep func(key string) bool) error
+	// Sweep removes configurations without a credential.
+	Sweep(ctx context.Context) error
 }
 
 // The owners of boxes: the beginning of the context that seal.Ring gets; the key follows.

@@ -62,14 +62,10 @@ func (w worker) removeToken(ctx context.Context, x subject) error {
 	if cluster.Exists() && waits && w.now().Before(x.row.Value.Expires) {
 		return err
 	}
-	w.abandoned(x, err)
-	return nil
-}
-
-func (s *Service) abandoned(x subject, err error) {
-	s.Audit.Warn("bootstrap token left in a cluster that does not answer", "credential", x.key,
+	w.Audit.Warn("bootstrap token left in a cluster that does not answer", "credential", x.key,
 		"node", x.row.Value.Node, "tokenId", x.row.Value.TokenID,
 		"expires", x.row.Value.Expires, "error", fmt.Sprint(err))
+	return nil
 }
 
 // forget deletes the rows of a credential, and its node's reference to it.
@@ -126,50 +122,6 @@ func ended(n flexnode.Node) string {
 		return ""
 	}
 	return api.Failed
-}
-
-// Sweep removes, without a cluster, the credentials of clusters that are not registered any more,
-// and configurations without a credential. It leaves credentials alone for which keep returns true:
-// those of other replicas' clusters, and those that are known to be Live.
-func (s *Service) Sweep(ctx context.Context, keep func(key string) bool) error {
-	gone := map[string]bool{}
-	keys, err := s.Store.Credentials.Keys(ctx, "")
-	errs := []error{err}
-	for _, key := range slices.DeleteFunc(keys, keep) {
-		cluster := flexnode.ClusterOf(key)
-		if _, known := gone[cluster]; !known {
-			there, err := s.Store.Clusters.Get(ctx, cluster)
-			if err != nil {
-				errs = append(errs, err)
-				break
-			}
-			gone[cluster] = !there.Exists()
-		}
-		if gone[cluster] {
-			errs = append(errs, s.removeGone(ctx, key))
-		}
-	}
-	return errors.Join(append(errs, s.Delivery.Sweep(ctx, keep))...)
-}
-
-// removeGone removes a credential of a cluster that is not registered.
-func (s *Service) removeGone(ctx context.Context, key string) error {
-	if err := s.Delivery.Remove(ctx, key); err != nil {
-		return err
-	}
-	var x subject // the removed one
-	_, err := s.Store.Update(ctx, "credential gone", nil, func(v *store.View) error {
-		x = s.in(v, key)
-		if !x.row.Exists() || s.Store.Clusters.Row(v, x.row.Value.Cluster).Exists() {
-			x = subject{}
-			return nil
-		}
-		return s.forget(v, x)
-	})
-	if err == nil && x.row.Value.TokenID != "" {
-		s.abandoned(x, errors.New("cannot reach the cluster: there is no connection to it"))
-	}
-	return err
 }
 
 // RemoveNode deletes a node within a change, with all its rows: its credentials are revoked, even

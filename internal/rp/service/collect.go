@@ -15,8 +15,8 @@ import (
 // collectInterval is the mean time between two collections of a replica.
 const collectInterval = 6 * time.Hour
 
-// collect signs rows of an earlier key or epoch again, and deletes rows that are not needed any
-// more.
+// collect signs rows of an earlier key or epoch again, and deletes rows and configurations that are
+// not needed any more.
 func (s *service) collect(ctx context.Context) {
 	for {
 		_, err := credential.SignAgain(ctx, s.store, s.api.Credentials.Keys, time.Now(), false)
@@ -26,7 +26,8 @@ func (s *service) collect(ctx context.Context) {
 		if !store.Pause(ctx, store.Jitter(collectInterval)) {
 			return
 		}
-		if err := collectOld(ctx, s.store, time.Now()); err != nil && ctx.Err() == nil {
+		err = errors.Join(collectOld(ctx, s.store, time.Now()), s.api.Credentials.Delivery.Sweep(ctx))
+		if err != nil && ctx.Err() == nil {
 			s.say("old rows are not deleted yet")(err)
 		}
 	}

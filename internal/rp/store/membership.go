@@ -213,13 +213,6 @@ func choice(members map[string]bool, cluster string) string {
 	return best
 }
 
-// Chosen reports whether this replica should own a cluster, registered or not.
-func (m *Membership) Chosen(cluster string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.synced >= syncedAll && m.chosen(cluster) == m.replica
-}
-
 // Owns reports whether this replica owns a cluster.
 func (m *Membership) Owns(cluster string) (*Ownership, bool) {
 	m.mu.Lock()

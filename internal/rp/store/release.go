@@ -5,20 +5,20 @@ import (
 	"fmt"
 )
 
-// OfNodes returns the prefixes of the rows of a cluster's nodes, except their credentials.
+// OfNodes returns the prefixes of the rows of a cluster's nodes.
 func (s *Store) OfNodes(cluster string) []string {
 	below := cluster + "/"
 	return []string{
 		s.Nodes.Key(below), s.Status.Key(below), s.History.Key(below), s.Secrets.Key(below),
 		s.PodCIDRs.Key(below), s.Diagnoses.Key(below), s.ArcLeft.Key(below),
+		s.Credentials.Key(below), s.Bundles.Key(below), s.Tokens.Key(below), // written with the first
 	}
 }
 
 // ReleaseCluster deletes the rows of a cluster and of its nodes, and the operation of its deletion;
 // a full store accepts that, too. It writes no tombstone: machines run on, unmanaged. The cluster's
-// row goes first, so that no node is added meanwhile. Replicas remove its credentials later
-// (credential.Service.Sweep), and another registration may claim its API server. It returns the
-// number of deleted rows.
+// row goes first, so that no node is added meanwhile. Another registration may claim its API
+// server. It returns the number of deleted rows.
 func (s *Store) ReleaseCluster(ctx context.Context, cluster string) (deleted int, err error) {
 	if err := s.HoldSchema(ctx); err != nil {
 		return 0, err
