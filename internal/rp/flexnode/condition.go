@@ -165,8 +165,10 @@ func (e Evidence) upToDate() api.Condition {
 const notMonitored = "The node does not follow this resource: set continuousMonitoring, POST " +
 	"regenerateToken, and run `aks-flex-node agent --config-url-file -` on the machine."
 
-// heard reports whether the agent was heard of within silentAfter.
-func (e Evidence) heard() bool { return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter }
+// HeardLately reports whether an agent that was last heard of at a time is not silent.
+func HeardLately(seen, now time.Time) bool { return now.Sub(seen) <= silentAfter }
+
+func (e Evidence) heard() bool { return HeardLately(e.Seen, e.Now) }
 
 func (e Evidence) reporting() api.Condition {
 	const look = " Run `aks-flex-node status` on the machine: it shows whether the machine " +

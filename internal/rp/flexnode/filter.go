@@ -82,22 +82,17 @@ func (t term) isKnown() bool {
 	return t.place == "conditions" && isConditionType(strings.TrimSuffix(t.name, "/reason"))
 }
 
-// Chooses reports whether the filter may choose nodes of a class; it ignores labels.
-func (f Filter) Chooses(c *Class) bool {
+// Chooses reports whether the filter chooses a node of a class, with labels.
+func (f Filter) Chooses(c *Class, labels map[string]string) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool {
-		return t.place != "labels" && t.holds(c) == t.unequal
+		return t.holds(c, labels) == t.unequal
 	})
 }
 
-// ChoosesLabels reports whether the filter may choose a node with labels.
-func (f Filter) ChoosesLabels(labels map[string]string) bool {
-	return !slices.ContainsFunc(f.terms, func(t term) bool {
-		return t.place == "labels" && (labels[t.name] == t.value) == t.unequal
-	})
-}
-
-func (t term) holds(c *Class) bool {
+func (t term) holds(c *Class, labels map[string]string) bool {
 	switch t.place {
+	case "labels":
+		return labels[t.name] == t.value
 	case "state":
 		return slices.Contains(c.States, t.value)
 	case "provisioningState":

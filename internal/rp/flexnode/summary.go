@@ -2,6 +2,7 @@ package flexnode
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -11,8 +12,8 @@ import (
 // frequent.
 const maxSummarized = 200
 
-// Summary counts nodes.
-func Summary(counts map[*Class]int) api.Summary {
+// Summary counts nodes by their classes.
+func Summary(classes iter.Seq[*Class]) api.Summary {
 	s := api.Summary{
 		States: []api.StateCount{}, Versions: []api.VersionCount{}, Conditions: []api.ConditionCount{},
 	}
@@ -25,20 +26,20 @@ func Summary(counts map[*Class]int) api.Summary {
 		}
 		return versions[v]
 	}
-	for class, n := range counts {
-		s.Nodes += n
-		provisioning[class.State] += n
+	for class := range classes {
+		s.Nodes++
+		provisioning[class.State]++
 		for _, state := range class.States {
-			counted[state] += n
+			counted[state]++
 		}
 		for _, c := range class.Conditions {
-			conditions[api.ConditionCount{Type: c.Type, Status: c.Status, Reason: c.Reason}] += n
+			conditions[api.ConditionCount{Type: c.Type, Status: c.Status, Reason: c.Reason}]++
 		}
 		for component, v := range wantedVersions(class.Versions) {
-			version(component, v).Wanted += n
+			version(component, v).Wanted++
 		}
 		for component, v := range runningVersions(class.Components) {
-			version(component, v).Running += n
+			version(component, v).Running++
 		}
 	}
 	for _, state := range states {
@@ -100,26 +101,26 @@ func runningVersions(c api.Components) map[string]string {
 // states has those by which nodes are counted. A node is in several of them.
 var states = []struct {
 	name string
-	has  func(c *Class, o Outline) bool
+	has  func(c *Class, n Node) bool
 }{
-	{"joined", func(c *Class, _ Outline) bool { return c.is(Joined, "True") }},
-	{"notJoined", func(c *Class, _ Outline) bool { return !c.is(Joined, "True") }},
-	{"ready", func(c *Class, _ Outline) bool { return c.is(Ready, "True") }},
-	{"notReady", func(c *Class, o Outline) bool {
-		return o.Said.Value().Ready != (api.Condition{}) && !c.is(Ready, "True")
+	{"joined", func(c *Class, _ Node) bool { return c.is(Joined, "True") }},
+	{"notJoined", func(c *Class, _ Node) bool { return !c.is(Joined, "True") }},
+	{"ready", func(c *Class, _ Node) bool { return c.is(Ready, "True") }},
+	{"notReady", func(c *Class, _ Node) bool {
+		return find(c.Conditions, Ready) != nil && !c.is(Ready, "True")
 	}},
-	{"upToDate", func(c *Class, _ Outline) bool { return c.is(UpToDate, "True") }},
-	{"outdated", func(c *Class, _ Outline) bool { return c.is(UpToDate, "False") }},
-	{"failed", func(c *Class, _ Outline) bool {
+	{"upToDate", func(c *Class, _ Node) bool { return c.is(UpToDate, "True") }},
+	{"outdated", func(c *Class, _ Node) bool { return c.is(UpToDate, "False") }},
+	{"failed", func(c *Class, _ Node) bool {
 		return c.State == api.Failed || c.find(UpToDate).Reason == "Failed"
 	}},
-	{"heldBack", func(_ *Class, o Outline) bool { return o.Order.Assigned != o.Order.Revision }},
-	{"reporting", func(c *Class, _ Outline) bool { return c.is(Reporting, "True") }},
-	{"notReporting", func(c *Class, _ Outline) bool { return c.is(Reporting, "False") }},
-	{"drifted", func(_ *Class, o Outline) bool { return o.Said.Value().Drifted }},
+	{"heldBack", func(_ *Class, n Node) bool { return n.Assigned != n.Revision }},
+	{"reporting", func(c *Class, _ Node) bool { return c.is(Reporting, "True") }},
+	{"notReporting", func(c *Class, _ Node) bool { return c.is(Reporting, "False") }},
+	{"drifted", func(c *Class, _ Node) bool { return c.drifted }},
 }
 
-// Class holds the properties by which nodes of an outline are counted.
+// Class holds the properties by which a node is counted and chosen.
 type Class struct {
 	// State is the provisioningState.
 	State  string
@@ -128,19 +129,23 @@ type Class struct {
 	Conditions []api.Condition
 	Versions   Versions       // desired
 	Components api.Components // running, as the agent reported
+	drifted    bool
 }
 
-func classify(o Outline, e Evidence) *Class {
-	shown := Shown(e.Node, nil, nil, StatusOf(e)).Properties
+// ClassOf returns the class of a node that is shown.
+func ClassOf(n Node, shown api.Properties) *Class {
+	is := cmp.Or(shown.Status, &api.Status{})
 	class := &Class{
-		State: shown.ProvisioningState, Versions: o.Wanted.Value().Versions,
-		Components: o.Said.Value().Components,
+		State: shown.ProvisioningState, Versions: n.Chosen.Versions,
+		Components: *cmp.Or(is.Components, &api.Components{}),
+		drifted:    is.Drift != nil && is.Drift.Count > 0,
 	}
-	for _, one := range shown.Status.Conditions {
-		class.Conditions = append(class.Conditions, brief(one))
+	for _, c := range is.Conditions {
+		class.Conditions = append(class.Conditions,
+			api.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason})
 	}
 	for _, state := range states {
-		if state.has(class, o) {
+		if state.has(class, n) {
 			class.States = append(class.States, state.name)
 		}
 	}
@@ -160,18 +165,4 @@ func find(all []api.Condition, kind string) *api.Condition {
 		return &all[i]
 	}
 	return nil
-}
-
-// Classes returns a function that returns the class of an outline and keeps it. It is for the nodes
-// of one cluster, reachable or not, and for one goroutine; provider is the provider's version.
-func Classes(reachable bool, provider string) func(Outline) *Class {
-	known := map[Outline]*Class{}
-	return func(o Outline) *Class {
-		if known[o] == nil {
-			e := o.evidence(reachable)
-			e.Provider = provider
-			known[o] = classify(o, e)
-		}
-		return known[o]
-	}
 }

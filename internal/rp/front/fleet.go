@@ -1,7 +1,9 @@
 package front
 
 import (
+	"cmp"
 	"encoding/json"
+	"iter"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -15,22 +17,21 @@ func (a *API) summarizeNodes(r *request) (any, error) {
 	if err := a.hasCluster(r, noCluster); err != nil {
 		return nil, err
 	}
-	counts := map[*flexnode.Class]int{}
-	classOf := flexnode.Classes(a.reachable(key), a.Renderer)
-	now := a.Now()
-	a.Index.Outlines(key+"/", "", func(node string, o flexnode.Outline) bool {
-		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
-		counts[classOf(o)]++
-		return r.Context().Err() == nil
+	var failed error
+	summary := flexnode.Summary(func(yield func(*flexnode.Class) bool) {
+		for n, err := range a.nodes(key, "") {
+			if failed = cmp.Or(err, r.Context().Err()); failed != nil || !yield(n.class) {
+				return
+			}
+		}
 	})
-	if err := r.Context().Err(); err != nil {
-		return nil, err
+	if failed != nil {
+		return nil, failed
 	}
 	rollout, err := a.Store.Rollouts.Get(r.Context(), key)
 	if err != nil {
 		return nil, err
 	}
-	summary := flexnode.Summary(counts)
 	summary.Changes = rollout.Value.Shown()
 	summary.ArcMachinesLeft, err = a.arcMachinesLeft(r)
 	return summary, err
@@ -105,47 +106,67 @@ func (a *API) listNodes(r *request) (any, error) {
 	return list, err
 }
 
-// Limits of the nodes that are looked at, and of those unpacked to look at their labels, for a page
-// of a filtered list. A page may be empty although there are more.
-const maxLooked, maxUnpacked = 20_000, 2_000
+// maxLooked limits the nodes that are looked at for a page of a list. With a filter, a page may be
+// empty although there are more.
+const maxLooked = 2_000
 
 // listed returns up to size nodes of a cluster after a key that a filter chooses, as a list shows
 // them, and the key to continue after; "" at the end. It stops after maxPageBytes.
 func (a *API) listed(
 	cluster, after string, size int, f flexnode.Filter,
 ) (nodes []json.RawMessage, next string, err error) {
-	reachable, now := a.reachable(cluster), a.Now()
-	classOf := flexnode.Classes(reachable, a.Renderer)
-	looked, unpacked, bytes, last := 0, 0, 0, after
+	looked, bytes := 0, 0
 	nodes = []json.RawMessage{} // an empty list must not be null
-	a.Index.Outlines(cluster+"/", after, func(key string, o flexnode.Outline) bool {
-		if looked == maxLooked || unpacked == maxUnpacked || len(nodes) == size || bytes > maxPageBytes {
-			next = last
-			return false
+	for n, err := range a.nodes(cluster, after) {
+		if err != nil {
+			return nil, "", err
 		}
-		looked, last = looked+1, key
-		o.Heard = flexnode.HeardAt(a.Seen.Last(key), now)
-		if !f.Chooses(classOf(o)) {
-			return true
+		if looked == maxLooked || len(nodes) == size || bytes > maxPageBytes {
+			return nodes, after, nil
 		}
-		unpacked++
-		var row store.Row[flexnode.Node]
-		row, err = a.Index.Node(key)
-		if err != nil || !row.Exists() || !f.ChoosesLabels(row.Value.Desired.NodeConfig.Labels) {
-			return err == nil
+		looked, after = looked+1, n.key
+		if !f.Chooses(n.class, n.shown.Properties.NodeConfig.Labels) {
+			continue
 		}
-		var node json.RawMessage
-		node, err = a.brief(row, reachable)
+		node, err := json.Marshal(n.shown)
+		if err != nil {
+			return nil, "", err
+		}
 		nodes, bytes = append(nodes, node), bytes+len(node)
-		return err == nil
-	})
-	return nodes, next, err
+	}
+	return nodes, "", nil
 }
 
-func (a *API) brief(row store.Row[flexnode.Node], reachable bool) (json.RawMessage, error) {
-	status, err := a.status(row.Key, row.Value, nil, reachable)
-	if err != nil {
-		return nil, err
+// listedNode is a node as a list shows it, with its class.
+type listedNode struct {
+	key   string
+	shown api.FlexNodeConfig
+	class *flexnode.Class
+}
+
+// nodes yields the nodes of a cluster after a key, by name; an error ends it.
+func (a *API) nodes(cluster, after string) iter.Seq2[listedNode, error] {
+	return func(yield func(listedNode, error) bool) {
+		reachable := a.reachable(cluster)
+		for more := true; more; {
+			rows, others, err := a.Index.Nodes(cluster+"/", after, 100)
+			if more = others; err != nil {
+				yield(listedNode{}, err)
+				return
+			}
+			for _, row := range rows {
+				after = row.Key
+				status, err := a.status(row.Key, row.Value, nil, reachable)
+				if err != nil {
+					yield(listedNode{}, err)
+					return
+				}
+				shown := flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status))
+				n := listedNode{row.Key, shown, flexnode.ClassOf(row.Value, shown.Properties)}
+				if !yield(n, nil) {
+					return
+				}
+			}
+		}
 	}
-	return json.Marshal(flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
 }

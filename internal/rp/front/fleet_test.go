@@ -105,6 +105,21 @@ func TestFilteredList(t *testing.T) {
 	w.refused(400, "InvalidParameter", "GET", filtered("name eq 'a'"), "", "$filter")
 }
 
+// Filters and summaries have all conditions that a GET shows, such as that of an old agent.
+func TestAnOldAgentIsFound(t *testing.T) {
+	w := beside(t)
+	w.fleet()
+	w.api.Renderer = "0.2.0"
+	w.must(204, "POST", nodeURL("d-new", "/reportStatus"), `{"agentVersion":"0.1.0"}`)
+	w.caughtUp()
+	_, text := w.must(200, "GET", nodeURL("d-new"), "")
+	has(t, "the node", text, `"type":"AgentCurrent","status":"False"`)
+	equal(t, "nodes", w.names(filtered("conditions/AgentCurrent eq 'False'")), "d-new")
+	_, text = w.must(200, "POST", summarizeURL, "{}")
+	has(t, "the summary", text,
+		`{"type":"AgentCurrent","status":"False","reason":"AgentOlder","nodes":1}`)
+}
+
 // A stored report with a time of the year 10000 in UTC does not end the list of its cluster.
 func TestAReportedTimeDoesNotEndTheList(t *testing.T) {
 	w := beside(t)
@@ -182,7 +197,7 @@ func (w *world) fillSome(from, to int) {
 // A page of a filtered list looks at a limited number of nodes, even without a match.
 func TestPagesOfAFilterAreBounded(t *testing.T) {
 	w := beside(t)
-	const nodes = 2*maxUnpacked + 10
+	const nodes = 2*maxLooked + 10
 	w.fill(nodes)
 	const filter = "labels['line'] eq 'none'"
 	_, text := w.must(200, "GET", filtered(filter), "")

@@ -218,7 +218,7 @@ func (p *put) claim(old store.Row[flexnode.Node], next flexnode.Node) error {
 func (p *put) joins(old *flexnode.Node) bool {
 	a, key := p.api, p.r.nodeKey()
 	p.applied = a.Index.Applied(key)
-	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
+	heard := flexnode.HeardLately(a.Seen.Last(key), a.Now())
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
 }
 

@@ -40,7 +40,7 @@ func (a *API) reportStatus(r *request) (any, error) {
 		return nil, err
 	}
 	poll := pollOf(node)
-	if _, _, failed := (flexnode.Status{Report: report}).Versions(); failed != 0 &&
+	if failed := (flexnode.Status{Report: report}).Failed(); failed != 0 &&
 		failed == node.Revision { // it goes back, perhaps to a former identity
 		poll.Former, poll.Joining = "", false
 	}

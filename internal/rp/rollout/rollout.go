@@ -196,7 +196,7 @@ func (r *Rollout) candidate(
 	if err != nil {
 		return flexnode.Candidate{}, err
 	}
-	applied, _, failed := status.Value.Versions()
+	applied, failed := status.Value.Applied(), status.Value.Failed()
 	c := flexnode.Candidate{
 		Key: row.Key, UID: n.UID, Desired: n.Revision, Assigned: n.Assigned, Applied: applied,
 		Failed: failed, Refused: n.Failed,

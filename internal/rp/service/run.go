@@ -178,7 +178,7 @@ func (s *service) assembleClusters(sources *cluster.Sources) {
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
 		Defaults: s.api.Defaults, Renderer: s.Version, Dial: cluster.Dial,
 		Heard: func(key string) bool {
-			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
+			return flexnode.HeardLately(s.seen.Last(key), time.Now())
 		},
 		Log: s.log, Audit: s.audit, Count: clusterEvents(s.registry),
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unique"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -20,12 +21,12 @@ type entry struct {
 	former           flexnode.Former
 	facts            unique.Handle[string]          // not set without a node's row
 	wanted           unique.Handle[flexnode.Wanted] // the same
-	said             unique.Handle[flexnode.Said]
+	ready            unique.Handle[string]          // status of its Node's Ready condition
 	versions         versions
 }
 
 // versions holds the configVersions of a node: in its row, and in its agent's report.
-type versions struct{ revision, assigned, before, applied, observed, failed int64 }
+type versions struct{ revision, assigned, applied, failed int64 }
 
 // size returns the bytes of an entry that count against a quota.
 func (e *entry) size() int {
@@ -35,7 +36,7 @@ func (e *entry) size() int {
 
 // with returns an entry, or nil, after a change of its node or status; nil if neither is left.
 func (e *entry) with(p parsed) *entry {
-	next := entry{key: p.key, said: unique.Make(flexnode.Said{})}
+	next := entry{key: p.key, ready: unique.Make("")}
 	if e != nil {
 		next = *e
 	}
@@ -43,11 +44,11 @@ func (e *entry) with(p parsed) *entry {
 	case p.table == statusTable:
 		said := *cmp.Or(p.status, &flexnode.Status{})
 		next.status, next.statusAt = p.packed, p.revision
-		next.said = unique.Make(flexnode.SaidOf(said))
-		next.versions.applied, next.versions.observed, next.versions.failed = said.Versions()
+		next.ready = unique.Make(cmp.Or(said.Ready, &api.Condition{}).Status)
+		next.versions.applied, next.versions.failed = said.Applied(), said.Failed()
 	case p.revision == 0:
 		next = entry{
-			key: p.key, status: next.status, statusAt: next.statusAt, said: next.said,
+			key: p.key, status: next.status, statusAt: next.statusAt, ready: next.ready,
 			versions: next.versions,
 		}
 	default:
@@ -56,7 +57,6 @@ func (e *entry) with(p parsed) *entry {
 		next.boot = n.Boots.Current
 		next.node, next.nodeAt = p.packed, p.revision
 		next.versions.revision, next.versions.assigned = n.Revision, n.Assigned
-		next.versions.before = n.Before
 		next.former, next.facts = n.Former, unique.Make(factsOf(n))
 		next.wanted = unique.Make(flexnode.WantedOf(*n))
 	}
@@ -97,14 +97,14 @@ func (t tally) count(e *entry, by int) {
 		return
 	}
 	wanted := e.wanted.Value()
-	t.states[[2]string{wanted.State, e.said.Value().Ready.Status}] += by
+	t.states[[2]string{wanted.State, e.ready.Value()}] += by
 	subscription, _, _ := strings.Cut(e.key, "/")
 	t.used[[2]string{subscription, allNodes}] += by
 	t.used[[2]string{subscription, nodeBytes}] += by * e.size()
 	if wanted.Joining {
 		t.used[[2]string{subscription, joiningNodes}] += by
 	}
-	if e.outline().Unsettled() {
+	if v := e.versions; wanted.Unsettled(v.revision, v.assigned, v.applied, v.failed) {
 		t.used[[2]string{flexnode.ClusterOf(e.key), unsettledNodes}] += by
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-	"unique"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -118,11 +117,7 @@ func compare(t *testing.T, s *Store, x *Index) {
 			t.Fatal(diff)
 		}
 	}
-	outlines := map[string]flexnode.Outline{}
-	x.Outlines("", "", func(key string, o flexnode.Outline) bool {
-		outlines[key] = o
-		return true
-	})
+	unsettled := map[string]bool{}
 	counts := map[[2]string]int{}
 	for _, n := range nodes {
 		status := must(s.Status.Get(t.Context(), n.Key))
@@ -130,14 +125,13 @@ func compare(t *testing.T, s *Store, x *Index) {
 		if diff := cmp.Diff(status, is); err != nil || diff != "" {
 			t.Fatal(diff, err)
 		}
-		applied, observed, failed := status.Value.Versions()
-		want := flexnode.Outline{
-			Wanted: unique.Make(flexnode.WantedOf(n.Value)),
-			Said:   unique.Make(flexnode.SaidOf(status.Value)),
-			Order:  flexnode.Ordered(n.Value, applied, observed, failed),
+		wanted := flexnode.WantedOf(n.Value)
+		if got := x.entry(n.Key).wanted.Value(); got != wanted {
+			t.Fatalf("the values of %s are %+v, want %+v", n.Key, got, wanted)
 		}
-		if outlines[n.Key] != want {
-			t.Fatalf("the outline of %s is %+v, want %+v", n.Key, outlines[n.Key], want)
+		if wanted.Unsettled(n.Value.Revision, n.Value.Assigned, status.Value.Applied(),
+			status.Value.Failed()) {
+			unsettled[flexnode.ClusterOf(n.Key)] = true
 		}
 		ready := ""
 		if status.Value.Ready != nil {
@@ -145,13 +139,15 @@ func compare(t *testing.T, s *Store, x *Index) {
 		}
 		counts[[2]string{n.Value.State, ready}]++
 	}
-	if !maps.Equal(counts, x.Counts()) || len(outlines) != len(nodes) {
+	if !maps.Equal(counts, x.Counts()) {
 		t.Fatalf("counts are %v, want %v", x.Counts(), counts)
 	}
-	compareClusters(t, s, x, nodes)
+	compareClusters(t, s, x, nodes, unsettled)
 }
 
-func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node]) {
+func compareClusters(
+	t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node], unsettled map[string]bool,
+) {
 	t.Helper()
 	clusters, _, err := s.Clusters.List(t.Context(), "")
 	must(0, err)
@@ -160,13 +156,8 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 		t.Fatal(diff, err)
 	}
 	for _, cluster := range []string{"s/g/c0", "s/g/c1", "s/g/c2"} {
-		unsettled := false
-		x.Outlines(cluster+"/", "", func(_ string, o flexnode.Outline) bool {
-			unsettled = o.Unsettled()
-			return !unsettled
-		})
-		if x.Unsettled(cluster) != unsettled {
-			t.Fatalf("%s is unsettled: %t, want %t", cluster, !unsettled, unsettled)
+		if got := x.Unsettled(cluster); got != unsettled[cluster] {
+			t.Fatalf("%s is unsettled: %t, want %t", cluster, got, !got)
 		}
 		var stale []string
 		for _, n := range nodes {

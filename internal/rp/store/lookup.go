@@ -124,22 +124,6 @@ func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 	})
 }
 
-// Outlines calls see with the outline of each node whose key begins with a prefix, after a key,
-// until it returns false. Outline.Heard is not set. It unpacks nothing.
-func (x *Index) Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool) {
-	x.nodes(prefix, after, func(e *entry) bool { return see(e.key, e.outline()) })
-}
-
-func (e *entry) outline() flexnode.Outline {
-	v := e.versions
-	return flexnode.Outline{
-		Wanted: e.wanted, Said: e.said,
-		Order: flexnode.Ordered(
-			flexnode.Node{Revision: v.revision, Assigned: v.assigned, Before: v.before},
-			v.applied, v.observed, v.failed),
-	}
-}
-
 // Clusters is Nodes for clusters.
 func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
 	var rows []Row[flexnode.Cluster]
