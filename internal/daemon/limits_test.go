@@ -86,6 +86,7 @@ var silences = map[string][]limit{
 		{room: "kube", name: "runtimeTimeout", times: 2},
 		{room: "agent/change", name: "maxGatePause", times: 1.5},
 	},
+	"the end of a pod's sandbox":              {{room: "kube", name: "stopTimeout"}},
 	"the question whether a change may begin": {{room: "follow", name: "beginLimit"}},
 	// A pause is spread by half.
 	"a try to learn a checksum": {

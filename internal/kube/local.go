@@ -48,8 +48,10 @@ var ErrNoRuntimeService = errors.New("unknown service runtime.v1.RuntimeService"
 // ErrRuntimeSilent reports that a container runtime accepts the request but does not answer.
 var ErrRuntimeSilent = errors.New("it does not answer in time")
 
-// The limits of requests to the runtime: two for its version fit into a check, and kubelet's.
-const runtimeTimeout, stopTimeout = 4 * time.Second, 2 * time.Minute
+const (
+	runtimeTimeout = 4 * time.Second // bounds a request for the version; two of them fit into a check
+	stopTimeout    = 2 * time.Minute // bounds a request to stop a sandbox, as in kubelet
+)
 
 // The gRPC status codes that matter here (gRPC's doc/statuscodes.md).
 const grpcOK, grpcUnimplemented = "0", "12"
