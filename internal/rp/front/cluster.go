@@ -82,8 +82,9 @@ func (a *API) writeCluster(
 		reflect.DeepEqual(next.Properties, old.Value.Properties) {
 		return nil
 	}
-	if old.Exists() { // the cluster's former facts are kept until the next collection
-		v.Fail(a.lately(r, fair.Clusters))
+	if was, is := old.Value.Properties, next.Properties; old.Exists() && (is.ServerURL !=
+		was.ServerURL || is.DNSServiceIP != was.DNSServiceIP || is.Kubeconfig != was.Kubeconfig) {
+		v.Fail(a.lately(r, fair.Clusters)) // its former facts are kept until the next collection
 	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
 	next.Version = flexnode.ShownVersion(flexnode.NextVersion(previous, a.Now()))

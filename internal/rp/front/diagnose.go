@@ -11,13 +11,24 @@ import (
 )
 
 // diagnose requests a diagnosis from the agent of a node, in place of the previous one. A support
-// bundle is encrypted to a key that is stored on the machine, not to one in the request.
+// bundle is encrypted to a key that is stored on the machine, not to one in the request. A
+// subscription has a max number of diagnoses, and a rate, as the store keeps replaced ones for some
+// minutes.
 func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
-	if err := a.roomForDiagnosis(r); err != nil {
+	own, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
+	if err != nil {
+		return nil, err
+	}
+	kept, err := a.Store.Diagnoses.First(r.Context(), r.subscriptionKey()+"/", flexnode.MaxDiagnoses)
+	if err == nil && len(kept) == flexnode.MaxDiagnoses && !own.Exists() {
+		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this subscription are "+
+			"stored, which is the maximum. They expire after a day.", flexnode.MaxDiagnoses)
+	}
+	if err != nil {
 		return nil, err
 	}
 	var asked api.Diagnosis
-	err := a.change(r, "diagnosis asked for", func(v *store.View) error {
+	err = a.change(r, "diagnosis asked for", func(v *store.View) error {
 		n, err := a.nodeIn(v, r)
 		if err != nil {
 			return err
@@ -26,30 +37,12 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 		if err != nil {
 			return err
 		}
+		v.Fail(a.lately(r, fair.Resource(fair.Diagnoses)))
 		v.Fail(a.Store.Diagnoses.Put(v, r.nodeKey(), asked))
 		return a.Store.Nodes.Put(v, r.nodeKey(), n)
 	})
 	r.after = asked.Kind
 	return asked, err
-}
-
-// roomForDiagnosis returns an error if the max number of diagnoses of the subscription is kept, or
-// too many were requested lately: the store keeps replaced ones for some minutes.
-func (a *API) roomForDiagnosis(r *request) error {
-	of := fair.Bucket{Of: fair.Subscription, Kind: fair.Diagnoses, ID: r.subscriptionKey()}
-	if err := a.take(r, of, 0); err != nil {
-		return err
-	}
-	own, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
-	if err != nil || own.Exists() {
-		return err
-	}
-	kept, err := a.Store.Diagnoses.First(r.Context(), r.subscriptionKey()+"/", flexnode.MaxDiagnoses)
-	if err == nil && len(kept) == flexnode.MaxDiagnoses {
-		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this subscription are "+
-			"stored, which is the maximum. They expire after a day.", flexnode.MaxDiagnoses)
-	}
-	return err
 }
 
 // listDiagnosis answers with the last diagnosis of a node: the request and its answer.

@@ -109,6 +109,7 @@ func TestDiagnoseRefused(t *testing.T) {
 	w.refused(409, "TooManyDiagnoses", "POST", nodeURL("n", "/diagnose"), `{"kind":"doctor"}`)
 	w.must(200, "POST", nodeURL("n3", "/diagnose"), `{"kind":"doctor"}`)
 	w.share(fair.Rates{fair.Subscription: {fair.Diagnoses: at(2, .01)}}, fair.AtOnce{})
+	w.gets(400, "operator", "POST", nodeURL("n0", "/diagnose"), `{"kind":"x"}`)
 	for i, want := range []int{200, 200, 429} {
 		w.gets(want, "operator", "POST", nodeURL(fmt.Sprint("n", i), "/diagnose"), `{"kind":"doctor"}`)
 	}

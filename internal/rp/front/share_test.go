@@ -497,8 +497,8 @@ func TestQuotas(t *testing.T) {
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 }
 
-// A subscription may not create ever new nodes and clusters, or change clusters: former ones leave
-// rows in the store that no quota counts. Nodes can be changed.
+// A subscription may not create ever new nodes and clusters, or change the facts of clusters: former
+// ones leave rows in the store that no quota counts. Nodes and policies can be changed.
 func TestNewNamesAreBounded(t *testing.T) {
 	w := newEdge(t)
 	w.share(fair.Rates{fair.Subscription: {
@@ -517,12 +517,19 @@ func TestNewNamesAreBounded(t *testing.T) {
 		w.gets(want, "operator", "PUT", strings.Replace(cluster, "Factory", name, 1)+versionQuery,
 			`{"location":"westeurope","properties":{}}`)
 	}
-	w.gets(429, "operator", "PUT", cluster+versionQuery, `{"location":"westeurope","tags":{"a":"b"}}`)
+	for body, want := range map[string]int{
+		`{"location":"westeurope","tags":{"a":"b"}}`:                                   200,
+		`{"location":"westeurope","properties":{"rolloutPolicy":{"paused":true}}}`:     200,
+		`{"location":"westeurope","properties":{"serverUrl":"https://other.example"}}`: 429,
+		`{"location":"westeurope","properties":{"dnsServiceIP":"10.0.0.11"}}`:          429,
+	} {
+		w.gets(want, "operator", "PUT", cluster+versionQuery, body)
+	}
 	w.gets(429, "operator", "DELETE", cluster+versionQuery+"&nodes=release", "")
 }
 
 // A subscription may not replace credentials without end: while its cluster does not answer, each
-// stays a day. A retry gets the same one, which does not count.
+// stays a day. A retry gets the same one, which does not count. A machine can always be shut out.
 func TestNewCredentialsAreBounded(t *testing.T) {
 	w := newEdge(t)
 	w.share(fair.Rates{fair.Subscription: {fair.Kind(fair.Tokens): at(5, .01)}}, fair.AtOnce{})
@@ -543,6 +550,15 @@ func TestNewCredentialsAreBounded(t *testing.T) {
 	}
 	rows := must(w.api.Store.Credentials.Keys(t.Context(), clusterKey+"/"))
 	equal(t, "the credentials", len(rows), 5)
+	again := now(nodeURL("a", "/regenerateToken"))
+	for name, machine := range map[string]func(*flexnode.Node){
+		"registered": func(n *flexnode.Node) { n.MachineKey = "key" },
+		"joining":    func(n *flexnode.Node) { n.Joining = rows[:1] },
+	} {
+		edit(w, w.api.Store.Nodes, clusterKey+"/a", machine)
+		equal(t, name, w.ask("operator", "POST", again, "{}").Code, 202)
+		equal(t, name+", again", w.ask("operator", "POST", again, "{}").Code, 429)
+	}
 }
 
 // A subscription whose nodes take too many bytes may grow nothing, but shrink everything.

@@ -18,18 +18,20 @@ import (
 // machine stays registered until another registers its key. With revokeNow it is shut out at once,
 // and its Node is deleted: no other machine can register beside it.
 func (a *API) regenerateToken(r *request) (any, error) {
-	return a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
+	return a.issue(r, func(v *store.View, n *flexnode.Node) (does, shuts bool, err error) {
 		if !r.flag("revokeNow") {
-			return false, nil
+			return false, false, nil
 		}
+		shuts = n.MachineKey != flexnode.ShutOut || len(n.Joining) > 0 || n.Credential != "" &&
+			a.Store.Credentials.Row(v, n.Credential).Value.State == store.Consumed
 		n.MachineKey, n.Principal = flexnode.ShutOut, ""
 		n.Joining = a.revokeJoining(v, append(slices.Clone(n.Joining), n.Credential), "")
 		row := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
 		if row.Since.IsZero() && !a.joined(v, r.nodeKey(), *n) {
-			return false, nil
+			return false, shuts, nil
 		}
 		row.Leaving = n.UID
-		return false, a.Store.Certificates.Put(v, r.nodeKey(), row)
+		return false, shuts, a.Store.Certificates.Put(v, r.nodeKey(), row)
 	})
 }
 
@@ -45,9 +47,11 @@ func (a *API) revokeJoining(v *store.View, keys []string, except string) []strin
 	})
 }
 
-// issue issues a node's credential, unless its present one will do, waits for it, and answers with
-// its URL, or the operation that makes it.
-func (a *API) issue(r *request, will func(*store.View, *flexnode.Node) (bool, error)) (any, error) {
+// issue issues a node's credential, unless its present one does, waits for it, and answers with its
+// URL, or the operation that makes it. No rate refuses a request that shuts out a machine.
+func (a *API) issue(
+	r *request, decide func(*store.View, *flexnode.Node) (does, shuts bool, err error),
+) (any, error) {
 	var next flexnode.Node
 	key := r.nodeKey()
 	q := quota{api: a, r: r, key: key}
@@ -58,10 +62,14 @@ func (a *API) issue(r *request, will func(*store.View, *flexnode.Node) (bool, er
 		}
 		next = node.Value
 		r.before, r.after = flexnode.ShownVersion(next.Revision), flexnode.ShownVersion(next.Revision)
-		if does, err := will(v, &next); does || err != nil {
+		does, shuts, err := decide(v, &next)
+		if does || err != nil {
 			return err
 		}
-		v.Fail(q.issue(v, &next))
+		err = q.issue(v, &next)
+		if _, late := errors.AsType[*refusal](err); !late || !shuts {
+			v.Fail(err)
+		}
 		return a.Store.Nodes.Put(v, key, next)
 	})
 	if err != nil {
@@ -83,13 +91,13 @@ func (a *API) issue(r *request, will func(*store.View, *flexnode.Node) (bool, er
 // listConfigURL answers with the URL in force. It makes one for a node whose URLs no machine has
 // used: a template can only call functions whose names begin with list.
 func (a *API) listConfigURL(r *request) (any, error) {
-	return a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
+	return a.issue(r, func(v *store.View, n *flexnode.Node) (usable, shuts bool, err error) {
 		usable, used := a.Credentials.UseOf(v, r.nodeKey(), *n)
 		if used {
-			return false, arm.Errorf(409, "NoConfigUrl", "No configuration URL is valid, and a machine "+
-				"has already used one of this node. POST regenerateToken to create another.")
+			err = arm.Errorf(409, "NoConfigUrl", "No configuration URL is valid, and a machine has "+
+				"already used one of this node. POST regenerateToken to create another.")
 		}
-		return usable, nil
+		return usable, false, err
 	})
 }
 
