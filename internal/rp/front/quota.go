@@ -39,10 +39,14 @@ func (q *quota) need(of fair.Resource) error {
 }
 
 // lately refuses a request that leaves rows of a resource if its subscription has sent too many.
+// Each node may need a token, whatever the quota of unused ones.
 func (a *API) lately(r *request, of fair.Resource) error {
 	id := r.subscriptionKey()
-	created := fair.Bucket{Of: fair.Subscription, Kind: fair.Kind(of), ID: id}
-	return a.take(r, created, a.Quotas.Limit(of, id))
+	size := a.Quotas.Limit(of, id)
+	if of == fair.Tokens {
+		size = max(size, a.Quotas.Limit(fair.Nodes, id))
+	}
+	return a.take(r, fair.Bucket{Of: fair.Subscription, Kind: fair.Kind(of), ID: id}, size)
 }
 
 // issue issues a node's credential within a change, unless too many are unused or were created

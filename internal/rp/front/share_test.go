@@ -559,6 +559,10 @@ func TestNewCredentialsAreBounded(t *testing.T) {
 		equal(t, name, w.ask("operator", "POST", again, "{}").Code, 202)
 		equal(t, name+", again", w.ask("operator", "POST", again, "{}").Code, 429)
 	}
+	w.api.Quotas.Default.Nodes = 6000 // doubles the rate
+	w.gets(429, "operator", "POST", again, "{}")
+	w.clock.Pass(50 * time.Second)
+	w.gets(202, "operator", "POST", again, "{}")
 }
 
 // A subscription whose nodes take too many bytes may grow nothing, but shrink everything.
