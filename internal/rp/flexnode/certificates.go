@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// The max numbers kept of one enrolment, and of a node; the oldest go first. Once any certificate
-	// is revoked, those that were dropped may not write.
+	// The max numbers kept of one enrolment, and of a node. Once any certificate is revoked, those that
+	// were dropped may not write.
 	keptCertificates, keptOfNode = 16, 32
 	// LongestCertificate is the assumed lifetime of a kubelet certificate that no cluster has shown
 	// (kube-controller-manager, --cluster-signing-duration).
@@ -97,11 +97,13 @@ func (c Certificates) Note(
 	}).keep(keptOfNode, func(o Certificate) bool { return o.UID == issued.UID })
 }
 
-// keep drops the oldest of the certificates for which counts is true if there are more than limit.
+// keep drops one of the certificates for which counts is true if there are more than limit: of all
+// but the newest the one that ends first, so that the name is held as long (HeldUntil).
 func (c Certificates) keep(limit int, counts func(Certificate) bool) Certificates {
 	own := slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool { return !counts(o) })
 	if len(own) > limit {
-		c.Seen = slices.DeleteFunc(c.Seen, func(o Certificate) bool { return o.ID == own[0].ID })
+		first := slices.MinFunc(own[:limit], func(a, b Certificate) int { return a.Ends.Compare(b.Ends) })
+		c.Seen = slices.DeleteFunc(c.Seen, func(o Certificate) bool { return o.ID == first.ID })
 	}
 	return c
 }

@@ -152,6 +152,20 @@ func TestCertificatesAreBounded(t *testing.T) {
 	if len(c.Seen) != keptOfNode+1 || c.Seen[0].ID != "s" || c.Seen[1].ID != "joined64" {
 		t.Errorf("%d of many enrolments are kept: %+v", len(c.Seen), c.Seen[:2])
 	}
+	for _, same := range []bool{true, false} { // short ones do not push out a long one
+		year := now.Add(LongestCertificate)
+		c := Certificates{}.Note(Certificate{ID: "year", Ends: year, UID: "1"}, "", true, now)
+		for i := range 40 {
+			next := Certificate{ID: fmt.Sprint(i), Ends: now.Add(10 * time.Minute), UID: "1"}
+			if !same {
+				next.Enrolment = next.ID
+			}
+			c = c.Note(next, "", true, now)
+		}
+		expect(t, "the last", c.Seen[len(c.Seen)-1].ID, "39")
+		held := c.Revoke("1", nil, now, 1).HeldUntil(now.Add(11 * time.Minute))
+		expect(t, "the name is held until", held, year)
+	}
 }
 
 // shown is a request with a token of a boot at a time.
