@@ -82,6 +82,9 @@ func (t term) isKnown() bool {
 	return t.place == "conditions" && isConditionType(strings.TrimSuffix(t.name, "/reason"))
 }
 
+// IsEmpty reports whether the filter chooses all nodes.
+func (f Filter) IsEmpty() bool { return len(f.terms) == 0 }
+
 // Chooses reports whether the filter chooses a node of a class, with labels.
 func (f Filter) Chooses(c *Class, labels map[string]string) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool {

@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"testing"
@@ -210,16 +211,17 @@ type staleIndex struct {
 	was store.Row[flexnode.Node]
 }
 
-func (x staleIndex) Nodes(
-	prefix, after string, limit int,
-) ([]store.Row[flexnode.Node], bool, error) {
-	rows, more, err := x.Index.Nodes(prefix, after, limit)
-	for i := range rows {
-		if rows[i].Key == x.was.Key {
-			rows[i] = x.was
+func (x staleIndex) Nodes(prefix, after string) iter.Seq2[store.Row[flexnode.Node], error] {
+	return func(yield func(store.Row[flexnode.Node], error) bool) {
+		for row, err := range x.Index.Nodes(prefix, after) {
+			if row.Key == x.was.Key {
+				row = x.was
+			}
+			if !yield(row, err) {
+				return
+			}
 		}
 	}
-	return rows, more, err
 }
 
 // An agent that begins while the cluster's owner ends its slot keeps it; no other node gets it.

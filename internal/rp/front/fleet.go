@@ -17,19 +17,15 @@ func (a *API) summarizeNodes(r *request) (any, error) {
 	if err := a.hasCluster(r, noCluster); err != nil {
 		return nil, err
 	}
-	var failed error
 	summary := flexnode.Summary(func(yield func(*flexnode.Class) bool) {
 		for n, err := range a.nodes(key, "") {
-			if failed = cmp.Or(err, r.Context().Err()); failed != nil || !yield(n.class) {
+			if r.Context().Err() != nil || err == nil && !yield(n.class) {
 				return
 			}
 		}
 	})
-	if failed != nil {
-		return nil, failed
-	}
 	rollout, err := a.Store.Rollouts.Get(r.Context(), key)
-	if err != nil {
+	if err = cmp.Or(err, r.Context().Err()); err != nil {
 		return nil, err
 	}
 	summary.Changes = rollout.Value.Shown()
@@ -118,14 +114,13 @@ func (a *API) listed(
 	looked, bytes := 0, 0
 	nodes = []json.RawMessage{} // an empty list must not be null
 	for n, err := range a.nodes(cluster, after) {
-		if err != nil {
-			return nil, "", err
-		}
 		if looked == maxLooked || len(nodes) == size || bytes > maxPageBytes {
 			return nodes, after, nil
 		}
-		looked, after = looked+1, n.key
-		if !f.Chooses(n.class, n.shown.Properties.NodeConfig.Labels) {
+		if looked, after = looked+1, n.key; err != nil && f.IsEmpty() {
+			return nil, "", err
+		}
+		if err != nil || !f.Chooses(n.class, n.shown.Properties.NodeConfig.Labels) {
 			continue
 		}
 		node, err := json.Marshal(n.shown)
@@ -144,28 +139,20 @@ type listedNode struct {
 	class *flexnode.Class
 }
 
-// nodes yields the nodes of a cluster after a key, by name; an error ends it.
+// nodes yields the nodes of a cluster after a key, by name; those that cannot be read with an error,
+// which it logs.
 func (a *API) nodes(cluster, after string) iter.Seq2[listedNode, error] {
 	return func(yield func(listedNode, error) bool) {
 		reachable := a.reachable(cluster)
-		for more := true; more; {
-			rows, others, err := a.Index.Nodes(cluster+"/", after, 100)
-			if more = others; err != nil {
-				yield(listedNode{}, err)
-				return
+		for row, err := range a.Index.Nodes(cluster+"/", after) {
+			status, unread := a.status(row.Key, row.Value, nil, reachable)
+			if err = cmp.Or(err, unread); err != nil {
+				a.Log.Warn("cannot list a node", "error", err)
 			}
-			for _, row := range rows {
-				after = row.Key
-				status, err := a.status(row.Key, row.Value, nil, reachable)
-				if err != nil {
-					yield(listedNode{}, err)
-					return
-				}
-				shown := flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status))
-				n := listedNode{row.Key, shown, flexnode.ClassOf(row.Value, shown.Properties)}
-				if !yield(n, nil) {
-					return
-				}
+			shown := flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status))
+			n := listedNode{row.Key, shown, flexnode.ClassOf(row.Value, shown.Properties)}
+			if !yield(n, err) {
+				return
 			}
 		}
 	}

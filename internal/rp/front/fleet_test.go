@@ -120,6 +120,24 @@ func TestAnOldAgentIsFound(t *testing.T) {
 		`{"type":"AgentCurrent","status":"False","reason":"AgentOlder","nodes":1}`)
 }
 
+// A row that cannot be read is left out of summaries and filtered lists; a list of all fails.
+func TestAnUnreadableRowIsLeftOut(t *testing.T) {
+	w := beside(t)
+	w.fleet()
+	s := w.api.Store
+	must(s.Commit(t.Context(), nil, []store.Write{
+		{Key: s.Status.Key(clusterKey + "/b-fresh"), Value: []byte("x")},
+		{Key: s.Nodes.Key(clusterKey + "/d-new"), Value: []byte("x")},
+	}))
+	w.caughtUp()
+	_, text := w.must(200, "POST", summarizeURL, "{}")
+	equal(t, "nodes in the summary", decoded[api.Summary](t, text).Nodes, 2)
+	equal(t, "found", w.names(filtered("provisioningState eq 'Succeeded'")), "a-silent c-failed")
+	w.must(503, "GET", filtered(""), "")
+	_, text = w.must(200, "GET", filtered("", "&$top=1"), "")
+	has(t, "the first page", text, "a-silent")
+}
+
 // A stored report with a time of the year 10000 in UTC does not end the list of its cluster.
 func TestAReportedTimeDoesNotEndTheList(t *testing.T) {
 	w := beside(t)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -24,7 +25,7 @@ import (
 
 // Index is the part of the replica's copy of the store that is used (store.Index).
 type Index interface {
-	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
+	Nodes(prefix, after string) iter.Seq2[store.Row[flexnode.Node], error]
 	Status(key string) (store.Row[flexnode.Status], error)
 	Cluster(key string) (store.Row[flexnode.Cluster], error)
 	Unsettled(cluster string) bool
@@ -64,7 +65,6 @@ const (
 	pause       = time.Second
 	idlePause   = 10 * time.Second
 	behindPause = 50 * time.Millisecond
-	pageSize    = 1000
 	// together is the number of concurrent writes of nodes: the store syncs its disk once for several.
 	together = 16
 )
@@ -155,26 +155,21 @@ func (r *Rollout) candidates(
 	}
 	var all []flexnode.Candidate
 	used := map[string]bool{}
-	for after, more := "", true; more; {
-		var rows []store.Row[flexnode.Node]
-		var err error
-		if rows, more, err = r.Index.Nodes(r.Cluster+"/", after, pageSize); err != nil {
+	for row, err := range r.Index.Nodes(r.Cluster+"/", "") {
+		if err != nil {
 			return nil, err
 		}
-		for _, row := range rows {
-			after = row.Key
-			if row.Value.Assigned == 0 {
-				continue
-			}
-			c, err := r.candidate(ctx, row, now)
-			if err != nil {
-				return nil, err
-			}
-			if !cluster.Properties.Reachable {
-				c.Ready = "Unknown"
-			}
-			used[row.Key], all = true, append(all, c)
+		if row.Value.Assigned == 0 {
+			continue
 		}
+		c, err := r.candidate(ctx, row, now)
+		if err != nil {
+			return nil, err
+		}
+		if !cluster.Properties.Reachable {
+			c.Ready = "Unknown"
+		}
+		used[row.Key], all = true, append(all, c)
 	}
 	maps.DeleteFunc(r.changes, func(key string, _ known) bool { return !used[key] })
 	r.shared = map[string]flexnode.Change{}

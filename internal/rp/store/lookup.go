@@ -1,6 +1,7 @@
 package store
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -97,22 +98,18 @@ func (x *Index) Subscription(id string) string {
 	return found.value
 }
 
-// Nodes returns up to limit nodes after a key among those whose keys begin with a prefix, and
-// whether there are more.
-func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bool, error) {
-	var rows []Row[flexnode.Node]
-	var err error
-	more := false
-	x.nodes(prefix, after, func(e *entry) bool {
-		if more = len(rows) == limit; more {
-			return false
+// Nodes yields the nodes after a key among those whose keys begin with a prefix, each as it is in
+// the index when its turn comes, with an error if it cannot be read.
+func (x *Index) Nodes(prefix, after string) iter.Seq2[Row[flexnode.Node], error] {
+	return func(yield func(Row[flexnode.Node], error) bool) {
+		for more := true; more; {
+			more = false
+			x.nodes(prefix, after, func(e *entry) bool {
+				after, more = e.key, yield(unpackRow[flexnode.Node](e.key, e.node, e.nodeAt))
+				return false
+			})
 		}
-		var r Row[flexnode.Node]
-		r, err = unpackRow[flexnode.Node](e.key, e.node, e.nodeAt)
-		rows = append(rows, r)
-		return err == nil
-	})
-	return rows, more, err
+	}
 }
 
 // EachNode calls see with the key of each node whose key begins with a prefix, and whether it has a
@@ -124,7 +121,8 @@ func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 	})
 }
 
-// Clusters is Nodes for clusters.
+// Clusters returns up to limit clusters after a key among those whose keys begin with a prefix, and
+// whether there are more.
 func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
 	var rows []Row[flexnode.Cluster]
 	var failed error
