@@ -175,6 +175,9 @@ func (e *Etcd) readOwn(ctx context.Context, keys ...string) (map[string]KV, int6
 	at, got := rows.Rev(), make(map[string]KV, len(keys))
 	for _, key := range keys {
 		found, err := rows.Range(ctx, []byte(key), nil, mvcc.RangeOptions{Rev: at})
+		if errors.Is(err, mvcc.ErrCompacted) { // meanwhile, up to a later revision
+			return e.readOwn(ctx, keys...)
+		}
 		if err != nil {
 			return nil, 0, err
 		}
@@ -183,6 +186,16 @@ func (e *Etcd) readOwn(ctx context.Context, keys ...string) (map[string]KV, int6
 		}
 	}
 	return got, at, nil
+}
+
+// compacts reports whether the etcd in this process has not ended its last compaction.
+func (e *Etcd) compacts() bool {
+	tx := e.server.Server.Backend().ReadTx()
+	tx.RLock()
+	defer tx.RUnlock()
+	begun, _ := mvcc.UnsafeReadScheduledCompact(tx)
+	ended, _ := mvcc.UnsafeReadFinishedCompact(tx)
+	return begun > ended
 }
 
 func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -246,4 +247,50 @@ func TestTake(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A compaction of an etcd in this process runs beside its caller, and no second one queues up.
+func TestCompactionsDoNotQueue(t *testing.T) {
+	ctx, e := t.Context(), embedded(t, t.TempDir(), Options{NoSync: true})
+	var at int64
+	for i := range 160 {
+		var all []Write
+		for j := range MaxWrites {
+			all = append(all, Write{Key: fmt.Sprintf("%s%d/%d", root, i, j), Value: []byte("x")})
+		}
+		at = must(e.Commit(ctx, nil, all))
+	}
+	must(0, e.Compact(ctx, at-2))
+	equal(t, "it runs", e.compacts(), true)
+	must(0, e.Compact(ctx, at-1))
+	must(0, compactedBefore(t, e, at-2))
+	for e.compacts() {
+		time.Sleep(time.Millisecond)
+	}
+	must(0, e.Compact(ctx, at-1))
+	isError(t, "after it", compactedBefore(t, e, at-2), ErrCompacted)
+}
+
+// A read of an etcd in this process does not fail because history is discarded.
+func TestReadBesideACompaction(t *testing.T) {
+	ctx, e := t.Context(), embedded(t, t.TempDir(), Options{NoSync: true})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			put(t, e, "a", "x")
+			must(e.CompactAll(ctx))
+		}
+	}()
+	keys := slices.Repeat([]string{"a"}, MaxWrites)
+	for {
+		if _, _, err := e.Read(ctx, keys...); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
 }

@@ -117,7 +117,8 @@ func (e *Etcd) ClusterID(ctx context.Context) (string, error) {
 // returns the revision. It is a no-op if the store was compacted further.
 func (e *Etcd) CompactAll(ctx context.Context) (now int64, err error) {
 	if _, now, err = e.Read(ctx); err == nil {
-		err = e.Compact(ctx, now)
+		_, err = e.client.Compact(ctx, now, clientv3.WithCompactPhysical())
+		err = translate(err)
 	}
 	if err != nil && !errors.Is(err, ErrCompacted) {
 		return 0, fmt.Errorf("cannot compact the store: %w", err)
