@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// The max numbers kept of one enrolment, and of a node. Once any certificate is revoked, those that
-	// were dropped may not write.
+	// The max numbers kept of one enrolment, and of a node. Once any certificate is revoked, those
+	// that were dropped may not write.
 	keptCertificates, keptOfNode = 16, 32
 	// LongestCertificate is the assumed lifetime of a kubelet certificate that no cluster has shown
 	// (kube-controller-manager, --cluster-signing-duration).

@@ -15,20 +15,8 @@ import (
 // subscription has a max number of diagnoses, and a rate, as the store keeps replaced ones for some
 // minutes.
 func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
-	own, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
-	if err != nil {
-		return nil, err
-	}
-	kept, err := a.Store.Diagnoses.First(r.Context(), r.subscriptionKey()+"/", flexnode.MaxDiagnoses)
-	if err == nil && len(kept) == flexnode.MaxDiagnoses && !own.Exists() {
-		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this subscription are "+
-			"stored, which is the maximum. They expire after a day.", flexnode.MaxDiagnoses)
-	}
-	if err != nil {
-		return nil, err
-	}
 	var asked api.Diagnosis
-	err = a.change(r, "diagnosis asked for", func(v *store.View) error {
+	err := a.change(r, "diagnosis asked for", func(v *store.View) error {
 		n, err := a.nodeIn(v, r)
 		if err != nil {
 			return err
@@ -36,6 +24,15 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 		n, asked, err = n.Diagnosing(ask.Kind, r.caller.Name, a.Now().UTC().Truncate(time.Second))
 		if err != nil {
 			return err
+		}
+		if !a.Store.Diagnoses.Row(v, r.nodeKey()).Exists() {
+			const most = flexnode.MaxDiagnoses
+			kept, err := a.Store.Diagnoses.First(r.Context(), r.subscriptionKey()+"/", most)
+			v.Fail(err)
+			if len(kept) == most {
+				return arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this subscription "+
+					"are stored, which is the maximum. They expire after a day.", most)
+			}
 		}
 		v.Fail(a.lately(r, fair.Resource(fair.Diagnoses)))
 		v.Fail(a.Store.Diagnoses.Put(v, r.nodeKey(), asked))

@@ -139,7 +139,7 @@ type listedNode struct {
 	class *flexnode.Class
 }
 
-// nodes yields the nodes of a cluster after a key, by name; those that cannot be read with an error,
+// nodes yields the nodes of a cluster after a key, by name; one that cannot be read with an error,
 // which it logs.
 func (a *API) nodes(cluster, after string) iter.Seq2[listedNode, error] {
 	return func(yield func(listedNode, error) bool) {

@@ -497,8 +497,8 @@ func TestQuotas(t *testing.T) {
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 }
 
-// A subscription may not create ever new nodes and clusters, or change the facts of clusters: former
-// ones leave rows in the store that no quota counts. Nodes and policies can be changed.
+// A subscription may not create ever new nodes and clusters, or change facts of clusters: former
+// ones leave rows in the store that no quota counts. Nodes, tags and policies can be changed.
 func TestNewNamesAreBounded(t *testing.T) {
 	w := newEdge(t)
 	w.share(fair.Rates{fair.Subscription: {

@@ -188,14 +188,15 @@ func (e *Etcd) readOwn(ctx context.Context, keys ...string) (map[string]KV, int6
 	return got, at, nil
 }
 
-// compacts reports whether the etcd in this process has not ended its last compaction.
-func (e *Etcd) compacts() bool {
+// compactions returns the revisions of the last compactions that the etcd in this process has begun
+// and ended.
+func (e *Etcd) compactions() (begun, ended int64) {
 	tx := e.server.Server.Backend().ReadTx()
 	tx.RLock()
 	defer tx.RUnlock()
-	begun, _ := mvcc.UnsafeReadScheduledCompact(tx)
-	ended, _ := mvcc.UnsafeReadFinishedCompact(tx)
-	return begun > ended
+	begun, _ = mvcc.UnsafeReadScheduledCompact(tx)
+	ended, _ = mvcc.UnsafeReadFinishedCompact(tx)
+	return begun, ended
 }
 
 func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }

@@ -261,10 +261,14 @@ func TestCompactionsDoNotQueue(t *testing.T) {
 		at = must(e.Commit(ctx, nil, all))
 	}
 	must(0, e.Compact(ctx, at-2))
-	equal(t, "it runs", e.compacts(), true)
+	runs := func() bool {
+		begun, ended := e.compactions()
+		return begun > ended
+	}
+	equal(t, "it runs", runs(), true)
 	must(0, e.Compact(ctx, at-1))
 	must(0, compactedBefore(t, e, at-2))
-	for e.compacts() {
+	for runs() {
 		time.Sleep(time.Millisecond)
 	}
 	must(0, e.Compact(ctx, at-1))
