@@ -150,24 +150,20 @@ func (a *API) listClusters(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, more, err := a.Index.Clusters(prefix, after, size)
-	if err != nil {
-		return nil, err
-	}
-	page, bytes := api.List[json.RawMessage]{Value: []json.RawMessage{}}, 0
-	for i, row := range rows {
-		if bytes > maxPageBytes {
-			rows, more = rows[:i], true
+	page, bytes, last := api.List[json.RawMessage]{Value: []json.RawMessage{}}, 0, ""
+	for row, err := range a.Index.Clusters(prefix, after) {
+		if len(page.Value) == size || bytes > maxPageBytes {
+			page.NextLink = a.nextLink(r, prefix, last)
 			break
+		}
+		if err != nil {
+			return nil, err
 		}
 		shown, err := json.Marshal(flexnode.ShownCluster(row.Value))
 		if err != nil {
 			return nil, err
 		}
-		page.Value, bytes = append(page.Value, shown), bytes+len(shown)
-	}
-	if more {
-		page.NextLink = a.nextLink(r, prefix, rows[len(rows)-1].Key)
+		page.Value, bytes, last = append(page.Value, shown), bytes+len(shown), row.Key
 	}
 	return page, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -147,8 +146,7 @@ func (a *API) Gauges(ch chan<- prometheus.Metric) {
 			prometheus.Labels{"state": key[0], "ready": key[1]})
 	}
 	reached := map[[2]string]int{{api.Succeeded, "false"}: 0}
-	clusters, _, _ := a.Index.Clusters("", "", math.MaxInt) // without those after a damaged row
-	for _, row := range clusters {
+	for row := range a.Index.Clusters("", "") {
 		c := flexnode.ShownCluster(row.Value).Properties
 		reached[[2]string{c.ProvisioningState, strconv.FormatBool(c.Reachable)}]++
 	}

@@ -120,15 +120,6 @@ func listen(
 // arrivals holds connections before their first request, which a server drops when it shuts down.
 type arrivals struct{ connections sync.Map }
 
-// see implements http.Server.ConnState.
-func (a *arrivals) see(c net.Conn, state http.ConnState) {
-	if state == http.StateNew {
-		a.connections.Store(c, struct{}{})
-		return
-	}
-	a.connections.Delete(c)
-}
-
 // wait waits until all connected clients have been answered, or until a timeout: some only open a
 // connection.
 func (a *arrivals) wait() {

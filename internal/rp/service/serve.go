@@ -108,21 +108,19 @@ func (s *service) follow(ctx context.Context) {
 	running.Go(func() { s.presence.Run(ctx) })
 	running.Go(func() { s.health.run(ctx) })
 	running.Go(func() { s.collect(ctx) })
-	running.Go(func() { s.expectAgents(ctx) })
+	running.Go(func() {
+		for ctx.Err() == nil {
+			polled := s.presence.Live(string(All)) + s.presence.Live(string(Front))
+			s.api.Pace.Expect(s.seen.Share(polled))
+			store.Pause(ctx, 5*time.Second)
+		}
+	})
 	running.Go(func() {
 		if err := s.store.WaitForNewer(ctx); err != nil {
 			s.fatal <- err
 		}
 	})
 	running.Wait()
-}
-
-func (s *service) expectAgents(ctx context.Context) {
-	for ctx.Err() == nil {
-		polled := s.presence.Live(string(All)) + s.presence.Live(string(Front))
-		s.api.Pace.Expect(s.seen.Share(polled))
-		store.Pause(ctx, 5*time.Second)
-	}
 }
 
 // open starts the listeners: those for callers with tokens and for Resource Manager are separate.
@@ -166,7 +164,9 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 	server := newServer(s.leave(h), s.log, usualPatience)
 	connections := &fair.Connections{Max: bounds.Max, PerAddress: bounds.PerAddress}
 	server.ConnState = func(c net.Conn, state http.ConnState) {
-		s.arrivals.see(c, state)
+		if s.arrivals.connections.Delete(c); state == http.StateNew {
+			s.arrivals.connections.Store(c, struct{}{})
+		}
 		connections.State(c, state)
 	}
 	var config *tls.Config

@@ -121,16 +121,13 @@ func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 	})
 }
 
-// Clusters returns up to limit clusters after a key among those whose keys begin with a prefix, and
-// whether there are more.
-func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
-	var rows []Row[flexnode.Cluster]
-	var failed error
-	below(x.snapshot.Load().clusters, prefix, after, func(_ string, c clusterRow) bool {
-		rows, failed = append(rows, c.row), c.err
-		return failed == nil && len(rows) <= limit
-	})
-	return rows[:min(limit, len(rows))], len(rows) > limit, failed
+// Clusters is Nodes for clusters, all at once.
+func (x *Index) Clusters(prefix, after string) iter.Seq2[Row[flexnode.Cluster], error] {
+	return func(yield func(Row[flexnode.Cluster], error) bool) {
+		below(x.snapshot.Load().clusters, prefix, after, func(_ string, c clusterRow) bool {
+			return yield(c.row, c.err)
+		})
+	}
 }
 
 // Stale returns the keys of up to limit nodes of a cluster, Failed or not, that were not rendered

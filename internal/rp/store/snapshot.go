@@ -147,7 +147,11 @@ func (d *draft) put(p parsed) {
 	case clustersTable:
 		d.putCluster(p)
 	case subscriptionsTable:
-		d.putSubscription(p)
+		var s flexnode.Subscription
+		if json.Unmarshal(p.raw, &s) != nil {
+			s.State = ""
+		}
+		replace(d.next.subscriptions, p, s.State)
 	case seenTable:
 		if d.index.seen != nil {
 			d.index.seen(p.key, p.raw)
@@ -179,14 +183,6 @@ func (d *draft) putCluster(p parsed) {
 		c.err = fmt.Errorf("cannot read the stored row of the cluster %s: %w", p.key, err)
 	}
 	replace(d.next.clusters, p, c)
-}
-
-func (d *draft) putSubscription(p parsed) {
-	var s flexnode.Subscription
-	if json.Unmarshal(p.raw, &s) != nil {
-		s.State = ""
-	}
-	replace(d.next.subscriptions, p, s.State)
 }
 
 // replace sets the value for the key of a row in a tree, or removes it if the row is deleted.
