@@ -164,7 +164,8 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 	server := newServer(s.leave(h), s.log, usualPatience)
 	connections := &fair.Connections{Max: bounds.Max, PerAddress: bounds.PerAddress}
 	server.ConnState = func(c net.Conn, state http.ConnState) {
-		if s.arrivals.connections.Delete(c); state == http.StateNew {
+		s.arrivals.connections.Delete(c)
+		if state == http.StateNew {
 			s.arrivals.connections.Store(c, struct{}{})
 		}
 		connections.State(c, state)

@@ -179,8 +179,8 @@ func valueOf(kv *mvccpb.KeyValue) KV {
 }
 
 // Compact implements Backend. Compactions do not queue up: an external etcd ends this one before it
-// answers. In this process that would take longer than ctx; so while another one runs, this one is
-// left out.
+// answers. The one in this process would do so even after ctx has ended; there, this one is left
+// out while another one runs.
 func (e *Etcd) Compact(ctx context.Context, revision int64) error {
 	wait := []clientv3.CompactOption{clientv3.WithCompactPhysical()}
 	if e.server != nil {
