@@ -155,6 +155,7 @@ func catalogue() []entry {
 		{PodSubnetsAgree, LayerNode, podSubnetsAgree, Watch | Gate | ofMachine | ofNode},
 		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate | ofPods},
 		{LabelsApplied, LayerNode, labelsApplied, Watch | Gate | ofNode},
+		{"PodsNetworked", LayerNode, podsNetworked, Watch | ofPods},
 		{"TaintsApplied", LayerNode, taintsApplied, Watch | Advice | ofNode},
 		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless | ofServices},
 		{"ConfigurationAccepted", LayerNode, configurationAccepted, Watch | forRoot},

@@ -164,6 +164,7 @@ func beside(name string) []string {
 		CredentialValid: credentials, CertificateIssued: credentials,
 		KubeletCertificate: {PrincipalCredential},
 		KubeletStable:      kubelet, KubeletHealthy: kubelet,
+		"PodsNetworked":  reported,
 		LeaseRenewed: {NodeRegistered}, NodeReady: {NodeRegistered},
 		RunsAsConfigured: reported, PodSubnetsAgree: reported, PodsSynchronized: reported,
 		HostAsConfigured: {NodeRegistered, NodeReady, PodSubnetsAgree, LabelsApplied},

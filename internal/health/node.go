@@ -240,17 +240,11 @@ func podsSynchronized(e Evidence) Condition {
 			waiting++
 		}
 	}
-	cutOff := withoutSandbox(e)
 	switch {
 	case len(ignored) > 0:
 		return fails(OwnerMachine, "PodsIgnored", fmt.Sprintf("kubelet has not started %s for more "+
 			"than %s: %s", count(len(ignored), "pod"), podStart,
 			Clip(strings.Join(ignored, ", "), longestLine)), "read `journalctl -u kubelet`")
-	case len(cutOff) > 0:
-		return fails(OwnerMachine, "PodsWithoutNetwork", fmt.Sprintf("kubelet has not connected %s to "+
-			"the pod network for more than %s, and no other since: %s", count(len(cutOff), "pod"),
-			sandboxStart, Clip(strings.Join(cutOff, ", "), longestLine)), "read the events in "+
-			"`kubectl describe pod`, and the first file in /etc/cni/net.d")
 	case waiting > 0 && e.Now.Sub(started) <= podStart:
 		return unknown("Starting", fmt.Sprintf("kubelet has just been started, and has not started %s "+
 			"yet", count(waiting, "pod")))
@@ -258,9 +252,9 @@ func podsSynchronized(e Evidence) Condition {
 	return holds()
 }
 
-// withoutSandbox lists pods whose sandbox kubelet fails to make, if it has made no other since. It
-// leaves out those that may wait for something else, as with a kubelet before 1.36 for an image.
-func withoutSandbox(e Evidence) []string {
+// podsNetworked fails for pods whose sandbox kubelet fails to make, if it has made no other since,
+// but not for those that may wait for something else, as with a kubelet before 1.36 for an image.
+func podsNetworked(e Evidence) Condition {
 	kubelet, _ := release.ParseServer(e.Node.Value.Status.NodeInfo.KubeletVersion)
 	var made time.Time // the last sandbox
 	since := make(map[string]time.Time)
@@ -280,14 +274,22 @@ func withoutSandbox(e Evidence) []string {
 		}
 	}
 	maps.DeleteFunc(since, func(_ string, at time.Time) bool { return at.Before(made) })
-	return slices.Sorted(maps.Keys(since))
+	cutOff := slices.Sorted(maps.Keys(since))
+	return when(len(cutOff) > 0, OwnerMachine, "PodsWithoutNetwork", fmt.Sprintf("kubelet has not "+
+		"connected %s to the pod network for more than %s, and no other since: %s",
+		count(len(cutOff), "pod"), sandboxStart, Clip(strings.Join(cutOff, ", "), longestLine)),
+		"read the events in `kubectl describe pod`, and the first file in /etc/cni/net.d")
 }
 
 // needsOnlyNetwork reports whether a pod's sandbox needs nothing that only this pod can lack.
 func needsOnlyNetwork(pod corev1.Pod) bool {
 	return pod.Spec.RuntimeClassName == nil && len(pod.Spec.ResourceClaims) == 0 &&
 		!slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-			return v.EmptyDir == nil && v.Projected == nil && v.DownwardAPI == nil
+			return v.EmptyDir == nil && v.DownwardAPI == nil && (v.Projected == nil ||
+				slices.ContainsFunc(v.Projected.Sources, func(from corev1.VolumeProjection) bool {
+					return from.ServiceAccountToken == nil && from.DownwardAPI == nil &&
+						cmp.Or(from.ConfigMap, &corev1.ConfigMapProjection{}).Name != "kube-root-ca.crt"
+				}))
 		})
 }
 

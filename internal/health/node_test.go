@@ -166,25 +166,49 @@ func TestNodePressure(t *testing.T) {
 	})
 }
 
+// pods returns evidence of pods, with a kubelet that was started so long ago.
+func pods(since time.Duration, list ...corev1.Pod) Evidence {
+	return with(func(e *Evidence) {
+		e.Kubelet.Value.Since, e.Pods.Value = ago(since), list
+		e.Node.Value.Status.NodeInfo.KubeletVersion = "v1.36.0"
+	})
+}
+
 func TestPodsSynchronized(t *testing.T) {
-	pods := func(since time.Duration, list ...corev1.Pod) Evidence {
-		return with(func(e *Evidence) {
-			e.Kubelet.Value.Since, e.Pods.Value = ago(since), list
-			e.Node.Value.Status.NodeInfo.KubeletVersion = "v1.36.0"
-		})
-	}
 	deleted, running := pod("x", time.Hour, false), pod("x", time.Hour, false)
 	deleted.DeletionTimestamp = new(metav1.NewTime(now()))
 	running.Status.Phase = corev1.PodFailed
 	unscheduled := pod("x", time.Hour, false)
 	unscheduled.Status.Conditions = nil
+	const reason, owner = "PodsIgnored", OwnerMachine
+	check(t, PodsSynchronized, []expect{
+		blank("NotChecked"),
+		{"none", pods(time.Hour), True, "", "", ""},
+		{"ignored", pods(time.Hour, pod("x", time.Minute, false)), False, reason, owner, "default/x"},
+		{"a static pod", pods(time.Hour, unscheduled), False, reason, owner, "1 pod "},
+		{"bound just now", pods(time.Hour, pod("x", time.Second, false)), True, "", "", ""},
+		{"kubelet has just started", pods(time.Second, pod("x", time.Hour, false)), Unknown,
+			"Starting", "", "1 pod"},
+		{"deleted before it began", pods(time.Hour, deleted), True, "", "", ""},
+		{"refused", pods(time.Hour, running), True, "", "", ""},
+		{"no answer", with(func(e *Evidence) { e.Pods = failed[[]corev1.Pod]() }), Unknown,
+			"NotAnswered", "", ""},
+	})
+}
+
+func TestPodsNetworked(t *testing.T) {
 	// sandbox returns a pod that has or lacks its sandbox for so long.
 	sandbox := func(
 		has corev1.ConditionStatus, since time.Duration, edit func(*corev1.Pod),
 	) corev1.Pod {
 		p := pod("y", time.Hour, true)
 		p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{
-			Projected: &corev1.ProjectedVolumeSource{}}}} // of its service account
+			Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{ // as for all
+				{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}},
+				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{
+					Name: "kube-root-ca.crt"}}},
+				{DownwardAPI: &corev1.DownwardAPIProjection{}},
+			}}}}}
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
 			Type: corev1.PodReadyToStartContainers, Status: has,
 			LastTransitionTime: metav1.NewTime(ago(since)),
@@ -200,19 +224,10 @@ func TestPodsSynchronized(t *testing.T) {
 	}
 	older := pods(time.Hour, lacks)
 	older.Node.Value.Status.NodeInfo.KubeletVersion = "v1.35.9"
-	const reason, owner = "PodsIgnored", OwnerMachine
-	check(t, PodsSynchronized, []expect{
+	check(t, "PodsNetworked", []expect{
 		blank("NotChecked"),
-		{"none", pods(time.Hour), True, "", "", ""},
-		{"ignored", pods(time.Hour, pod("x", time.Minute, false)), False, reason, owner, "default/x"},
-		{"a static pod", pods(time.Hour, unscheduled), False, reason, owner, "1 pod "},
-		{"bound just now", pods(time.Hour, pod("x", time.Second, false)), True, "", "", ""},
-		{"kubelet has just started", pods(time.Second, pod("x", time.Hour, false)), Unknown,
-			"Starting", "", "1 pod"},
-		{"deleted before it began", pods(time.Hour, deleted), True, "", "", ""},
-		{"refused", pods(time.Hour, running), True, "", "", ""},
 		{"no sandbox", pods(time.Hour, lacks, sandbox(corev1.ConditionTrue, 4*time.Minute, nil)), False,
-			"PodsWithoutNetwork", owner, "default/y"},
+			"PodsWithoutNetwork", OwnerMachine, "1 pod to the pod network for more than 2m0s"},
 		{"a sandbox of another since", pods(time.Hour, lacks,
 			sandbox(corev1.ConditionTrue, time.Minute, nil)), True, "", "", ""},
 		{"another has ended since", pods(time.Hour, lacks, sandbox(corev1.ConditionFalse, time.Minute,
@@ -221,7 +236,7 @@ func TestPodsSynchronized(t *testing.T) {
 			"", ""},
 		{"no sandbox since kubelet started", pods(time.Minute, lacks), True, "", "", ""},
 		{"an older kubelet, which may pull an image", older, True, "", "", ""},
-		{"a pod that ends", but(func(p *corev1.Pod) { p.DeletionTimestamp = deleted.DeletionTimestamp }),
+		{"a pod that ends", but(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(now())) }),
 			True, "", "", ""},
 		{"on the host's network", but(func(p *corev1.Pod) { p.Spec.HostNetwork = true }), True, "", "",
 			""},
@@ -229,10 +244,15 @@ func TestPodsSynchronized(t *testing.T) {
 			p.Spec.Volumes[0] = corev1.Volume{VolumeSource: corev1.VolumeSource{
 				ConfigMap: &corev1.ConfigMapVolumeSource{}}}
 		}), True, "", "", ""},
+		{"a Secret that may be missing", but(func(p *corev1.Pod) {
+			from := &p.Spec.Volumes[0].Projected.Sources
+			*from = append(*from, corev1.VolumeProjection{Secret: &corev1.SecretProjection{}})
+		}), True, "", "", ""},
+		{"a ConfigMap that may be missing", but(func(p *corev1.Pod) {
+			p.Spec.Volumes[0].Projected.Sources[1].ConfigMap.Name = "settings"
+		}), True, "", "", ""},
 		{"a runtime of its own", but(func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("gvisor") }),
 			True, "", "", ""},
-		{"no answer", with(func(e *Evidence) { e.Pods = failed[[]corev1.Pod]() }), Unknown,
-			"NotAnswered", "", ""},
 	})
 }
 
