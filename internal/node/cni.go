@@ -21,6 +21,10 @@ const ConflistName = "99-aks-flex-node.conflist"
 // AddressDir has a file for each address of a pod in our network, with its sandbox (host-local).
 const AddressDir = "/var/lib/cni/networks/aks-flex-node"
 
+// NetworkResult begins the name of the file with the addresses of a pod in our network (libcni); the
+// sandbox, "-" and the interface follow.
+const NetworkResult = "/var/lib/cni/results/aks-flex-node-"
+
 // plugins are the reference CNI plugins, as released (containernetworking/plugins).
 var plugins = [...]string{
 	"bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan",

@@ -166,8 +166,9 @@ func rebind(ctx context.Context, h *Home, t *transition.Transition) error {
 	return h.Store.SaveBindings(ctx)
 }
 
-// renewSandboxes stops the pods of our network that have an address outside of the node's subnets:
-// the bridge takes their gateway away. Kubelet starts them again, with another address.
+// renewSandboxes stops the pods of our network whose address is not from one of the node's subnets:
+// the bridge takes their gateway away. Kubelet starts them again, with another address. A pod that
+// cannot be stopped fails no change.
 func renewSandboxes(ctx context.Context, w *work, t *transition.Transition) error {
 	ours := path.Join(w.config.Paths.CNI.ConfDir, node.ConflistName)
 	if len(w.bindings.ForeignCNI) > 0 || !concerns(t, state.PathKey(ours)) {
@@ -175,23 +176,32 @@ func renewSandboxes(ctx context.Context, w *work, t *transition.Transition) erro
 	}
 	names, err := w.Reader.List(node.AddressDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot list the addresses of pods: %w", err)
+		w.Warn("cannot list the addresses of pods: %v", err)
 	}
+	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
+	defer cancel()
 	for _, name := range names {
 		address, err := netip.ParseAddr(name)
 		text, _ := w.ReadFile(path.Join(node.AddressDir, name)) // it may have been released
-		id, _, _ := strings.Cut(string(text), "\r\n")
-		within := func(cidr string) bool {
+		id, device, _ := strings.Cut(string(text), "\r\n")
+		result, _ := w.ReadFile(node.NetworkResult + id + "-" + device)
+		stays := func(cidr string) bool {
 			subnet, err := netip.ParsePrefix(cidr)
-			return err == nil && subnet.Contains(address)
+			own := fmt.Sprintf("%q", netip.PrefixFrom(address, subnet.Bits()))
+			return err == nil && subnet.Contains(address) &&
+				(len(result) == 0 || strings.Contains(string(result), own))
 		}
-		if err != nil || id == "" || slices.ContainsFunc(w.bindings.PodCIDRs, within) {
+		if err != nil || id == "" || slices.ContainsFunc(w.bindings.PodCIDRs, stays) {
 			continue
 		}
 		w.Note("restarting the pod with the address %s", name)
-		if err := kube.StopSandbox(ctx, w.Path(node.ContainerdSocket), id); err != nil {
-			t.Touched = true // the next run continues it
-			return fmt.Errorf("cannot restart the pod with the address %s: %w", name, err)
+		err = kube.StopSandbox(within, w.Path(node.ContainerdSocket), id)
+		if ctx.Err() != nil {
+			return ctx.Err() // the next run continues
+		}
+		if err != nil {
+			w.Warn("cannot restart the pod with the address %s, which is cut off; delete it with "+
+				"`kubectl delete pod`: %v", name, err)
 		}
 	}
 	return nil
