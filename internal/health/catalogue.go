@@ -44,7 +44,6 @@ const (
 	DefaultRoute       = "DefaultRoute"
 	PathMTU            = "PathMTU"
 	EndpointsReachable = "EndpointsReachable"
-	ResolverConfigured = "ResolverConfigured"
 	NamesResolved      = "NamesResolved"
 	ClockAccurate      = "ClockAccurate"
 	EndpointsTrusted   = "EndpointsTrusted"
@@ -125,7 +124,7 @@ func catalogue() []entry {
 		{"PodSubnetsFit", LayerNetwork, podSubnetsFit, Watch | Preflight | Network | ofMachine},
 		{PathMTU, LayerNetwork, pathMTU, ofEndpoints},
 		{EndpointsReachable, LayerNetwork, endpointsReachable, ofEndpoints},
-		{ResolverConfigured, LayerDNS, resolverConfigured, Watch | caution | ofMachine},
+		{"ResolverConfigured", LayerDNS, resolverConfigured, Watch | caution | harmless | ofMachine},
 		{NamesResolved, LayerDNS, namesResolved, ofEndpoints},
 		{ClockAccurate, LayerClock, clockAccurate, ofEndpoints},
 		{"TimeSynchronized", LayerClock, timeSynchronized, Watch | harmless | ofUpkeep | underived},
@@ -155,8 +154,8 @@ func catalogue() []entry {
 		{PodSubnetsAgree, LayerNode, podSubnetsAgree, Watch | Gate | ofMachine | ofNode},
 		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate | ofPods},
 		{LabelsApplied, LayerNode, labelsApplied, Watch | Gate | ofNode},
-		{"PodsNetworked", LayerNode, podsNetworked, Watch | ofPods},
 		{"TaintsApplied", LayerNode, taintsApplied, Watch | Advice | ofNode},
+		{"PodsNetworked", LayerNode, podsNetworked, Watch | ofPods},
 		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless | ofServices},
 		{"ConfigurationAccepted", LayerNode, configurationAccepted, Watch | forRoot},
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},

@@ -157,16 +157,14 @@ func beside(name string) []string {
 	kubelet := []string{KubeletRunning, KubeletStable}
 	reported := []string{NodeRegistered, LeaseRenewed, NodeReady}
 	return map[string][]string{
-		APIServerReachable: {DefaultRoute, PathMTU, ResolverConfigured, NamesResolved, ClockAccurate,
-			ClusterCAValid},
-		EndpointsReachable: {DefaultRoute, APIServerReachable},
-		NamesResolved:      {ResolverConfigured}, EndpointsTrusted: {APIServerReachable},
+		APIServerReachable: {DefaultRoute, PathMTU, NamesResolved, ClockAccurate, ClusterCAValid},
+		EndpointsReachable: {DefaultRoute, APIServerReachable}, EndpointsTrusted: {APIServerReachable},
 		CredentialValid: credentials, CertificateIssued: credentials,
 		KubeletCertificate: {PrincipalCredential},
 		KubeletStable:      kubelet, KubeletHealthy: kubelet,
-		"PodsNetworked":  reported,
 		LeaseRenewed: {NodeRegistered}, NodeReady: {NodeRegistered},
 		RunsAsConfigured: reported, PodSubnetsAgree: reported, PodsSynchronized: reported,
+		"PodsNetworked":  reported,
 		HostAsConfigured: {NodeRegistered, NodeReady, PodSubnetsAgree, LabelsApplied},
 	}[name]
 }

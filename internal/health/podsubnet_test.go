@@ -10,13 +10,18 @@ func TestResolverConfigured(t *testing.T) {
 	resolvers := func(list []string) Evidence {
 		return machine(func(m *Machine) { m.ResolvConf, m.Resolvers = "/etc/resolv.conf", list })
 	}
-	check(t, ResolverConfigured, []expect{
+	check(t, "ResolverConfigured", []expect{
 		blank("NotChecked"),
 		{"none", resolvers([]string{}), False, "NoServers", OwnerMachine, "/etc/resolv.conf has no"},
 		{"unreadable", resolvers(nil), Unknown, "NotChecked", "", ""},
 	})
 	if found := Cautions(resolvers([]string{})); len(found) != 1 {
 		t.Errorf("the cautions are %v", found)
+	}
+	stopped := resolvers([]string{})
+	stopped.Kubelet.Value.Active = false
+	if first, _ := First(Evaluate(Watch, stopped)); first.Type != KubeletRunning {
+		t.Errorf("the first of two is %+v", first)
 	}
 }
 
