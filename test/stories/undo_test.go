@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,28 +69,44 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// A kernel parameter that the owner's files set by now, which was no change, keeps their value.
+// A kernel parameter that the owner's files set by now, which was no change, keeps their value, also
+// if the undo fails first.
 func TestLeaveKeepsTheOwnersParameters(t *testing.T) {
-	w := newWorld(t)
 	const program, ours = "/usr/lib/systemd/systemd-sysctl", "/etc/sysctl.d/999-aks-flex-node.conf"
-	w.write(program, fmt.Sprintf("#!/bin/sh\ncd %q || exit\n[ ! -e .%s ] || exit\n"+
-		"echo $* > ran\necho 1 > proc/sys/net/ipv4/ip_forward\n", w.root, ours))
-	if err := os.Chmod(filepath.Join(w.root, program), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.bootstrap(); err != nil {
-		t.Fatal(err)
-	}
-	w.write("/proc/sys/vm/overcommit_memory", "2\n")
-	if err := w.unbootstrap(); err != nil {
-		t.Fatal(err)
-	}
-	ran := w.read("/ran")
-	if !strings.Contains(ran, "--prefix=net.ipv4.ip_forward") || strings.Contains(ran, "overcommit") {
-		t.Errorf("it is run for %s", ran)
-	}
-	if is := w.read("/proc/sys/net/ipv4/ip_forward"); is != "1\n" {
-		t.Errorf("the parameter is %q", is)
+	const file = "/etc/tmpfiles.d/aks-flex-node.conf"
+	for _, fails := range []bool{false, true} {
+		w := newWorld(t)
+		w.write(program, fmt.Sprintf("#!/bin/sh\ncd %q || exit\n[ ! -e .%s ] || exit\n"+
+			"echo $* > ran\necho 1 > proc/sys/net/ipv4/ip_forward\n", w.root, ours))
+		if err := os.Chmod(filepath.Join(w.root, program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		if fails {
+			w.remove(t, file)
+			if err := syscall.Mkfifo(w.root+file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.unbootstrap(); err == nil || !strings.Contains(err.Error(), file) {
+				t.Errorf("the error is %v", err)
+			}
+			w.remove(t, file)
+		} else {
+			w.write("/proc/sys/vm/overcommit_memory", "2\n")
+		}
+		if err := w.unbootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		ran := w.read("/ran")
+		if !strings.Contains(ran, "--prefix=net.ipv4.ip_forward") ||
+			!strings.Contains(ran, "route_localnet") || !fails && strings.Contains(ran, "overcommit") {
+			t.Errorf("fails %v: it is run for %s", fails, ran)
+		}
+		if is := w.read("/proc/sys/net/ipv4/ip_forward"); is != "1\n" {
+			t.Errorf("fails %v: the parameter is %q", fails, is)
+		}
 	}
 }
 

@@ -310,7 +310,7 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error
 		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Node).Keys()...)
 		err = l.Engine.Journal.Save(ctx, ledger)
 	}
-	had := l.Engine.Journal.Ledger()
+	had := l.Engine.Journal.Ledger().Keys()
 	if err == nil {
 		err = l.Engine.Revert(ctx)
 	}
@@ -322,13 +322,19 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error
 	return nil
 }
 
-// setParameters sets the kernel parameters that were reset as the owner's files have them by now.
-func setParameters(ctx context.Context, h *Home, had state.Ledger) {
+// setParameters sets the kernel parameters that were reset, also by an earlier run, as the owner's
+// files have them by now.
+func setParameters(ctx context.Context, h *Home, keys []state.Key) {
+	if g := begun(h); g != nil {
+		keys = append(keys, node.Bind(g.Node, h.Saved.Bindings.Bindings).Keys()...)
+	}
 	argv := []string{h.Path("/usr/lib/systemd/systemd-sysctl")}
-	for _, e := range had.Entries {
-		left := func(c state.Change) bool { return c.From.Key() == e.Ours.Key() }
-		if is, ok := e.Ours.Resource.(state.Sysctl); ok && !slices.ContainsFunc(h.Engine.Left, left) {
-			argv = append(argv, "--prefix="+is.Name)
+	for _, key := range keys {
+		left := func(c state.Change) bool { return c.From.Key() == key }
+		name, isParameter := strings.CutPrefix(string(key), "sysctl:")
+		name, isSetting := strings.CutPrefix(name, "residue:setting:")
+		if (isParameter || isSetting) && !slices.ContainsFunc(h.Engine.Left, left) {
+			argv = append(argv, "--prefix="+name)
 		}
 	}
 	if len(argv) == 1 {
