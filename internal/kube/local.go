@@ -59,7 +59,7 @@ const grpcOK, grpcUnimplemented = "0", "12"
 // Runtime requests the version of the container runtime at a unix socket, as kubelet first does
 // (k8s.io/cri-api, runtime.v1.RuntimeService), and checks only that it answers.
 func Runtime(ctx context.Context, socket string) error {
-	return runtimeWithin(ctx, socket, runtimeTimeout, "Version", nil)
+	return askRuntime(ctx, socket, runtimeTimeout, "Version", nil)
 }
 
 // StopSandbox stops the sandbox of a pod, with its containers; kubelet then makes a new one. It is
@@ -67,25 +67,22 @@ func Runtime(ctx context.Context, socket string) error {
 func StopSandbox(ctx context.Context, socket, id string) error {
 	const field = 1<<3 | 2 // pod_sandbox_id, a string (Protocol Buffers, Encoding)
 	message := append(binary.AppendUvarint([]byte{field}, uint64(len(id))), id...)
-	return runtimeWithin(ctx, socket, stopTimeout, "StopPodSandbox", message)
-}
-
-func runtimeWithin(
-	ctx context.Context, socket string, timeout time.Duration, method string, message []byte,
-) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrRuntimeSilent)
-	defer cancel()
-	err := askRuntime(ctx, socket, method, message)
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrRuntimeSilent) {
-		return fmt.Errorf("cannot ask the container runtime: %w", cause)
-	}
-	return err
+	return askRuntime(ctx, socket, stopTimeout, "StopPodSandbox", message)
 }
 
 // askRuntime makes a request of which only the success matters. gRPC is one request over HTTP/2
 // with five bytes before its message: 0 and the length (gRPC's doc/PROTOCOL-HTTP2.md). Its library
 // would be many times as large as this.
-func askRuntime(ctx context.Context, socket, method string, message []byte) error {
+func askRuntime(
+	ctx context.Context, socket string, limit time.Duration, method string, message []byte,
+) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, ErrRuntimeSilent)
+	defer cancel()
+	defer func() {
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrRuntimeSilent) {
+			err = fmt.Errorf("cannot ask the container runtime: %w", cause)
+		}
+	}()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return fmt.Errorf("cannot ask the container runtime: %w", err)

@@ -87,7 +87,7 @@ func TestRuntimeIsSilent(t *testing.T) {
 	}
 	defer listener.Close()
 	const short = 10 * time.Millisecond
-	err = runtimeWithin(t.Context(), socket, short, "Version", nil)
+	err = askRuntime(t.Context(), socket, short, "Version", nil)
 	if !errors.Is(err, ErrRuntimeSilent) {
 		t.Errorf("the error is %v", err)
 	}

@@ -45,7 +45,7 @@ func TestKubernetesFor(t *testing.T) {
 		}
 	}
 	for server, want := range map[string]string{
-		"1.31.9": "the newest known are 1.34.4, 1.33.10, 1.32.0",
+		"1.31.9": "the newest known is 1.34.4, the oldest 1.32.0",
 		"1.38.0": "goes with an API server of version 1.38.0",
 		"?":      "is not a version x.y.z",
 	} {

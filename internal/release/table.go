@@ -197,16 +197,8 @@ func newestFor(server string, pinned []string) (string, error) {
 			return candidate, nil
 		}
 	}
-	return "", fmt.Errorf("no version that goes with an API server of version %s is known: the "+
-		"newest known are %s", Bare(server), strings.Join(newestOfEach(pinned), ", "))
-}
-
-func newestOfEach(versions []string) []string {
-	return slices.CompactFunc(slices.Clone(versions), func(a, b string) bool {
-		v, _ := Parse(a)
-		w, _ := Parse(b)
-		return v.line() == w.line()
-	})
+	return "", fmt.Errorf("no version that goes with an API server of version %s is known: the newest "+
+		"known is %s, the oldest %s", Bare(server), pinned[0], pinned[len(pinned)-1])
 }
 
 // Flaw is a known container escape in releases of an artifact.
