@@ -96,6 +96,7 @@ type Machine struct {
 	ForeignDirectories []string           // directories with the state of a foreign node
 	Barriers           Answer[[]Firewall] // the owner's firewalls; not queried if they are ignored
 	Tunnel             bool               // an agent of the cluster's tunnel runs on the node
+	Server             string             // the known URL of the API server
 	PodCIDRs           []string           // the known subnets of the node's own pod network
 	EngineNetwork      string             // the file of pods' network, if it is a container engine's
 }

@@ -137,15 +137,18 @@ func indexOf(addresses []string, fits func(netip.Addr) bool) int {
 // no address that the machine has or needs is in a pod subnet: the bridge would take it over.
 func podSubnetsFit(e Evidence) Condition {
 	own, needed := e.Machine.PodCIDRs, slices.Concat(e.Machine.Addresses, e.Machine.Resolvers)
-	if server, err := url.Parse(e.Wanted.Node.Kubelet.ServerURL); err == nil {
-		needed = append(needed, server.Hostname())
+	for _, text := range []string{e.Wanted.Node.Kubelet.ServerURL, e.Machine.Server} {
+		if server, err := url.Parse(text); err == nil {
+			needed = append(needed, server.Hostname())
+		}
 	}
 	for _, cidr := range own {
 		subnet, _ := netip.ParsePrefix(cidr)
 		if i := indexOf(needed, subnet.Contains); i >= 0 {
 			return fails(OwnerConfiguration, "OverlapsMachine", fmt.Sprintf("the pod subnet %s contains "+
 				"%s, an address of this machine, of its DNS server or of the API server; set another "+
-				"cni.podCIDR", cidr, needed[i]))
+				"cni.podCIDR, with agent.upgradePolicy.drain: never while the API server does not answer",
+				cidr, needed[i]))
 		}
 	}
 	isSix := func(cidr string) bool { return strings.Contains(cidr, ":") }

@@ -210,6 +210,8 @@ func TestPodSubnetsFit(t *testing.T) {
 	ofOwner.Wanted.CNI.NonMasqueradeCIDRs = nil
 	apiServer := pods(false, four, six)
 	apiServer.Wanted.Node.Kubelet.ServerURL = "https://10.244.1.9:6443"
+	found := pods(false, four, six)
+	found.Machine.Server = "https://10.244.1.8:6443"
 	check(t, "PodSubnetsFit", []expect{
 		blank("NotChecked"),
 		{"not known yet", pods(false), True, "", "", ""},
@@ -226,6 +228,8 @@ func TestPodSubnetsFit(t *testing.T) {
 		{"with its DNS server", pods(false, "192.0.2.0/24", six), False, "OverlapsMachine",
 			OwnerConfiguration, "192.0.2.1"},
 		{"with the API server", apiServer, False, "OverlapsMachine", OwnerConfiguration, "10.244.1.9"},
+		{"with the API server that was found", found, False, "OverlapsMachine", OwnerConfiguration,
+			"10.244.1.8"},
 		{"with its IPv6 address", pods(false, four, "fd00::/64"), False, "OverlapsMachine",
 			OwnerConfiguration, "fd00::4"},
 	})

@@ -31,10 +31,11 @@ func (r Sysctl) Advertised() string {
 	return strings.ReplaceAll(name, "/", ".")
 }
 
-// satisfiedBy accepts a missing interface, such as one that was unplugged, which has no parameters.
+// satisfiedBy accepts a missing interface, such as one that was unplugged, which has no parameters,
+// and one whose router advertisements the kernel leaves to another program, as systemd-networkd.
 func (r Sysctl) satisfiedBy(seen Resource) bool {
 	is, ok := seen.(Sysctl)
-	return ok && (is.Value == r.Value || is.Value == "" && r.Advertised() != "")
+	return ok && (is.Value == r.Value || r.Advertised() != "" && is.Value != "1")
 }
 
 func (r Sysctl) describe(c Change) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,12 @@ func TestDoctorFindsNothing(t *testing.T) {
 		p := healthy(t, joined)
 		const limits = "/run/systemd/system/kubelet.service.d/50-MemoryMax.conf"
 		p.write(limits, "[Service]\n")
+		p.write("/usr/lib"+kubeadmDropIn, "[Service]\nExecStart=\n")
+		p.write("/etc"+kubeadmDropIn, "")
+		p.remove("/etc" + kubeadmDropIn)
+		if err := os.Symlink("/dev/null", p.root+"/etc"+kubeadmDropIn); err != nil {
+			t.Fatal(err)
+		}
 		for _, d := range p.doctor(t) {
 			if d.Type == "OwnersSettings" && !strings.Contains(d.Message, limits) {
 				t.Errorf("joined %v: %s does not name %s", joined, d.Message, limits)

@@ -41,11 +41,14 @@ func (w *world) states() []string {
 // configuration until a person asks for it. A second rollback goes forward.
 func TestRollBackByHand(t *testing.T) {
 	t.Parallel()
+	const resolver, server = "/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.2\n"
 	w := newWorld(t)
+	w.write(resolver, server)
 	before := w.tree()
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
+	w.remove(t, resolver)
 	if err := w.back(""); err == nil ||
 		!strings.Contains(err.Error(), "has no previous generation yet") {
 		t.Errorf("without a previous one: %v", err)
@@ -66,6 +69,10 @@ func TestRollBackByHand(t *testing.T) {
 		t.Errorf("it is %.12s, was %.12s; kubelet takes %s pods", w.pointer("applied"), first,
 			maxPods(w.root))
 	}
+	if w.check().Reconcile { // although the resolver is another one
+		t.Error("the daemon goes forward again")
+	}
+	w.write(resolver, server)
 	w.refused = true // kubelet has not what the configuration says
 	w.wholly(t, "rolled back")
 	if err := w.daemonRuns(nil); err == nil || !strings.Contains(err.Error(), "held back") {

@@ -372,6 +372,8 @@ func TestMachineKeepsItsRouter(t *testing.T) {
 		"sysctl:net.ipv6.conf.eth0/100.accept_ra"}) {
 		t.Errorf("with the policy report, %v are repaired", found.Repair)
 	}
+	w.write(accepts, "0\n") // as systemd-networkd does
+	w.steady("with networkd")
 	w.write(accepts, "2\n")
 	interfaces := filepath.Join(w.root, filepath.Dir(accepts))
 	if err := os.Rename(interfaces, interfaces+".away"); err != nil {

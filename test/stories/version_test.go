@@ -13,9 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -254,30 +252,6 @@ func TestVersionsOfANode(t *testing.T) {
 	if c := w.condition(health.VersionsCompatible); c.Reason != "KubeletTooOld" {
 		t.Errorf("the condition is %+v", c)
 	}
-}
-
-// The service requests the API server's version once an hour.
-func TestServerVersionIsKept(t *testing.T) {
-	story(t, func(t *testing.T, s *serviceStory) {
-		s.join()
-		var asked atomic.Int64
-		s.cluster.set(func() {
-			s.cluster.ill = func(r *http.Request) int {
-				if r.URL.Path == "/version" {
-					asked.Add(1)
-				}
-				return 0
-			}
-		})
-		s.sleep(2 * time.Hour)
-		if n := asked.Load(); n < 1 || n > 3 {
-			t.Errorf("it is asked for %d times in two hours", n)
-		}
-		s.cluster.set(func() { s.cluster.version = "v1.38.0" })
-		s.until(2*time.Hour, "the cluster is too new", func() bool {
-			return s.condition(health.VersionsCompatible).Reason == "KubeletTooOld"
-		})
-	})
 }
 
 // The version that an owner left open stays as it was resolved: when the cluster is upgraded, when

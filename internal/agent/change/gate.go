@@ -188,7 +188,7 @@ func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.E
 			e.Probe = health.Tried(err)
 			return
 		}
-		inspect.NodeEvidence(ctx, w.Node, w.client, w.target(), e)
+		inspect.NodeEvidence(ctx, w.client, e)
 		if (e.Node.OK() || kube.NodeMissing(e.Node.Err)) && e.Credential.OK() {
 			break
 		}

@@ -106,7 +106,9 @@ func learnNetwork(ctx context.Context, w *work) error {
 		return err
 	}
 	e := inspect.NewEvidence(w.Node, w.config)
-	e.Machine = &health.Machine{PodCIDRs: w.bindings.PodCIDRs, Facts: seen}
+	e.Machine = &health.Machine{
+		PodCIDRs: w.bindings.PodCIDRs, Facts: seen, Server: w.bindings.Server,
+	}
 	return health.Problem(health.Evaluate(health.Network, e))
 }
 

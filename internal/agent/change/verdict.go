@@ -110,7 +110,7 @@ func explain(ctx context.Context, w *work, cause error) error {
 		defer cancel()
 		if client, err := access.JoinClient(asking, w.Node, c, at); err == nil {
 			defer client.Close()
-			if inspect.NodeEvidence(asking, w.Node, client, at, &e) {
+			if inspect.NodeEvidence(asking, client, &e) {
 				e.Pods = health.Answered(client.PodsOn(asking, c.Agent.NodeName))
 			}
 			e.CSRs = health.Answered(client.CSRs(asking, c.Agent.NodeName))

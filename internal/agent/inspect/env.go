@@ -76,9 +76,8 @@ type Env struct {
 	// Runtime checks whether the runtime serves kubelet (kube.Runtime); nil uses this machine's.
 	Runtime func(context.Context) error
 
-	unanswered int          // consecutive requests that the container runtime has not answered
-	shown      shownArc     // the last answer of a slow Arc agent
-	version    knownVersion // the last one of the API server that works with kubelet's
+	unanswered int      // consecutive requests that the container runtime has not answered
+	shown      shownArc // the last answer of a slow Arc agent
 }
 
 // Emit shows progress, which also counts as a sign of life.

@@ -26,7 +26,6 @@ const (
 	defaultSettling = 5 * time.Second
 	// AnswerTimeout bounds each request, and each gathering of answers of the cluster.
 	AnswerTimeout = 10 * time.Second
-	versionStands = time.Hour // the time for which a compatible version of an API server is reused
 )
 
 // NewEvidence returns the initial evidence of every check. Only root may be able to change the
@@ -51,6 +50,7 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 	c := e.Wanted.Config
 	m := &health.Machine{
 		Facts: seen, Installed: h.ledger.Exists(), Barriers: firewallEvidence(ctx, h, c, seen),
+		Server: h.Saved.Bindings.Server,
 	}
 	logs, err := h.Reader.List(podLogs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -84,10 +84,14 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 			m.ForeignDirectories = append(m.ForeignDirectories, dir)
 		}
 	}
-	for _, dir := range []string{"/usr/lib", "/etc"} { // kubeadm's package has it
+	for _, dir := range []string{"/etc", "/usr/lib"} { // kubeadm's package has it
 		file := dir + "/systemd/system/kubelet.service.d/10-kubeadm.conf"
-		if text, _ := h.Reader.ReadFile(file); strings.Contains(string(text), "ExecStart=") {
+		text, err := h.Reader.ReadFile(file)
+		if strings.Contains(string(text), "ExecStart=") {
 			m.Units = append(m.Units, host.InstalledUnit{Name: node.KubeletUnit, Path: file})
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // it hides the other (systemd.unit(5))
+			break
 		}
 	}
 	e.Machine = m
@@ -142,7 +146,7 @@ func ClusterEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidenc
 		return
 	}
 	defer client.Close()
-	if NodeEvidence(ctx, h, client, at, e) {
+	if NodeEvidence(ctx, client, e) {
 		e.Pods = health.Answered(client.PodsOn(ctx, e.Wanted.Agent.NodeName))
 		ServicesEvidence(ctx, h, client, e)
 	}
@@ -155,31 +159,9 @@ func ServicesEvidence(ctx context.Context, h *Node, client *kube.Client, e *heal
 	}
 }
 
-type knownVersion struct {
-	server, kubelet, version string
-	at                       time.Time
-}
-
-// versionEvidence gets the API server's version; only occasionally if it works with kubelet's.
-func versionEvidence(
-	ctx context.Context, h *Node, client *kube.Client, at Cluster, kubelet string,
-) health.Answer[string] {
-	if last := h.version; last.server == at.Server && last.kubelet == kubelet &&
-		time.Since(last.at) < versionStands {
-		return health.Answered(last.version, nil)
-	}
-	is := health.Answered(client.ServerVersion(ctx))
-	if is.OK() && health.Works(kubelet, is.Value) {
-		h.version = knownVersion{at.Server, kubelet, is.Value, time.Now()}
-	}
-	return is
-}
-
 // NodeEvidence gathers answers except the pods, and reports whether the API server answers.
-func NodeEvidence(
-	ctx context.Context, h *Node, client *kube.Client, at Cluster, e *health.Evidence,
-) bool {
-	name, version := e.Wanted.Agent.NodeName, e.Wanted.Kubernetes.Version
+func NodeEvidence(ctx context.Context, client *kube.Client, e *health.Evidence) bool {
+	name := e.Wanted.Agent.NodeName
 	e.Node = health.Answered(client.Node(ctx, name))
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) && !kube.Answered(e.Node.Err) {
 		return false
@@ -187,7 +169,7 @@ func NodeEvidence(
 	atOnce(ctx,
 		func(ctx context.Context) { e.Credential = health.Answered(client.WhoAmI(ctx)) },
 		func(ctx context.Context) { e.Lease = health.Answered(client.Lease(ctx, name)) },
-		func(ctx context.Context) { e.ServerVersion = versionEvidence(ctx, h, client, at, version) },
+		func(ctx context.Context) { e.ServerVersion = health.Answered(client.ServerVersion(ctx)) },
 	)
 	return true
 }
