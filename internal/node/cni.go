@@ -21,8 +21,8 @@ const ConflistName = "99-aks-flex-node.conflist"
 // AddressDir has a file for each address of a pod in our network, with its sandbox (host-local).
 const AddressDir = "/var/lib/cni/networks/aks-flex-node"
 
-// NetworkResult begins the name of the file with the addresses of a pod in our network (libcni); the
-// sandbox, "-" and the interface follow.
+// NetworkResult begins the name of the file with a pod's addresses in our network (libcni): its
+// sandbox, "-" and its interface follow.
 const NetworkResult = "/var/lib/cni/results/aks-flex-node-"
 
 // plugins are the reference CNI plugins, as released (containernetworking/plugins).

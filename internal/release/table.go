@@ -197,8 +197,8 @@ func newestFor(server string, pinned []string) (string, error) {
 			return candidate, nil
 		}
 	}
-	return "", fmt.Errorf("no version that goes with an API server of version %s is known: the newest "+
-		"known is %s, the oldest %s", Bare(server), pinned[0], pinned[len(pinned)-1])
+	return "", fmt.Errorf("no version that goes with an API server of version %s is known: the "+
+		"newest known is %s, the oldest %s", Bare(server), pinned[0], pinned[len(pinned)-1])
 }
 
 // Flaw is a known container escape in releases of an artifact.

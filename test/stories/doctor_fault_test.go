@@ -52,7 +52,7 @@ func faults() []fault {
 		{"no DNS server", false, func(p *patient) {
 			p.write("/etc/resolv.conf", "search example\n")
 			p.config = p.configuration(nowhere)
-		}, health.NamesResolved}, // that there is none is a warning
+		}, health.NamesResolved}, // the other is a warning
 		{"no default route", false, func(p *patient) {
 			p.write("/proc/net/route", "Iface Destination Gateway Flags\n")
 			p.cluster.down = true

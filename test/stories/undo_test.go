@@ -69,8 +69,8 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// A kernel parameter that the owner's files set by now, which was no change, keeps their value, also
-// if the undo fails first.
+// A kernel parameter that the owner's files set by now, which was no change, keeps their value,
+// also if the undo fails first.
 func TestLeaveKeepsTheOwnersParameters(t *testing.T) {
 	const program, ours = "/usr/lib/systemd/systemd-sysctl", "/etc/sysctl.d/999-aks-flex-node.conf"
 	const file = "/etc/tmpfiles.d/aks-flex-node.conf"
