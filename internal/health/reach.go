@@ -109,8 +109,9 @@ func clusterUpgradable(e Evidence) Condition {
 	if !ok {
 		return unknown("VersionUnknown", "the API server's version, "+server+", cannot be read")
 	}
+	works := release.SkewOf(kubelet, server) == release.Works
 	next := release.SkewOf(kubelet, fmt.Sprintf("%d.%d.0", v.Major, v.Minor+1))
-	return when(Works(kubelet, server) && next == release.TooOld, OwnerConfiguration, "KubeletBehind",
+	return when(works && next == release.TooOld, OwnerConfiguration, "KubeletBehind",
 		fmt.Sprintf("kubelet %s is %d minor versions behind the API server, %s, which is the maximum: "+
 			"after the cluster's next upgrade they are not compatible; set kubernetes.version to 1.%d.z "+
 			"before that", kubelet, release.MaxSkew, server, v.Minor))
@@ -144,9 +145,6 @@ func certificateIssued(e Evidence) Condition {
 	}
 	return holds()
 }
-
-// Works reports whether a version of kubelet works with one of the API server.
-func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }
 
 // The reasons why Services cannot be reached that may pass with time.
 const proxyMissing, notReachable = "ProxyMissing", "NotReachable"

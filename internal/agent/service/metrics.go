@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -160,17 +161,15 @@ func (l *Live) ofTheNode() []metrics.Family {
 }
 
 func (l *Live) ofTheService() []metrics.Family {
-	var polled []metrics.Sample
-	if p := l.work.Polls; p != nil {
-		polled = seconds(p.Last)
-	}
+	polls := cmp.Or(l.work.Polls, &health.Polls{})
 	return []metrics.Family{
 		gauge("build_info", "The program.",
 			sample(1, "version", l.work.Version, "goversion", runtime.Version())),
 		gauge("start_time_seconds", "When the service began.", seconds(l.work.Started)...),
 		gauge("last_check_timestamp_seconds", "When the node was checked last.",
 			seconds(l.work.Checked)...),
-		gauge("last_poll_timestamp_seconds", "When the provider was asked last.", polled...),
+		gauge("last_poll_timestamp_seconds", "When the provider was asked last.",
+			seconds(polls.Last)...),
 		l.counted(metrics.Counter, "checks_total", "Checks of the node, by result."),
 		l.counted(metrics.Counter, "drift_events_total", "Things that were found to drift, by kind."),
 		l.counted(metrics.Counter, "repairs_total", "Things that were repaired, by kind."),

@@ -292,15 +292,13 @@ func report(w *Watcher, s inspect.Status) {
 	}
 	w.logged = text
 	log := w.Agent.Log
-	failing := false
 	for _, c := range s.Conditions {
 		if c.Status == health.False {
-			failing = failing || c.Ill()
 			log.Warn("condition", "type", c.Type, "reason", c.Reason, "owner", c.Owner,
 				"message", c.Message)
 		}
 	}
-	if !failing {
+	if !slices.ContainsFunc(s.Conditions, health.Condition.Ill) {
 		log.Info("the node is healthy", "node", s.NodeName, "ready", s.Ready)
 	}
 }
