@@ -128,7 +128,7 @@ var rules = []struct {
 		"internal/access", "internal/agent/saved", "internal/apply", "internal/config",
 		"internal/generation", "internal/health", "internal/history", "internal/host",
 		"internal/kube", "internal/node", "internal/nodeobject", "internal/progress",
-		"internal/state", "internal/transition", "internal/wait",
+		"internal/state", "internal/transition",
 	}, []string{"os/exec"}},
 	{"internal/agent/change", []string{
 		"internal/access", "internal/agent/inspect", "internal/agent/saved", "internal/apply",

@@ -18,7 +18,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
-	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 const (
@@ -286,9 +285,12 @@ func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 		if e.Unanswered = h.unanswered; h.InService || h.unanswered > 1 {
 			return
 		}
-		starts := !errors.Is(err, kube.ErrRuntimeSilent) // perhaps
-		if starts && !wait.Sleep(ctx, h.Every(time.Second)) {
-			return
+		if !errors.Is(err, kube.ErrRuntimeSilent) { // it may be starting
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(h.Every(time.Second)):
+			}
 		}
 	}
 }
