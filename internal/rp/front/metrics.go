@@ -146,7 +146,7 @@ func (a *API) Gauges(ch chan<- prometheus.Metric) {
 			prometheus.Labels{"state": key[0], "ready": key[1]})
 	}
 	reached := map[[2]string]int{{api.Succeeded, "false"}: 0}
-	for row := range a.Index.Clusters("", "") {
+	for row, _ := range a.Index.Clusters("", "") { // an unreadable one counts as Creating
 		c := flexnode.ShownCluster(row.Value).Properties
 		reached[[2]string{c.ProvisioningState, strconv.FormatBool(c.Reachable)}]++
 	}
