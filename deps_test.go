@@ -181,9 +181,9 @@ func TestArrows(t *testing.T) {
 }
 
 // The product requires at most so many modules itself. What the laboratory, the packages and the
-// linters need is required by modules of their own.
+// linters need is required by modules of their own. Five of them are etcd's (decision 9).
 func TestRequirements(t *testing.T) {
-	const limit = 42
+	const limit = 43
 	text, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -161,23 +162,24 @@ func (e *Etcd) reading(options ...clientv3.OpOption) []clientv3.OpOption {
 // awaitOwn waits until a read sees a revision: etcd reports a change just before it can be read
 // (watchableStoreTxnWrite.End), and a busy machine makes that time long.
 func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
-	for e.server.Server.KV().Rev() < revision {
+	for {
+		if _, at, err := e.readOwn(ctx); err != nil || at >= revision {
+			return err
+		}
 		if !Pause(ctx, time.Millisecond) {
 			return ctx.Err()
 		}
 	}
-	return nil
 }
 
-// readOwn is Read for the etcd in this process, without a request.
+// readOwn is Read for the etcd in this process, without a request. Other reads copy what is not in
+// the database yet; this one holds a lock, for a moment, against writes to it.
 func (e *Etcd) readOwn(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
-	rows := e.server.Server.KV()
+	rows := e.server.Server.KV().Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
+	defer rows.End()
 	at, got := rows.Rev(), make(map[string]KV, len(keys))
 	for _, key := range keys {
 		found, err := rows.Range(ctx, []byte(key), nil, mvcc.RangeOptions{Rev: at})
-		if errors.Is(err, mvcc.ErrCompacted) { // meanwhile, up to a later revision
-			return e.readOwn(ctx, keys...)
-		}
 		if err != nil {
 			return nil, 0, err
 		}
