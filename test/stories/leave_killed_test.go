@@ -120,14 +120,7 @@ func TestNodeThatRemains(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.cluster.set(func() { w.cluster.keep = true })
-		w.remove(t, file)
-		if err := syscall.Mkfifo(w.root+file, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.unbootstrap(); err == nil || !strings.Contains(err.Error(), file) {
-			t.Fatalf("the undo did not fail: %v", err)
-		}
-		w.remove(t, file)
+		w.undoFailsAt(t, file)
 		if follows {
 			w.provider.leaves = func() { w.cluster.set(func() { w.cluster.remove("edge-1") }) }
 		}

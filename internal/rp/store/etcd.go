@@ -57,10 +57,10 @@ func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, 
 	}
 	ops := make([]clientv3.Op, 0, len(keys))
 	for _, key := range keys {
-		ops = append(ops, clientv3.OpGet(key, e.reading()...))
+		ops = append(ops, clientv3.OpGet(key))
 	}
 	if len(ops) == 0 { // only the revision is needed
-		ops = append(ops, clientv3.OpGet(root, e.reading(clientv3.WithCountOnly())...))
+		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
 	}
 	ctx, cancel := e.within(ctx)
 	defer cancel()
