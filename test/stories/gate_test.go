@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -24,6 +25,8 @@ type illness struct {
 	begin func(*world) (end func())
 	// change changes the configuration, besides another kubelet configuration.
 	change func(map[string]any)
+	// within is another time for the node to become ready than 1500 ms.
+	within string
 }
 
 func nodeSetting(key string, value any) func(map[string]any) {
@@ -88,18 +91,8 @@ func illnesses() map[string]illness {
 		"the disk is under pressure": {condition: health.NodePressure, says: "DiskPressure",
 			begin: reports(pressed)},
 		"another threshold puts it under pressure in the second status": {
-			condition: health.NodePressure, says: "DiskPressure", begin: func(w *world) func() {
-				ready, started := w.cluster.ready, time.Now()
-				w.cluster.set(func() { // the first status comes late, on a slow machine
-					w.cluster.ready = func(string) bool {
-						return time.Since(started) > 500*time.Millisecond && ready("")
-					}
-				})
-				timer := time.AfterFunc(900*time.Millisecond, func() {
-					w.cluster.set(func() { pressed(w.cluster.nodes["edge-1"]) })
-				})
-				return func() { timer.Stop(); w.cluster.set(func() { w.cluster.ready = ready }) }
-			}, change: evictionHard},
+			condition: health.NodePressure, says: "DiskPressure", begin: pressedLater,
+			change: evictionHard, within: "4s"},
 		"labels are refused": {condition: health.LabelsApplied, says: "example.com/site=south",
 			begin:  while(func(w *world, on bool) { w.cluster.unlabelled = on }),
 			change: nodeSetting("labels", map[string]any{"example.com/site": "south"})},
@@ -112,6 +105,28 @@ func illnesses() map[string]illness {
 				return func() { w.cluster.set(func() { w.cluster.ready = ready }) }
 			}},
 	}
+}
+
+// pressedLater delays a kubelet's first status, as a slow machine does, and reports pressure in the
+// second.
+func pressedLater(w *world) func() {
+	ready, started := w.cluster.ready, time.Now()
+	var first time.Time
+	w.cluster.set(func() {
+		w.cluster.ready = func(name string) bool {
+			if time.Since(started) < 500*time.Millisecond || !ready(name) {
+				return false
+			}
+			if first.IsZero() {
+				first = time.Now()
+			}
+			if time.Since(first) > 400*time.Millisecond {
+				pressed(w.cluster.nodes[name])
+			}
+			return true
+		}
+	})
+	return func() { w.cluster.set(func() { w.cluster.ready = ready }) }
 }
 
 // crashing returns a kubelet that systemd restarts every few milliseconds.
@@ -151,7 +166,8 @@ func TestGate(t *testing.T) {
 					ill.change(c)
 				}
 			})
-			w.config.Agent.ReadyTimeout, w.config.Node.Kubelet.NodeIP = "1500ms", "127.0.0.1"
+			w.config.Agent.ReadyTimeout = cmp.Or(ill.within, "1500ms")
+			w.config.Node.Kubelet.NodeIP = "127.0.0.1"
 			_, err := w.bootstrap()
 			if !rolledBack(err) {
 				t.Fatalf("the error is %v; want that the change was rolled back", err)

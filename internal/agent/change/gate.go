@@ -68,6 +68,7 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 	first, failed := w.Every(gatePause), time.Now()
 	for pause := first; ; tried = false {
 		w.Alive()
+		asked := time.Now()
 		seen := evaluateGate(ctx, w, t)
 		if !tried && nodeDiffers(ctx, w) {
 			return errNodeDiffers
@@ -79,7 +80,7 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 		// Kubelet may report pressure only in its second status, ten seconds after the first.
 		if failing {
 			failed = time.Now()
-		} else if !presses || time.Since(failed) >= 3*w.evidence.Wanted.Settling {
+		} else if !presses || asked.Sub(failed) >= 3*w.evidence.Wanted.Settling {
 			advise(ctx, w, t)
 			return nil
 		}
