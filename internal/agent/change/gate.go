@@ -65,7 +65,7 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 	was, is := w.Saved.Applied, w.config.Node.Kubelet
 	presses := t.Unpressed && !(maps.Equal(was.Config.Node.Kubelet.EvictionHard, is.EvictionHard) &&
 		maps.Equal(was.Config.Node.Kubelet.KubeReserved, is.KubeReserved))
-	first, failed := w.Every(gatePause), time.Now()
+	first, healthy := w.Every(gatePause), time.Time{}
 	for pause := first; ; tried = false {
 		w.Alive()
 		asked := time.Now()
@@ -79,8 +79,9 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 		worst, failing := health.First(seen)
 		// Kubelet may report pressure only in its second status, ten seconds after the first.
 		if failing {
-			failed = time.Now()
-		} else if !presses || asked.Sub(failed) >= 3*w.evidence.Wanted.Settling {
+			healthy = time.Time{}
+		} else if healthy = cmp.Or(healthy, asked); !presses ||
+			asked.Sub(healthy) >= 3*w.evidence.Wanted.Settling {
 			advise(ctx, w, t)
 			return nil
 		}
