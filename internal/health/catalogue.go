@@ -102,7 +102,6 @@ func catalogue() []entry {
 		{"DiskSpace", LayerMachine, diskSpace, Watch | Preflight | ofMachine},
 		{"InodesFree", LayerMachine, inodesFree, Watch | Preflight | ofMachine},
 		{NodeObserved, LayerMachine, nodeObserved, Watch},
-		{"DiskResponsive", LayerMachine, diskResponsive, harmless | ofExamined},
 		{"MemorySize", LayerMachine, memorySize, Watch | Preflight | ofMachine},
 		{"SizeAdvised", LayerMachine, sizeAdvised, Watch | caution | harmless | ofMachine},
 		{"ProgramTrusted", LayerMachine, programTrusted, Watch | Preflight},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -150,20 +149,6 @@ func resolverConfigured(e Evidence) Condition {
 	return when(len(e.Machine.Resolvers) == 0, OwnerMachine, "NoServers", e.Machine.ResolvConf+
 		" has no DNS server but this machine itself, which pods cannot reach: those that ask the "+
 		"machine's servers, such as CoreDNS, have none", "add one, or use systemd-resolved")
-}
-
-// slowSync is a slow disk's time for a small file: containerd and kubelet wait for many.
-const slowSync = 250 * time.Millisecond
-
-func diskResponsive(e Evidence) Condition {
-	if e.Examined.Sync == 0 {
-		return notAsked()
-	}
-	took := e.Examined.Sync
-	return when(took > slowSync, OwnerMachine, "SlowDisk", fmt.Sprintf("writing a small file to "+
-		"the disk below /var/lib takes %s: containerd and kubelet wait that long many times for each "+
-		"pod", took.Round(time.Millisecond)), "see `iostat -x 1` and `cat /proc/pressure/io` for the "+
-		"cause, or use a faster disk")
 }
 
 // packagesInOrder checks that automatic package runs neither fail nor restart a runtime.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/netip"
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -24,19 +23,18 @@ type Examination struct {
 	// KubeletIDs are the ranges of the user kubelet in /etc/subuid and in /etc/subgid, if that user
 	// and getsubids exist: then kubelet takes no other ids for user namespaces.
 	KubeletIDs []string
-	Listening  []int         // the TCP ports of this machine that a process listens on
-	Routed     *bool         // whether there is a default route; nil if unknown
-	Sync       time.Duration // the median time to write a small file to the disk; 0 if unknown
-	Unfinished []string      // the packages that dpkg has not finished with
-	Held       []string      // our packages that are on hold
-	Upgradable []string      // packages of container runtimes and kubelet that are not on hold
+	Listening  []int    // the TCP ports of this machine that a process listens on
+	Routed     *bool    // whether there is a default route; nil if unknown
+	Unfinished []string // the packages that dpkg has not finished with
+	Held       []string // our packages that are on hold
+	Upgradable []string // packages of container runtimes and kubelet that are not on hold
 }
 
-// Examine runs the slow examinations. It writes only below dir, into a file without a name.
-func (h *Host) Examine(modules []string, dir string) Examination {
+// Examine runs the slow examinations. It changes nothing.
+func (h *Host) Examine(modules []string) Examination {
 	x := Examination{
 		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
-		Listening: h.listening(), Routed: h.routed(), Sync: h.syncTime(dir),
+		Listening: h.listening(), Routed: h.routed(),
 		Kernel: h.text("/proc/sys/kernel/osrelease"), KubeletIDs: h.kubeletIDs(),
 	}
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
@@ -148,54 +146,6 @@ func (h *Host) resolvers(file string) []string {
 		}
 	}
 	return servers
-}
-
-// syncLimit limits the wait for a disk: one that has failed may never answer.
-const syncLimit = 10 * time.Second
-
-// syncTime returns the median time to write 4 KiB to the disk below dir or its nearest existing
-// parent, at most syncLimit; 0 if unknown.
-func (h *Host) syncTime(dir string) time.Duration {
-	return upTo(syncLimit, func() time.Duration {
-		for dir != "/" && !h.exists(dir) {
-			dir = path.Dir(dir)
-		}
-		return syncTime(h.path(dir))
-	})
-}
-
-// upTo returns the result of measure, or limit if that takes longer. The kernel cannot cancel a
-// hanging write: measure may go on, and even keep the process from exiting.
-func upTo(limit time.Duration, measure func() time.Duration) time.Duration {
-	took := make(chan time.Duration, 1)
-	go func() { took <- measure() }()
-	select {
-	case is := <-took:
-		return is
-	case <-time.After(limit):
-		return limit
-	}
-}
-
-func syncTime(dir string) time.Duration {
-	const times, enough = 7, syncLimit / 2
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return 0
-	}
-	f := os.NewFile(uintptr(fd), dir)
-	defer f.Close()
-	var took []time.Duration
-	block := make([]byte, 4096)
-	for began := time.Now(); len(took) < times && time.Since(began) < enough; {
-		start := time.Now()
-		if _, err := f.Write(block); err != nil || f.Sync() != nil {
-			return 0
-		}
-		took = append(took, time.Since(start))
-	}
-	slices.Sort(took)
-	return took[len(took)/2]
 }
 
 // Upkeep holds the parts of a running machine that wear out or change and that are cheap to read.

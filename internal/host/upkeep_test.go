@@ -1,11 +1,8 @@
 package host
 
 import (
-	"os"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
 // What a machine tells of its clock: a time service is asked for only where the kernel is not told
@@ -42,23 +39,6 @@ func TestRebootRequired(t *testing.T) {
 	}
 }
 
-// The time that the disk takes is measured without leaving a trace, also below a directory that is
-// not there yet.
-func TestSyncTime(t *testing.T) {
-	h := testHost(t)
-	before, err := os.Stat(h.path("/"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if took := h.syncTime("/var/none/yet"); took <= 0 || took > time.Minute {
-		t.Errorf("it takes %s", took)
-	}
-	after, err := os.Stat(h.path("/"))
-	if err != nil || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("the directory was changed at %s: %v", after.ModTime(), err)
-	}
-}
-
 // dpkg's records tell what is not finished, what is held, and what may be upgraded.
 func TestPackagesOfExamination(t *testing.T) {
 	h := testHost(t)
@@ -78,16 +58,4 @@ func TestPackagesOfExamination(t *testing.T) {
 		!slices.Equal(x.Upgradable, []string{"containerd.io"}) {
 		t.Errorf("%+v", x)
 	}
-}
-
-// A disk that does not answer is not waited for without an end.
-func TestSyncTimeOfADeadDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		answers := make(chan struct{})
-		defer close(answers)
-		took := upTo(syncLimit, func() time.Duration { <-answers; return 1 })
-		if took != syncLimit {
-			t.Errorf("it takes %s", took)
-		}
-	})
 }

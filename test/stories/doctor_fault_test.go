@@ -180,9 +180,6 @@ func faults() []fault {
 		{"a changed file", true, func(p *patient) {
 			p.write("/etc/sysctl.d/999-aks-flex-node.conf", "# changed\n")
 		}, health.HostAsConfigured},
-		{"a slow disk", false, func(p *patient) {
-			p.examination = func(x *host.Examination) { x.Sync = 3 * time.Second }
-		}, "DiskResponsive"},
 		{"a package that dpkg has not finished with", false, func(p *patient) {
 			p.packages("azcmagent", "install ok half-configured")
 		}, "PackagesInOrder"},

@@ -37,7 +37,7 @@ type Reader interface {
 	List(dir string) ([]string, error)
 	Rivals() []string // the units of other container runtimes and kubelets
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
-	Examine(modules []string, dir string) host.Examination
+	Examine(modules []string) host.Examination
 	Upkeep(ctx context.Context) host.Upkeep
 	CNIConfigs(dir string) ([]string, error)
 	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)

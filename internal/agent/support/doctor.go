@@ -13,7 +13,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/endpoint"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -102,7 +101,7 @@ func (p *patient) examined(ctx context.Context) {
 		p.Log.Debug("cannot examine the machine", "error", err)
 		return
 	}
-	x.Examination = p.Reader.Examine(node.Modules(), saved.StateDir)
+	x.Examination = p.Reader.Examine(node.Modules())
 	p.ownersSettings()
 	if is, err := p.Reader.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
 		for _, port := range node.KubeletPorts() {
