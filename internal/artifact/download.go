@@ -79,7 +79,7 @@ func (d *download) remote(
 	}
 	timer := watch(cancel)
 	// The digest verifies that the bytes belong to the same file as the kept ones.
-	resp, err := d.f.Source.get(ctx, http.MethodGet, c.url, have)
+	resp, err := d.f.Source.get(ctx, c.url, have)
 	timer.Stop()
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func (d *download) discard(zst bool) error {
 }
 
 func (d *download) local(ctx context.Context, c candidate) error {
-	f, size, err := d.f.Source.open(ctx, "", c)
+	f, size, err := d.f.Source.open(ctx, c)
 	if err != nil {
 		return err
 	}

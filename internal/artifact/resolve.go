@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -139,7 +138,7 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	if u, err := url.Parse(c.url); !c.file && (err != nil || u.Scheme != "https") {
 		return "", &Error{Cause: Forbidden, what: "a checksum is accepted only over https"}
 	}
-	body, _, err := s.open(ctx, http.MethodGet, c)
+	body, _, err := s.open(ctx, c)
 	if err != nil {
 		return "", err
 	}
@@ -157,9 +156,7 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 }
 
 // open opens the file at a place. The size is -1 if the server does not send it.
-func (s Source) open(
-	ctx context.Context, method string, c candidate,
-) (body io.ReadCloser, size int64, err error) {
+func (s Source) open(ctx context.Context, c candidate) (io.ReadCloser, int64, error) {
 	if c.file {
 		f, info, err := regular.Open(c.url)
 		if err != nil {
@@ -167,7 +164,7 @@ func (s Source) open(
 		}
 		return f, info.Size(), nil
 	}
-	resp, err := s.get(ctx, method, c.url, 0)
+	resp, err := s.get(ctx, c.url, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -179,8 +176,8 @@ func (s Source) open(
 }
 
 // get sends one request for a file from an offset on. An answer in HTML is not from a file server.
-func (s Source) get(ctx context.Context, method, raw string, offset int64) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, raw, nil)
+func (s Source) get(ctx context.Context, raw string, offset int64) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, raw, nil)
 	if err != nil {
 		return nil, &Error{Cause: Status, Err: errors.New("cannot parse this URL")}
 	}
@@ -205,36 +202,6 @@ func (s Source) get(ctx context.Context, method, raw string, offset int64) (*htt
 
 func captivePortal() *Error {
 	return &Error{Cause: CaptivePortal, what: "received a web page instead of the file"}
-}
-
-// Measure requests unknown sizes, for a plan. Sizes not received within ten seconds remain 0.
-func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	measured := slices.Clone(arts)
-	var wg sync.WaitGroup
-	for i := range measured {
-		if measured[i].Size == 0 {
-			wg.Go(func() { measured[i].Size = s.size(ctx, measured[i]) })
-		}
-	}
-	wg.Wait()
-	return measured
-}
-
-func (s Source) size(ctx context.Context, a Artifact) int64 {
-	places, _ := s.places(a.URL)
-	for _, c := range places {
-		body, size, err := s.open(ctx, http.MethodHead, c)
-		if err != nil {
-			continue
-		}
-		body.Close()
-		if size > 0 {
-			return size
-		}
-	}
-	return 0
 }
 
 // parseChecksum reads the digest of file from a checksum file: a bare SHA-256, or the lines of

@@ -334,25 +334,16 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-func TestHostsAndMeasure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(t, map[string]http.HandlerFunc{
-			"mirror":   paths(map[string]http.HandlerFunc{"kubelet": serve(noise(1, 1234), "")}),
-			"upstream": paths(map[string]http.HandlerFunc{"runc": serve(noise(1, 400), "")}),
-		})
-		s := Source{Mirrors: []string{"https://mirror/x"}, HTTP: n.client(t)}
-		arts := Measure(t.Context(), s,
-			[]Artifact{binary(Kubelet, nil), binary(Runc, nil), binary(Kubectl, nil)})
-		bytes := arts[0].Size + arts[1].Size + arts[2].Size
-		diff := cmp.Diff([]string{"mirror", "upstream"}, Hosts(arts, s))
-		if diff != "" || bytes != 1634 {
-			t.Errorf("%d bytes, hosts %s", bytes, diff)
-		}
-		s.Directory = "/media"
-		if hosts := Hosts(arts, s); len(hosts) != 0 {
-			t.Errorf("a directory needs no hosts, got %v", hosts)
-		}
-	})
+func TestHosts(t *testing.T) {
+	s := Source{Mirrors: []string{"https://mirror/x"}}
+	arts := []Artifact{binary(Kubelet, nil), binary(Runc, nil), binary(Kubectl, nil)}
+	if diff := cmp.Diff([]string{"mirror", "upstream"}, Hosts(arts, s)); diff != "" {
+		t.Errorf("hosts %s", diff)
+	}
+	s.Directory = "/media"
+	if hosts := Hosts(arts, s); len(hosts) != 0 {
+		t.Errorf("a directory needs no hosts, got %v", hosts)
+	}
 }
 
 // Places that accept and are silent take minutes: each try that failed is progress.

@@ -159,7 +159,7 @@ func Plan(ctx context.Context, a *Agent, in Input) (inspect.Report, error) {
 		plan = append(plan, inspect.NodeDrift(ctx, h.Node, to.Config, inspect.SeeNode(ctx, h.Node))...)
 	}
 	source := source(h, in.Config)
-	missing := artifact.Measure(ctx, source, artifact.Missing(h.Path(node.StoreDir), arts))
+	missing := artifact.Missing(h.Path(node.StoreDir), arts)
 	report := inspect.Report{Changes: state.Lines(plan), Hosts: artifact.Hosts(missing, source)}
 	report.Drains = h.Saved.Applied != nil && h.Saved.Applied.Config.Drains(to.Config)
 	for _, a := range missing {

@@ -111,12 +111,38 @@ func (g generator) published(ctx context.Context, name, version string) ([]relea
 		return nil, err
 	}
 	var pins []release.Pin
-	for _, a := range artifact.Measure(ctx, from, resolved) {
+	for _, a := range resolved {
+		if a.Size == 0 {
+			a.Size = g.size(ctx, a.URL)
+		}
 		pins = append(pins, release.Pin{
 			Name: string(a.Name), Version: a.Version, Arch: a.Arch, Digest: a.ID, Size: a.Size,
 		})
 	}
 	return pins, nil
+}
+
+// size returns the length of a file that the mirror, or else its server, reports; 0 for none.
+func (g generator) size(ctx context.Context, at string) int64 {
+	places := []string{at}
+	if g.Mirror != "" {
+		places = []string{g.Mirror + "/" + strings.TrimPrefix(at, "https://"), at}
+	}
+	for _, place := range places {
+		req, err := http.NewRequestWithContext(ctx, http.MethodHead, place, nil)
+		if err != nil {
+			continue
+		}
+		resp, err := g.HTTP.Do(req)
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK && resp.ContentLength > 0 {
+			return resp.ContentLength
+		}
+	}
+	return 0
 }
 
 var aDigest = regexp.MustCompile(`^([0-9a-f]{64}|[0-9a-f]{128})$`)
