@@ -38,11 +38,6 @@ func Cut(text string, most int) string {
 // MarshalText implements encoding.TextMarshaler.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// Plain reports whether a text is one line without hidden characters.
-func Plain(text string) bool {
-	return !strings.ContainsAny(text, "\n\t") && !strings.ContainsFunc(text, hidden)
-}
-
 var reason = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
 
 // Reason returns the text if it is one word, as a reason must be, else Other.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"time"
+	"unicode"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
@@ -131,6 +132,8 @@ func (p *Problems) time(at string, t *time.Time) {
 
 // bound checks that a value is one line of at most most bytes, without invisible characters.
 func (p *Problems) bound(at, value string, most int) {
-	p.unless(untrusted.Plain(value), at, "This has line breaks or non-printable characters.")
+	hidden := func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsGraphic(r) }
+	p.unless(!strings.ContainsFunc(value, hidden), at,
+		"This has line breaks or non-printable characters.")
 	p.unless(len(value) <= most, at, "This is longer than %d characters.", most)
 }
