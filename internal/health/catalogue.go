@@ -113,7 +113,6 @@ func catalogue() []entry {
 		{"SwapLimited", LayerMachine, swapLimited, Watch | Preflight | ofMachine},
 		{"HostNameStable", LayerMachine, hostNameStable, Watch | ofUpkeep},
 		{"PodFeatures", LayerMachine, podFeatures, ofExamined},
-		{"PortsFree", LayerMachine, portsFree, ofExamined},
 		{FirewallOpen, LayerMachine, firewallOpen, Watch | caution | harmless | ofMachine | forRoot},
 		{"MetadataGuarded", LayerMachine, metadataGuarded, Watch},
 		{"PackagesInOrder", LayerMachine, packagesInOrder, harmless | ofExamined},

@@ -3,7 +3,6 @@ package health
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -122,15 +121,6 @@ func kernelModules(e Evidence) Condition {
 			"them (`"+d.Manager.Fetch+" "+d.KernelModules+"`), or another kernel")
 }
 
-func portsFree(e Evidence) Condition {
-	var taken []string
-	for _, port := range e.Examined.Taken {
-		taken = append(taken, strconv.Itoa(port))
-	}
-	return lacking(taken, "PortInUse", "another program uses ports of kubelet: %s",
-		"find it with `ss -ltnp`, and stop it")
-}
-
 // defaultRoute checks the default route. A machine that reaches all servers without one needs none.
 func defaultRoute(e Evidence) Condition {
 	if e.Examined.Routed == nil {
@@ -178,7 +168,6 @@ type Examined struct {
 	Unprivileged         bool               // the caller is not root, and cannot see the node's files
 	CgroupV1Allowed      bool               // the owner has configured kubelet to accept version 1
 	OwnersSettings       []string           // the owner's files that override the services' settings
-	Taken                []int              // kubelet's ports that others use while it does not run
 	Endpoints            Answer[[]Endpoint] // the servers that the configuration needs, as reached
 }
 

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +22,6 @@ type Examination struct {
 	// KubeletIDs are the ranges of the user kubelet in /etc/subuid and in /etc/subgid, if that user
 	// and getsubids exist: then kubelet takes no other ids for user namespaces.
 	KubeletIDs []string
-	Listening  []int    // the TCP ports of this machine that a process listens on
 	Routed     *bool    // whether there is a default route; nil if unknown
 	Unfinished []string // the packages that dpkg has not finished with
 	Held       []string // our packages that are on hold
@@ -34,7 +32,7 @@ type Examination struct {
 func (h *Host) Examine(modules []string) Examination {
 	x := Examination{
 		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
-		Listening: h.listening(), Routed: h.routed(),
+		Routed: h.routed(),
 		Kernel: h.text("/proc/sys/kernel/osrelease"), KubeletIDs: h.kubeletIDs(),
 	}
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
@@ -108,25 +106,6 @@ func (h *Host) kubeletIDs() []string {
 // without returns the wanted strings that are not in list.
 func without(list []string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(s string) bool { return slices.Contains(list, s) })
-}
-
-// listening returns the TCP ports that processes listen on (proc_net_tcp, state 0A).
-func (h *Host) listening() []int {
-	var ports []int
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		table, _ := h.rows(file) // a kernel without IPv6 has no second one
-		for _, row := range table {
-			if len(row) < 4 || row[3] != "0A" {
-				continue
-			}
-			_, text, _ := strings.Cut(row[1], ":")
-			if port, err := strconv.ParseInt(text, 16, 32); err == nil {
-				ports = append(ports, int(port))
-			}
-		}
-	}
-	slices.Sort(ports)
-	return slices.Compact(ports)
 }
 
 // resolvers returns the name servers in a resolv.conf(5), except those on this machine, which pods

@@ -177,6 +177,3 @@ func (p *part) optional() object {
 	}
 	return settings
 }
-
-// KubeletPorts returns kubelet's listening ports (KubeletConfiguration, port and healthzPort).
-func KubeletPorts() []int { return []int{10250, 10248} }

@@ -102,9 +102,6 @@ func faults() []fault {
 		{"a control group controller that is off", false, func(p *patient) {
 			p.write("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu pids\n")
 		}, "ControlGroups"},
-		{"kubelet's port in use", false, func(p *patient) {
-			p.write("/proc/net/tcp", "sl\n 0: 00000000:280A 00000000:0000 0A 0\n")
-		}, "PortsFree"},
 		{"no iptables", false, func(p *patient) {
 			p.facts = func(f *host.Facts) { f.IPTables = false }
 		}, "ToolsInstalled"},

@@ -103,13 +103,6 @@ func (p *patient) examined(ctx context.Context) {
 	}
 	x.Examination = p.Reader.Examine(node.Modules())
 	p.ownersSettings()
-	if is, err := p.Reader.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
-		for _, port := range node.KubeletPorts() {
-			if slices.Contains(x.Listening, port) {
-				x.Taken = append(x.Taken, port)
-			}
-		}
-	}
 	if p.Saved.Live == nil {
 		inspect.Upkeep(ctx, p.Node, p.at, p.seen, &p.evidence)
 	}
