@@ -55,7 +55,8 @@ func (p *Presence) Run(ctx context.Context) {
 	}
 }
 
-// hold keeps the row under one lease, until that ends.
+// hold keeps the row under one lease, until that ends. A row that cannot be written again stays
+// with its old clock: others must see that this process lives, also while the store is full.
 func (p *Presence) hold(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, memberPatience)
 	lease, err := p.Store.Lease(within, MemberTTL)
@@ -66,10 +67,7 @@ func (p *Presence) hold(ctx context.Context) error {
 	defer func() { _ = lease.Close() }() // it ends by itself otherwise
 	tick := time.NewTicker(clockInterval)
 	defer tick.Stop()
-	for {
-		if err := p.write(ctx, lease); err != nil {
-			return err
-		}
+	for err = p.write(ctx, lease); err == nil; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -77,7 +75,11 @@ func (p *Presence) hold(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		if err := p.write(ctx, lease); err != nil && ctx.Err() == nil {
+			p.Say(fmt.Errorf("cannot tell the clock of this process: %w", err))
+		}
 	}
+	return err
 }
 
 // write writes the row, compares this clock with the others', and counts the processes.

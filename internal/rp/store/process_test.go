@@ -56,3 +56,38 @@ func TestProcesses(t *testing.T) {
 		}
 	})
 }
+
+// The row of a live process stays while the store is full, and has a new clock afterwards.
+func TestProcessInAFullStore(t *testing.T) {
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
+		its, said := m.Another(), 0
+		presence := &Presence{Store: New(its), Name: "a", Process: Process{Role: "all"}, Now: time.Now,
+			Say: func(error) { said++ }}
+		its.Before(fails(ErrFull, "commit"))
+		defer background(t, presence.Run)()
+		time.Sleep(time.Minute)
+		age := func(when string, rows int, most time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			list, _, err := s.Processes.List(t.Context(), "")
+			if err != nil || len(list) != rows {
+				t.Fatalf("%s: %d rows, %v", when, len(list), err)
+			}
+			if rows > 0 && time.Since(list[0].Value.Clock) > most {
+				t.Errorf("%s: a clock of %v", when, list[0].Value.Clock)
+			}
+		}
+		age("full from the start", 0, 0)
+		its.Before(nil)
+		time.Sleep(10 * time.Second)
+		age("with room", 1, clockInterval)
+		its.Before(fails(ErrFull, "commit"))
+		said = 0
+		time.Sleep(5*clockInterval + time.Second)
+		age("full", 1, 6*clockInterval)
+		equal(t, "failures told", said, 5)
+		its.Before(nil)
+		time.Sleep(clockInterval)
+		age("with room again", 1, clockInterval)
+	})
+}
