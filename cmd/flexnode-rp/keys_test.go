@@ -73,9 +73,6 @@ func TestKeys(t *testing.T) {
 	refused("run `flexnode-rp serve` first", "status")
 	must(0, st.BeginSchema(t.Context()))
 	expect(ring.Keys[0].ID+"  1 boxes  seals and signs", "status")
-	refused("it has only one", "promote", file)
-	expect("added; "+ring.Keys[0].ID+" seals", "add", file)
-	now := must(seal.Load(file))
 	runs := func(keys ...string) {
 		lease := must(st.Lease(t.Context(), store.MemberTTL))
 		p := store.Process{Role: "front", Version: "1", Keys: keys}
@@ -83,6 +80,13 @@ func TestKeys(t *testing.T) {
 			return st.Processes.Lease(v, "a", p, lease)
 		}))
 	}
+	for _, change := range []string{"promote", "drop"} {
+		refused("no process of the provider has a row in the store", change, file)
+	}
+	runs(ring.Keys[0].ID)
+	refused("it has only one", "promote", file)
+	expect("added; "+ring.Keys[0].ID+" seals", "add", file)
+	now := must(seal.Load(file))
 	was, next := now.Keys[0].ID, now.Keys[1].ID
 	runs(was)
 	refused("since it changed: a (front, 1)", "promote", file)

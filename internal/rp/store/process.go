@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -22,9 +23,14 @@ type Process struct {
 const clockInterval = time.Minute
 
 // Lacking returns the names of the live processes for which has is false, with role and version.
-// A feature is enabled once no process lacks it.
+// A feature is enabled once no process lacks it. It is an error if no process has a row: one that
+// has started while the store was full runs without.
 func (s *Store) Lacking(ctx context.Context, has func(Process) bool) (names []string, err error) {
 	rows, _, err := s.Processes.List(ctx, "")
+	if err == nil && len(rows) == 0 {
+		err = errors.New("no process of the provider has a row in the store: start the provider, and " +
+			"free space in the store if that is full")
+	}
 	for _, row := range rows {
 		if p := row.Value; !has(p) {
 			names = append(names, fmt.Sprintf("%s (%s, %s)", row.Key, p.Role, p.Version))

@@ -31,7 +31,9 @@ func TestProcesses(t *testing.T) {
 				t.Error(diff, err)
 			}
 		}
-		lack()
+		if _, err := s.Lacking(t.Context(), nil); err == nil {
+			t.Error("without any row, it is told that no process lacks anything")
+		}
 		right, stopRight := run("a", Process{Role: "front", Version: "1"}, 0)
 		lack("a (front, 1)")
 		ahead, stopAhead := run("b", Process{Role: "all", Version: "2", Keys: []string{"new"}},
