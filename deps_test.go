@@ -105,9 +105,9 @@ var rules = []struct {
 	}, []string{"os", "os/exec", "net"}},
 	{"internal/prepare", []string{"internal/release", "manifests"}, []string{"os", "os/exec"}},
 	{"internal/rp/service", []string{
-		"docs/api", "internal/rp/cluster", "internal/rp/credential", "internal/rp/fair",
-		"internal/rp/flexnode",
-		"internal/rp/front", "internal/rp/seal", "internal/rp/store",
+		"docs/api", "internal/config", "internal/rp/cluster", "internal/rp/credential",
+		"internal/rp/fair", "internal/rp/flexnode", "internal/rp/front", "internal/rp/seal",
+		"internal/rp/store",
 	}, []string{"os/exec"}},
 	{"internal/azuresim", []string{"internal/arm", "internal/azuresim/template"},
 		[]string{"os/exec"}},

@@ -308,6 +308,14 @@ func Decode(data []byte, dst any) error {
 	return r.err(Config{})
 }
 
+// CheckJSON returns the problems of a JSON object that a file holds, whatever its members: its
+// syntax, text after it, and duplicate names. The error is of type Problems.
+func CheckJSON(data []byte) error {
+	r := &report{what: "document"}
+	readDocument(data, r)
+	return r.err(Config{})
+}
+
 func (r *report) empty(path string, v any) {
 	switch v := v.(type) {
 	case nil:

@@ -64,7 +64,11 @@ func TestRefusedSettings(t *testing.T) {
 		text string
 		want []string
 	}{
-		{`{`, []string{"cannot read"}},
+		{``, []string{"cannot read", "is empty"}},
+		{"{\n \"logLevel\": \"info\",}", []string{"line 2, column 21: invalid character '}'"}},
+		{`{"tenantId": "t"} {"x": broken`, []string{"line 1, column 19: invalid character '{'"}},
+		{`{"dataDir": "/a", "dataDir": "/b"}`, []string{`dataDir: is given twice: keep one`}},
+		{`{"nodeDefaults": {"node": {"a": 1, "a": 2}}}`, []string{"nodeDefaults.node.a: is given twice"}},
 		{`{"listn": {}}`, []string{`unknown field "listn"`}},
 		{`{}`, []string{
 			"listen: set", "dataDir: set exactly one", "keysFile:", "tenantId:", "publicURL:",

@@ -2,12 +2,14 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -163,7 +165,7 @@ func Load(path string) (Settings, error) {
 	s := Settings{LogLevel: "info", Polls: defaultPolls, Limits: fair.DefaultLimits()}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil {
+	if err := cmp.Or(config.CheckJSON(data), d.Decode(&s)); err != nil {
 		return s, fmt.Errorf("cannot read the settings in %s: %w", path, err)
 	}
 	for i := range s.OtherURLs {
