@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -61,8 +62,9 @@ type Sources struct {
 	Bindings []Binding
 	// Manager is the source for clusters without a binding; nil if there is no Azure identity.
 	Manager Source
-	// Ends receives the end of the client certificate in a binding's kubeconfig; may be nil.
-	Ends func(kubeconfig string, at time.Time)
+	// Ends receives the client certificate in a binding's kubeconfig, nil if it has none; it may be
+	// nil.
+	Ends func(kubeconfig string, certificate *x509.Certificate)
 
 	read sync.Map // of readAccess, by Binding
 }
@@ -88,10 +90,9 @@ func (s *Sources) access(b Binding) (Access, error) {
 	}
 	access, failed := b.access()
 	if failed == nil && s.Ends != nil {
-		pair, err := tls.X509KeyPair(access.Config.CertData, access.Config.KeyData)
-		if err == nil { // it may have a token
-			s.Ends(b.Kubeconfig, pair.Leaf.NotAfter)
-		}
+		// It may have a token; the pair is empty then.
+		pair, _ := tls.X509KeyPair(access.Config.CertData, access.Config.KeyData)
+		s.Ends(b.Kubeconfig, pair.Leaf)
 	}
 	if err != nil || failed != nil || b.Trusted || time.Since(file.ModTime()) < settled {
 		return access, failed

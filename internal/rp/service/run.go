@@ -3,6 +3,7 @@ package service
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -217,13 +218,19 @@ func (s *service) tellExpiry(keys seal.Ring) {
 	}, func() float64 { return float64(until.Unix()) }))
 }
 
-func kubeconfigEnds(r prometheus.Registerer) func(kubeconfig string, at time.Time) {
+func kubeconfigEnds(r prometheus.Registerer) func(kubeconfig string, is *x509.Certificate) {
 	ends := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "flexnode_rp_kubeconfig_ends_timestamp_seconds",
 		Help: "When the client certificate of a kubeconfig ends.",
 	}, []string{"kubeconfig"})
 	r.MustRegister(ends)
-	return func(file string, at time.Time) { ends.WithLabelValues(file).Set(float64(at.Unix())) }
+	return func(file string, is *x509.Certificate) {
+		if is == nil {
+			ends.DeleteLabelValues(file)
+		} else {
+			ends.WithLabelValues(file).Set(float64(is.NotAfter.Unix()))
+		}
+	}
 }
 
 // replicaName returns a name that is unique to this process.

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
@@ -341,4 +345,26 @@ func TestWaitersLeaveConnections(t *testing.T) {
 		pass(time.Minute)
 		equal(t, "the polls that wait afterwards", limited.api.Waiters.Count(), 0)
 	})
+}
+
+// The end of a kubeconfig's certificate is not told any more once the kubeconfig has a token.
+func TestEndOfKubeconfig(t *testing.T) {
+	dir, registry := t.TempDir(), prometheus.NewRegistry()
+	client := pair(t, dir, "client")
+	data := func(file string) string {
+		return base64.StdEncoding.EncodeToString(must(os.ReadFile(file)))
+	}
+	id := "/subscriptions/s/resourceGroups/g/providers/" + flexnode.ClusterType + "/c"
+	sources := cluster.Sources{Ends: kubeconfigEnds(registry)}
+	for i, user := range []string{
+		`{client-certificate-data: ` + data(client.CertFile) + `, client-key-data: ` +
+			data(client.KeyFile) + `}`, `{token: abc}`,
+	} {
+		file := write(t, dir, "kubeconfig", `{current-context: c, clusters: [{name: c, cluster: {
+			server: "https://c.example", certificate-authority-data: `+data(client.CertFile)+`}}],
+			contexts: [{name: c, context: {cluster: c, user: c}}], users: [{name: c, user: `+user+`}]}`)
+		sources.Bindings = []cluster.Binding{{ClusterID: id, Kubeconfig: file}}
+		must(sources.Access(t.Context(), flexnode.Cluster{ID: id}, false))
+		equal(t, "ends told with "+user, len(must(registry.Gather())), 1-i)
+	}
 }
