@@ -165,14 +165,20 @@ func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
 		}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Make %d changes in %s? [y/N] ", r.Pending(), r.Server)
-	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("cannot read the answer: %w", err)
+	typed := make(chan string, 1)
+	go func() { // an interrupt ends the process, which may read until then
+		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // end of input means no
+		typed <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-cmd.Context().Done():
+		fmt.Fprintln(cmd.ErrOrStderr())
+	case answer := <-typed:
+		if answer == "y" || answer == "yes" {
+			return nil
+		}
 	}
-	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return errors.New("nothing was changed")
-	}
-	return nil
+	return errors.New("nothing was changed")
 }
 
 func printChanges(out io.Writer, r prepare.Report) {
