@@ -267,7 +267,8 @@ type Kubelet struct {
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
 	// ServerTLSBootstrap makes kubelet request its serving certificate from the cluster instead of
 	// signing one itself. Use it only in clusters that approve such requests, as flexnode-rp does for
-	// its nodes; otherwise kubectl logs and exec do not work (condition ServingCertificate).
+	// its nodes, but not with azure.kubeletCredential token: the request is then not the node's.
+	// Otherwise kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
 	// Swap is off or LimitedSwap; default off. off turns off all swap of the machine while it is a
 	// node. LimitedSwap leaves swap on and lets Burstable pods use their share; it needs Kubernetes
