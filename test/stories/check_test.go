@@ -81,6 +81,28 @@ func TestDamagedStore(t *testing.T) {
 	if found := w.check(); len(found.Drift) > 0 {
 		t.Errorf("drift after the repair: %v", found.Drift)
 	}
+	for _, by := range []string{"the service", "drift --repair"} {
+		w.write(entry, "something else")
+		if err := os.Remove(w.root + saved.RunDir + "/sweep.json"); err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+		w.write(entry, healthy) // another program repairs it before the agent does
+		found := w.check()
+		err := w.run(func(ctx context.Context, a *change.Agent) error {
+			if by == "the service" {
+				return w.watcher(a).Repair(ctx, found.Drift).Err
+			}
+			_, err := change.Repair(ctx, a, nil)
+			return err
+		})
+		if err != nil || len(found.Drift) != 1 {
+			t.Errorf("%s: drift %v, repair: %v", by, found.Drift, err)
+		}
+		if found := w.check(); len(found.Drift) > 0 {
+			t.Errorf("%s: drift after the repair of an intact artifact: %v", by, found.Drift)
+		}
+	}
 	w.wholly(t, "repaired")
 }
 

@@ -102,13 +102,15 @@ func (w *work) oweHealed(ctx context.Context) error {
 	return w.Engine.Owe(ctx, units...)
 }
 
+// healed clears the damage that toHeal has looked at: it was fetched again, or was intact already.
 func healed(ctx context.Context, w *work) error {
-	last, known := inspect.Swept(w.Node)
-	if !known || len(w.healing) == 0 {
+	last, _ := inspect.Swept(w.Node)
+	if len(last.Damaged) == 0 {
 		return nil
 	}
 	last.Damaged = slices.DeleteFunc(last.Damaged, func(name string) bool {
-		return slices.Contains(w.healing, name)
+		return concerns(w.Saved.Transition, inspect.StoreKey(name)) &&
+			w.to.Facts.Store[name] == w.Saved.Applied.Facts.Store[name]
 	})
 	return VolatileWriter(w.Agent).Save(ctx, inspect.SweepFile, last)
 }
