@@ -15,6 +15,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/metrics"
@@ -146,6 +147,36 @@ func TestTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.same(before)
+}
+
+// Failed checks are reported to Prometheus too, also by a service that has made no other ones.
+func TestTellsFailedChecks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	address := freeAddress(t)
+	w.config = w.configuration(metered(address, "/var/lib/metrics.prom"))
+	a, former := w.checked(t)
+	former.Close()
+	w.write(saved.StateDir+"/"+saved.TransitionFile, "{")
+	watcher := w.watcher(a)
+	defer watcher.Live.Close()
+	for range 2 {
+		_, err := watcher.Check(t.Context(), nil)
+		if err == nil {
+			t.Fatal("the check has not failed")
+		}
+		watcher.Live.Job(daemon.Job{Kind: "check", Ended: true, Err: err})
+	}
+	_, served := get(t, "tcp", address, "/metrics")
+	for from, text := range map[string]string{
+		"the file": w.read("/var/lib/metrics.prom"), "the address": served,
+	} {
+		if !strings.Contains(text, `aks_flex_node_checks_total{result="failed"}`) ||
+			!strings.Contains(text,
+				`aks_flex_node_condition{type="NodeObserved",status="false",advice="false"} 1`) {
+			t.Errorf("%s has no failed checks:\n%s", from, text)
+		}
+	}
 }
 
 // A metrics file that is not configured any more is removed, even if the service does not run.

@@ -219,6 +219,8 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 		w.Follows.told(s)
 		w.Live.update(func() { w.Live.status = &s })
 	}
+	inspect.LogError(w.Agent.Log, "cannot publish metrics",
+		publishMetrics(context.WithoutCancel(ctx), w.Live, w.home))
 	return found, err
 }
 
