@@ -36,9 +36,16 @@ type Live struct {
 // NewLive starts counting.
 func NewLive(version string) *Live {
 	began := time.Now()
-	return &Live{counts: map[string][]metrics.Sample{}, work: inspect.Work{
+	l := &Live{counts: map[string][]metrics.Sample{}, work: inspect.Work{
 		Version: version, PID: os.Getpid(), Started: began, Job: "rest", Since: began,
 	}}
+	for _, kind := range []transition.Kind{transition.Join, transition.Change, transition.Repair,
+		transition.Rollback, transition.Leave} {
+		for _, result := range []transition.OutcomeKind{transition.RolledBack, transition.Failed} {
+			l.count("transitions_total", "", 0, "kind", string(kind), "result", string(result))
+		} // from 0, so that the first failure is an increase
+	}
+	return l
 }
 
 func (l *Live) update(change func()) {

@@ -2,14 +2,21 @@ package service
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/metrics"
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // A provider that was never heard of is silent since it was asked for the first time, and not since
@@ -37,6 +44,33 @@ func TestPollsBeginLate(t *testing.T) {
 			t.Errorf("it has answered at %s: %+v", answered, p)
 		}
 	})
+}
+
+// Alerts compare the numbers of failed transitions with earlier ones, so they are there from the
+// start of the service.
+func TestFailuresStartAtZero(t *testing.T) {
+	var is []string
+	l, a := NewLive("1.2.3"), &change.Agent{}
+	l.Attach(a)
+	a.Ended(transition.Change, string(transition.Failed), time.Minute)
+	for line := range strings.Lines(string(metrics.Text(l.Metrics()))) {
+		if name, found := strings.CutPrefix(line, "aks_flex_node_transitions_total"); found {
+			is = append(is, strings.TrimSpace(name))
+		}
+	}
+	var want []string
+	for _, kind := range []string{"join", "change", "repair", "rollback", "leave"} {
+		for _, result := range []string{"rolled_back", "failed"} {
+			n := 0
+			if kind == "change" && result == "failed" {
+				n = 1
+			}
+			want = append(want, fmt.Sprintf(`{kind=%q,result=%q} %d`, kind, result, n))
+		}
+	}
+	if diff := cmp.Diff(want, is); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // Events say that a thing was repaired once, drifts again and is repaired by another process.
