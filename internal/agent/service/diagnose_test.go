@@ -50,7 +50,7 @@ func TestDiagnosisIsTaken(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			go f.diagnose(ctx)
 			for range 5 { // each poll asks again
-				f.askDiagnosis(follow.Answer{Diagnose: "id", Kind: agentapi.Doctor})
+				tell(f.questions, follow.Answer{Diagnose: "id", Kind: agentapi.Doctor})
 				time.Sleep(2 * diagnosePause)
 			}
 			stop()

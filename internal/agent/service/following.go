@@ -129,7 +129,9 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 }
 
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
-	f.askDiagnosis(answer)
+	if answer.Diagnose != "" && f.Diagnose != nil {
+		tell(f.questions, answer) // unless it is busy
+	}
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
 	invalid, ok := errors.AsType[x509.CertificateInvalidError](err) // also for a CA with the same key
 	ended := ok && invalid.Reason == x509.Expired && invalid.Cert.IsCA

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -216,10 +215,6 @@ func publishMetrics(ctx context.Context, l *Live, h *change.Home) error {
 	}
 	if l.file = is.Textfile; l.file == "" {
 		return err
-	}
-	dir, dirErr := h.Agent.Machine.Observe(ctx, state.PathKey(path.Dir(l.file)))
-	if _, ok := dir.(state.Dir); !ok || dirErr != nil {
-		return errors.Join(err, fmt.Errorf("cannot write %s: there is no such directory", l.file))
 	}
 	text := state.NewFile(l.file, 0o644, string(metrics.Text(l.Metrics())))
 	return errors.Join(err, h.Agent.Machine.Set(ctx, state.Change{To: text}, nil))

@@ -109,12 +109,6 @@ const diagnosePause = time.Minute
 // never lists the answers after which a diagnosis is not sent again.
 var never = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge}
 
-func (f *Following) askDiagnosis(answer follow.Answer) {
-	if answer.Diagnose != "" && f.Diagnose != nil {
-		tell(f.questions, answer) // unless it is busy
-	}
-}
-
 // diagnose answers requests for diagnoses. The next poll repeats those that failed.
 func (f *Following) diagnose(ctx context.Context) {
 	answered := ""
