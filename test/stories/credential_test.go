@@ -216,6 +216,20 @@ func TestExpiredSecretAndABootstrapToken(t *testing.T) {
 	}
 }
 
+// The tokens of an identity are erased once kubelet has a certificate instead.
+func TestTokensBeforeABootstrapToken(t *testing.T) {
+	t.Parallel()
+	w, _ := azureWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.kubeletGetsToken()
+	w.config = w.configuration()
+	if _, err := w.bootstrap(); err != nil || len(w.tokens()) > 0 {
+		t.Errorf("%v; kept are %v", err, w.tokens())
+	}
+}
+
 // A new secret that Entra ID's servers do not all know yet is not refused.
 func TestSecretThatPropagates(t *testing.T) {
 	t.Parallel()

@@ -97,9 +97,6 @@ func (w *work) eraseSecrets(ctx context.Context) error {
 	if err := errors.Join(w.Store.SaveSecrets(ctx), eraseOnboarding(ctx, w)); err != nil {
 		return err
 	}
-	if w.config.Azure.BootstrapToken != nil {
-		return nil
-	}
 	cache, err := access.Cache(w.Node, w.config)
 	if err == nil {
 		err = cache.Clean()
