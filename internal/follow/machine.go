@@ -225,6 +225,7 @@ func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
 	}
 	token, err := t.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{scope}})
 	if err != nil {
+		t.credential = nil // a managed identity's is bound to the service that it has found at first
 		return "", identity.Explain(err, identity.TokenFor("the resource provider", c.Azure))
 	}
 	return token.Token, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -460,5 +461,30 @@ func TestRegistersWithItsKubelet(t *testing.T) {
 	keys.busy = nil
 	if _, err := r.Poll(t.Context(), "", 0); err != nil || l.registered != 1 {
 		t.Errorf("%v, %d registrations", err, l.registered)
+	}
+}
+
+// The library finds out once where a managed identity's tokens come from. A service that polls
+// before the Arc agent is installed gets one afterwards all the same.
+func TestTokenOfALaterIdentity(t *testing.T) {
+	arc := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`{"access_token":"later","expires_in":"3600"}`))
+	}))
+	t.Cleanup(arc.Close)
+	var c config.Config
+	c.Azure.ManagedIdentity = &config.ManagedIdentity{}
+	c.Azure.ResourceManagerEndpoint = "https://arm.example"
+	tokens := &Tokens{Identity: NodeIdentity}
+	early, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := tokens.Token(early, c); err == nil {
+		t.Fatalf("it has the token %q without an identity", got)
+	}
+	t.Setenv("IDENTITY_ENDPOINT", arc.URL)
+	t.Setenv("IDENTITY_HEADER", "of the test")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if got, err := tokens.Token(ctx, c); err != nil || got != "later" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
