@@ -102,8 +102,8 @@ func Leave(ctx context.Context, q Question) error {
 }
 
 // LeftArc reports to the provider that the Arc machine of a deleted node has left, or the problem.
-func LeftArc(ctx context.Context, q Question, problem string) error {
-	said := agentapi.Leave{Arc: &agentapi.ArcLeft{Problem: problem}}
+func LeftArc(ctx context.Context, q Question, machine, problem string) error {
+	said := agentapi.Leave{Arc: &agentapi.ArcLeft{MachineID: machine, Problem: problem}}
 	_, err := q.leave(ctx, said, "report what is left in Azure Arc to the resource provider")
 	return err
 }

@@ -48,16 +48,20 @@ func TestDeletedArcMachineLeaves(t *testing.T) {
 
 // arcOfAProvider returns a machine that a provider joins as an Arc machine. The provider keeps a
 // secret.
-func arcOfAProvider(t *testing.T, secret string) (*world, *azuresim.Sim) {
+func arcOfAProvider(
+	t *testing.T, secret string, more ...func(map[string]any),
+) (*world, *azuresim.Sim) {
 	t.Helper()
 	w, sim, _ := arcWorld(t, "token")
 	w.provider = &provider{changed: make(chan struct{}), leaves: func() {}, arcSecret: secret}
-	w.provider.offer = w.delivery("7", w.azure(modes("")[6].azure), func(c map[string]any) {
-		c["continuousMonitoring"] = true
-		c["agent"].(map[string]any)["monitoring"] = map[string]any{
-			"endpoint": "https://provider.example"}
-	})
+	w.provider.offer = w.delivery("7", append(more, w.azure(modes("")[6].azure), polled)...)
 	return w, sim
+}
+
+// polled has the agent poll the provider.
+func polled(c map[string]any) {
+	c["continuousMonitoring"] = true
+	c["agent"].(map[string]any)["monitoring"] = map[string]any{"endpoint": "https://provider.example"}
 }
 
 // joinArc joins it.
@@ -81,6 +85,61 @@ func (w *world) leaveDeleted() error {
 			Options: transition.Options{Waits: true, Deleted: "u"}})
 		return err
 	})
+}
+
+// A node that the agent has enrolled with Arc keeps its method until it leaves: with another one it
+// could delete neither its Arc machine nor that machine's roles.
+func TestArcIsNotLeftByAChange(t *testing.T) {
+	w, sim := arcOfAProvider(t, "")
+	if err := w.receive(w.delivery("6", polled)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.joinAsDelivered(); err != nil {
+		t.Fatal(err)
+	}
+	token := w.pointer("applied")
+	w.joinArc(t, sim)
+	arc, since := w.pointer("applied"), w.kubeletSince()
+	if err := w.receive(w.delivery("8", polled)); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func() error{
+		"delivered": func() error { _, err := w.joinAsDelivered(); return err },
+		"rollback":  func() error { return w.back(token) },
+	} {
+		const want = "cannot leave Azure Arc by a change: run `aks-flex-node unbootstrap` first"
+		if err := change(); !refused(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.goesOn(arc, since)
+}
+
+// A machine that a failed change has enrolled with Arc reports to the provider what is left there.
+func TestArcOfAFailedChange(t *testing.T) {
+	w, sim := arcOfAProvider(t, "", pods(42))
+	arc := w.provider.offer
+	if err := w.receive(w.delivery("6", polled)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.joinAsDelivered(); err != nil {
+		t.Fatal(err)
+	}
+	w.refuseChangedKubelet()
+	if err := w.receive(arc); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.joinAsDelivered(); !rolledBack(err) || len(sim.Machines()) != 1 {
+		t.Fatalf("%v; Arc machines: %v", err, sim.Machines())
+	}
+	err := w.leaveDeleted()
+	if err == nil || !strings.Contains(err.Error(), "az connectedmachine delete") {
+		t.Errorf("it ended with %v", err)
+	}
+	if said := w.provider.arcLeft; said == nil || said.Problem == "" ||
+		!strings.HasSuffix(said.MachineID, "/machines/edge-1") {
+		t.Errorf("the provider was told %+v", said)
+	}
 }
 
 // A machine that is given back by hand tells the provider too, before its resource is deleted.

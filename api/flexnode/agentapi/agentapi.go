@@ -162,7 +162,8 @@ type Leave struct {
 
 // ArcLeft reports whether an Arc machine has left Azure, or the problem.
 type ArcLeft struct {
-	Problem string `json:"problem,omitempty"`
+	Problem   string `json:"problem,omitempty"`
+	MachineID string `json:"machineResourceId,omitempty"`
 }
 
 // LeaveSecret is the answer to Leave with a PublicKey: the client secret, sealed.

@@ -142,7 +142,7 @@ func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	if l.given != nil && (l.given.Azure.ArcEnabled() || l.given.Azure.ServicePrincipal != nil) {
 		as = l.given
 	}
-	isArc := l.config != nil && l.config.Azure.AuthMode() == config.AuthArc
+	isArc := l.config != nil && (l.config.Azure.AuthMode() == config.AuthArc || record.Owes())
 	deleted := how.Deleted != "" && isArc
 	if deleted && record.Owes() {
 		as = l.withArcSecret(ctx, as)
@@ -158,7 +158,7 @@ func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 		err = fmt.Errorf("%w%s", err, record.Deletion())
 	}
 	tell := func(ctx context.Context, q follow.Question) error {
-		return follow.LeftArc(ctx, q, problem)
+		return follow.LeftArc(ctx, q, record.MachineID, problem)
 	}
 	if told := l.withProvider(ctx, tell); told != nil {
 		l.Warn("%v", told)

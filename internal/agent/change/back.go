@@ -77,7 +77,7 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 		return nil, fmt.Errorf("cannot roll back to generation %.12s: it was never proved healthy", to.ID)
 	}
 	_, err = secretOf(h, to)
-	return to, err
+	return to, cmp.Or(err, stays(h, to.Config))
 }
 
 // goingBackTo returns the target of an interrupted rollback. Other transitions come first.

@@ -70,6 +70,8 @@ func stays(h *Home, c config.Config) error {
 	case c.Azure.ArcEnabled() && arc.Moves(c.Azure):
 		err = fmt.Errorf("cannot move the Arc machine of a node to %s in the resource group %s",
 			c.Azure.Arc.MachineName, c.Azure.Arc.ResourceGroup)
+	case was.Azure.AuthMode() == config.AuthArc && c.Azure.AuthMode() != config.AuthArc && arc.Owes():
+		err = errors.New("cannot leave Azure Arc by a change")
 	default:
 		return nil
 	}

@@ -36,6 +36,17 @@ func IdentityOf(id string, d Desired, tenant string) string {
 	return ""
 }
 
+// ByArc reports whether a node joins as an Arc machine.
+func (d Desired) ByArc() bool {
+	return d.AzureAuth.Method == api.Arc && d.KubernetesAuth.UseAzureAuth
+}
+
+// EnrolsInArc reports whether a node's agent makes its Arc machine, or assigns that one's roles.
+func (d Desired) EnrolsInArc() bool {
+	arc := d.AzureAuth.Arc
+	return d.ByArc() && arc != nil && (arc.Onboarding != nil || arc.AutoRoleAssignment)
+}
+
 // MachineOf returns the id of a node's Arc machine: the named one, else the one of the node's name.
 func MachineOf(id string, d Desired) string {
 	if arc := d.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {

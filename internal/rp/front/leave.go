@@ -136,7 +136,10 @@ func (a *API) leftArc(r *request, said api.ArcLeft) (any, error) {
 		}
 		key = credential.ArcLeftKey(r.nodeKey(), stone.UID)
 		left = a.Store.ArcLeft.Row(v, key).Value
-		gone = problem == "" || left.Machine == "" // only a node that joins by Arc has one
+		if _, err := arm.Parse(said.MachineID); left.Machine == "" && err == nil {
+			left = store.ArcLeft{Machine: said.MachineID, Deleted: stone.Deleted} // of a failed change
+		}
+		gone = problem == "" || left.Machine == ""
 		if gone {
 			a.Store.ArcLeft.Delete(v, key)
 			return nil
