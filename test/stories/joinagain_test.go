@@ -105,3 +105,28 @@ func TestFollowsReportsALostCertificate(t *testing.T) {
 		})
 	}
 }
+
+// Such a node also joins again if the cluster has got a new CA meanwhile, although its token may
+// not read the cluster's uid.
+func TestLostCertificateAndAnotherCA(t *testing.T) {
+	for _, forbidden := range []bool{false, true} {
+		w, _ := lostCertificate(t)
+		former := w.cluster.pki()
+		w.cluster.adopt(w.cluster.authority())
+		w.cluster.set(func() {
+			w.cluster.token = "abcdef.fedcba9876543210"
+			w.cluster.ill = func(r *http.Request) int {
+				if forbidden && r.Header.Get("Authorization") != "" &&
+					strings.HasSuffix(r.URL.Path, "/services/kubernetes") {
+					return http.StatusForbidden
+				}
+				return 0
+			}
+		})
+		w.config = w.configuration()
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatalf("forbidden %t: %v", forbidden, err)
+		}
+		w.follows(former)
+	}
+}

@@ -188,7 +188,8 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 }
 
 // sameCluster refuses another cluster: kubelet's state must not be used with it. It compares the
-// uid of the Service default/kubernetes, as address and CA may change.
+// uid of the Service default/kubernetes, as address and CA may change. A kubelet that has lost its
+// certificate joins again with an identity that may not read it: then the cluster's name decides.
 func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) error {
 	if !h.Saved.Joined() || at == h.Saved.At() {
 		return nil
@@ -197,10 +198,12 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 	// The API server may not have the new CA yet.
 	either := inspect.Cluster{Server: at.Server, CA: kube.Unite(at.CA, h.Saved.Bindings.CA)}
 	uid, err := clusterUID(ctx, h, c, either)
+	_, same := NewLocator(h).Proved(c)
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fmt.Errorf("cannot use %s: it does not accept this node's credential; if it is the same "+
 			"cluster, run `aks-flex-node unbootstrap` and join with a new configuration", at.Server)
+	case same && kube.Answered(err) && !access.Held(h.Node, c):
 	case err != nil:
 		return fmt.Errorf("cannot check whether %s is this node's cluster: %w", at.Server, err)
 	case known == "" && at.Server != h.Saved.Bindings.Server &&
@@ -213,5 +216,5 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 }
 
 func clusterUID(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) (string, error) {
-	return inspect.Ask(ctx, h.Node, access.Client, c, at, (*kube.Client).ClusterUID)
+	return inspect.Ask(ctx, h.Node, access.JoinClient, c, at, (*kube.Client).ClusterUID)
 }

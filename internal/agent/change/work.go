@@ -51,10 +51,11 @@ func begin(h *Home, t transition.Transition) (*work, error) {
 	w.bindings.PodCIDRs = inspect.Subnets(h.Node, w.config)
 	if t.Cluster != nil {
 		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
-		w.bindings.Rebound = h.Saved.Bindings.Rebound || h.Saved.Bindings.Joined
+		w.bindings.Rebound = true
 	}
 	// A kubelet that has lost its credential joins again. An ungated repair only compares.
 	w.bindings.Joined = h.Saved.Joined() && (t.Ungated || access.Held(h.Node, w.config))
+	w.bindings.Rebound = w.bindings.Rebound && w.bindings.Joined // else kubelet writes its kubeconfig
 	w.met = map[state.Need]bool{
 		node.Credential: w.bindings.Joined,
 		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
