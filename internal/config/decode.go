@@ -298,21 +298,14 @@ func Defaults() Config {
 }
 
 // Decode reads a JSON object such as the machine's policy into the struct at dst. Null, "", unknown
-// and duplicate names are problems. The error is of type Problems.
+// and duplicate names are problems. With a nil dst, only the syntax, text after the object and
+// duplicate names are. The error is of type Problems.
 func Decode(data []byte, dst any) error {
 	r := &report{what: "document"}
-	if doc := readDocument(data, r); doc != nil {
+	if doc := readDocument(data, r); doc != nil && dst != nil {
 		r.empty("", doc)
 		r.decode(spot{}, doc, reflect.ValueOf(dst).Elem())
 	}
-	return r.err(Config{})
-}
-
-// CheckJSON returns the problems of a JSON object that a file holds, whatever its members: its
-// syntax, text after it, and duplicate names. The error is of type Problems.
-func CheckJSON(data []byte) error {
-	r := &report{what: "document"}
-	readDocument(data, r)
 	return r.err(Config{})
 }
 

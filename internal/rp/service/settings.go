@@ -165,7 +165,7 @@ func Load(path string) (Settings, error) {
 	s := Settings{LogLevel: "info", Polls: defaultPolls, Limits: fair.DefaultLimits()}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := cmp.Or(config.CheckJSON(data), d.Decode(&s)); err != nil {
+	if err := cmp.Or(config.Decode(data, nil), d.Decode(&s)); err != nil {
 		return s, fmt.Errorf("cannot read the settings in %s: %w", path, err)
 	}
 	for i := range s.OtherURLs {
