@@ -32,7 +32,7 @@ func TestProcesses(t *testing.T) {
 			}
 		}
 		if _, err := s.Lacking(t.Context(), nil); err == nil {
-			t.Error("without any row, it is told that no process lacks anything")
+			t.Error("without any row, no process lacks anything")
 		}
 		right, stopRight := run("a", Process{Role: "front", Version: "1"}, 0)
 		lack("a (front, 1)")
