@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -56,7 +57,7 @@ func ArcLeftKey(nodeKey, uid string) string { return nodeKey + "/" + uid }
 func (s *Service) LeaveArc(
 	v *store.View, nodeKey string, n flexnode.Node, withSecret bool, at time.Time,
 ) error {
-	if !n.Desired.ByArc() {
+	if n.Desired.AzureAuth.Method != api.Arc || !n.Desired.KubernetesAuth.UseAzureAuth {
 		return nil
 	}
 	key := ArcLeftKey(nodeKey, n.UID)

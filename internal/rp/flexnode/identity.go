@@ -36,17 +36,6 @@ func IdentityOf(id string, d Desired, tenant string) string {
 	return ""
 }
 
-// ByArc reports whether a node joins as an Arc machine.
-func (d Desired) ByArc() bool {
-	return d.AzureAuth.Method == api.Arc && d.KubernetesAuth.UseAzureAuth
-}
-
-// EnrolsInArc reports whether a node's agent makes its Arc machine, or assigns that one's roles.
-func (d Desired) EnrolsInArc() bool {
-	arc := d.AzureAuth.Arc
-	return d.ByArc() && arc != nil && (arc.Onboarding != nil || arc.AutoRoleAssignment)
-}
-
 // MachineOf returns the id of a node's Arc machine: the named one, else the one of the node's name.
 func MachineOf(id string, d Desired) string {
 	if arc := d.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {
@@ -245,6 +234,14 @@ func (p *Problems) machine(id string) {
 		shorten(id))
 	p.unless(!machine || IsGUID(parsed.Subscription), at,
 		"The subscription '%s' of the Arc machine is not a GUID.", shorten(parsed.Subscription))
+}
+
+// IsMachine reports whether an id that a machine has sent is the id of an Arc machine.
+func IsMachine(id string) bool {
+	var p Problems
+	p.bound("", id, 1024)
+	p.machine(id)
+	return len(p) == 0
 }
 
 // principalOf returns the service principal whose client secret is stored for a node, nil for none,

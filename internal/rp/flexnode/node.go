@@ -87,11 +87,6 @@ type Node struct {
 	SystemData api.SystemData `json:"systemData"`
 }
 
-// HasLeftArc reports whether the machine has left Azure Arc, and no other one has joined since.
-func (n Node) HasLeftArc() bool {
-	return n.LeftArc != "" && slices.Contains([]string{n.LeftArc, "", ShutOut}, n.MachineKey)
-}
-
 // Chosen holds the provider's choices, kept until the owner asks for something else.
 type Chosen struct {
 	Versions Versions `json:"versions"`

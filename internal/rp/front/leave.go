@@ -136,7 +136,7 @@ func (a *API) leftArc(r *request, said api.ArcLeft) (any, error) {
 		}
 		key = credential.ArcLeftKey(r.nodeKey(), stone.UID)
 		left = a.Store.ArcLeft.Row(v, key).Value
-		if _, err := arm.Parse(said.MachineID); left.Machine == "" && err == nil {
+		if left.Machine == "" && flexnode.IsMachine(said.MachineID) {
 			left = store.ArcLeft{Machine: said.MachineID, Deleted: stone.Deleted} // of a failed change
 		}
 		gone = problem == "" || left.Machine == ""

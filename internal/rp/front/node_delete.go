@@ -84,7 +84,8 @@ func (a *API) joined(v *store.View, key string, n flexnode.Node) bool {
 // machine that is shut out at once, or without a known key, gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
 	hasKey := n.MachineKey != "" && n.MachineKey != flexnode.ShutOut
-	if n.HasLeftArc() || !hasKey && !a.joined(v, r.nodeKey(), n) {
+	left := n.LeftArc != "" && (n.MachineKey == n.LeftArc || !hasKey) // and no other one has joined
+	if left || !hasKey && !a.joined(v, r.nodeKey(), n) {
 		return nil
 	}
 	return a.Credentials.LeaveArc(v, r.nodeKey(), n, hasKey && !r.flag("revokeNow"), a.Now())

@@ -119,28 +119,12 @@ func (p *put) decide(v *store.View, of outcome) error {
 	if err != nil {
 		return err
 	}
-	if p.strandsArc(v, history, old.Value, d.Node) {
-		return arm.Errorf(409, "ArcMachineExists", "The machine of '%s' has enrolled with Azure Arc, "+
-			"and with another method could not remove its Arc machine and role assignments. Run "+
-			"`aks-flex-node unbootstrap` on it first, or DELETE the node and create it again.",
-			shorten(p.r.name("node")))
-	}
 	p.created, p.node, p.r.before = !old.Exists(), d.Node, flexnode.ShownVersion(old.Value.Revision)
 	// The answer has the desired revision, even if agents are not offered it yet.
 	if p.revision = d.Revision; p.revision == nil {
 		p.revision = store.RevisionIn(v, history, d.Node.Revision)
 	}
 	return p.write(v, history, d)
-}
-
-// strandsArc reports whether a node would join no longer as the Arc machine that its agent has
-// made. The agent refuses that, too: it knows whether it has.
-func (p *put) strandsArc(v *store.View, kept flexnode.History, old, next flexnode.Node) bool {
-	if !old.Desired.ByArc() || next.Desired.ByArc() || old.HasLeftArc() || p.joins(&old) {
-		return false
-	}
-	runs := store.RevisionIn(v, kept, p.applied)
-	return runs != nil && runs.Desired.EnrolsInArc()
 }
 
 // openNode reads the node of a request and its cluster. It returns an error if the node may not be

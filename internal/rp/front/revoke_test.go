@@ -426,53 +426,6 @@ func TestArcMachineThatHasLeftBefore(t *testing.T) {
 	}
 }
 
-// A node whose agent has enrolled it with Azure Arc keeps that method until its machine has left
-// Arc; one that does not run by it, or whose machine is gone, may change it.
-func TestArcMachineIsNotStranded(t *testing.T) {
-	const token, arc = "{}", `{"properties":{"kubernetesAuth":{"useAzureAuth":true},
-		"azureAuth":{"method":"arc","arc":{"autoRoleAssignment":true}}}}`
-	owned := strings.Replace(arc, "true}}}}", "false}}}}", 1)
-	for name, x := range map[string]struct {
-		first, then string
-		before      func(w *world, m *machine)
-		want        int
-	}{
-		"enrolled":             {arc, token, nil, 409},
-		"enrolled by an owner": {owned, token, nil, 200},
-		"enrolling":            {token, arc, nil, 200},
-		"has left": {arc, token, func(_ *world, m *machine) {
-			m.post(t, 204, "/leave", `{"arc":{}}`)
-		}, 200},
-		"not enrolled": {token, token, func(w *world, _ *machine) { // the change to Arc has failed
-			w.settles(200, "PUT", nodeURL("n"), arc)
-		}, 200},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newEdge(t)
-			w.settles(201, "PUT", nodeURL("n"), x.first)
-			if x.first == arc {
-				w.settles(200, "PUT", nodeURL("n"), x.then)
-				w.settles(200, "PUT", nodeURL("n"), x.first) // no machine has it
-			}
-			m, first := w.machineOf("n"), w.desires("n")
-			m.registers(t, 204, w.enrolment(t, "n"))
-			m.poll(t, 200)
-			m.post(t, 204, "/reportStatus", `{"appliedConfigVersion":"`+first+`"}`)
-			w.caughtUp()
-			if x.before != nil {
-				x.before(w, m)
-			}
-			_, text := w.must(x.want, "PUT", nodeURL("n"), x.then)
-			if x.want == 409 {
-				equal(t, "the error", strings.Contains(text, "ArcMachineExists") &&
-					strings.Contains(text, "unbootstrap"), true)
-				w.refused(409, "ArcMachineExists", "POST", nodeURL("n", "/rollback"),
-					`{"configVersion":"`+w.revisions()[1].ConfigVersion+`"}`)
-			}
-		})
-	}
-}
-
 // A machine that a failed change has enrolled with Azure Arc is listed when it reports that.
 func TestArcMachineOfAFailedChange(t *testing.T) {
 	w := newEdge(t)
@@ -480,11 +433,17 @@ func TestArcMachineOfAFailedChange(t *testing.T) {
 	m := w.machineOf("n")
 	m.registers(t, 204, w.enrolment(t, "n"))
 	w.settles(200, "DELETE", nodeURL("n"), "")
-	m.post(t, 204, "/leave", `{"arc":{"problem":"AuthorizationFailed","machineResourceId":"?"}}`)
-	equal(t, "what is left without an id", len(w.arcLeft()), 0)
-	id := "/subscriptions/" + subscription +
-		"/resourceGroups/rg/providers/Microsoft.HybridCompute/machines/n"
-	m.post(t, 204, "/leave", `{"arc":{"problem":"AuthorizationFailed","machineResourceId":"`+id+`"}}`)
+	const group = "/subscriptions/" + subscription + "/resourceGroups/rg"
+	const id = group + "/providers/Microsoft.HybridCompute/machines/n"
+	leaves := func(id string) {
+		m.post(t, 204, "/leave", `{"arc":{"problem":"AuthorizationFailed","machineResourceId":"`+id+`"}}`)
+	}
+	for _, wrong := range []string{"?", "/", group, id + `\n\u001b[2J`,
+		group + "/providers/Microsoft.ContainerService/managedClusters/prod"} {
+		leaves(wrong)
+		equal(t, "what is left with the id "+wrong, len(w.arcLeft()), 0)
+	}
+	leaves(id)
 	if is := w.arcLeft(); len(is) != 1 || is[0].MachineID != id || is[0].DeletedAt.IsZero() {
 		t.Errorf("there is left %+v", is)
 	}
