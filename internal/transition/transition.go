@@ -77,6 +77,8 @@ type Transition struct {
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Cluster is the API server for To, if it differs from the proved one.
 	Cluster *Cluster `json:"cluster,omitempty"`
+	// Rejoins is set if kubelet had lost its credential: it writes its kubeconfig when it joins again.
+	Rejoins bool `json:"rejoins,omitempty"`
 	// Ungated repairs do not wait for the gate, and repair only Things, if any.
 	Ungated bool     `json:"ungated,omitempty"`
 	Things  []string `json:"things,omitempty"`

@@ -197,7 +197,7 @@ func (c *cluster) routes() http.Handler {
 		}
 		if ill != nil {
 			if code := ill(r); code != 0 {
-				fail(w, code, metav1.StatusReasonInternalError)
+				fail(w, code, metav1.StatusReasonUnknown)
 				return
 			}
 		}

@@ -1,7 +1,9 @@
 package stories
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -107,26 +109,61 @@ func TestFollowsReportsALostCertificate(t *testing.T) {
 }
 
 // Such a node also joins again if the cluster has got a new CA meanwhile, although its token may
-// not read the cluster's uid.
+// not read the cluster's uid, and whenever it is interrupted. Then it knows the cluster's uid.
 func TestLostCertificateAndAnotherCA(t *testing.T) {
-	for _, forbidden := range []bool{false, true} {
-		w, _ := lostCertificate(t)
-		former := w.cluster.pki()
-		w.cluster.adopt(w.cluster.authority())
-		w.cluster.set(func() {
-			w.cluster.token = "abcdef.fedcba9876543210"
-			w.cluster.ill = func(r *http.Request) int {
-				if forbidden && r.Header.Get("Authorization") != "" &&
-					strings.HasSuffix(r.URL.Path, "/services/kubernetes") {
-					return http.StatusForbidden
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status, kill int // the API server's answer about the uid, and the write after which it ends
+		uid          string
+		says         string
+	}{
+		"readable":            {},
+		"forbidden":           {status: 403},
+		"made again":          {status: 403, uid: "00000000-0000-0000-0000-00000000c2c2"},
+		"overloaded":          {status: 429, says: "cannot check whether"},
+		"killed in apply":     {status: 403, kill: 45},
+		"killed in commit":    {status: 403, kill: 54},
+		"killed at the end":   {status: 403, kill: 60},
+		"readable and killed": {kill: 57},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := lostCertificate(t)
+			former := w.cluster.pki()
+			w.cluster.adopt(w.cluster.authority())
+			w.cluster.set(func() {
+				w.cluster.token = "abcdef.fedcba9876543210"
+				w.cluster.uid = cmp.Or(tt.uid, w.cluster.uid)
+				w.cluster.ill = func(r *http.Request) int {
+					if r.Header.Get("Authorization") != "" &&
+						strings.HasSuffix(r.URL.Path, "/services/kubernetes") {
+						return tt.status
+					}
+					return 0
 				}
-				return 0
+			})
+			w.config = w.configuration()
+			if tt.kill > 0 {
+				w.blow(tt.kill)
+				if _, err := w.bootstrap(); !errors.Is(err, errKilled) {
+					t.Fatalf("the error is %v; want a run that was killed", err)
+				}
+				w.blow(-1)
 			}
+			if _, err := w.bootstrap(); err != nil || tt.says != "" {
+				if tt.says == "" || !strings.Contains(fmt.Sprint(err), tt.says) {
+					t.Errorf("the error is %v, want %q", err, tt.says)
+				}
+				return
+			}
+			w.follows(former)
+			former = w.cluster.pki()
+			w.cluster.adopt(w.cluster.authority())
+			w.config = w.configuration()
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatalf("with the next CA: %v", err)
+			}
+			w.follows(former)
 		})
-		w.config = w.configuration()
-		if _, err := w.bootstrap(); err != nil {
-			t.Fatalf("forbidden %t: %v", forbidden, err)
-		}
-		w.follows(former)
 	}
 }

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,18 +126,16 @@ func learnReady(ctx context.Context, w *work) error {
 	}
 	// A new network of the cluster replaces ours.
 	w.bindings.ForeignCNI = inspect.Foreign(w.Node, w.config, w.bindings.ForeignCNI)
+	// Only the cluster's name may have been compared, if kubelet had lost its certificate.
 	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
 	return nil
 }
 
-// learnCluster returns the cluster's uid: the known one, else the API server's; "" if it is silent.
+// learnCluster returns the cluster's uid: the API server's, else the known one or "".
 func learnCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) string {
-	if known := h.Saved.Bindings.ClusterUID; known != "" {
-		return known
-	}
-	uid, err := clusterUID(ctx, h, c, at)
+	uid, err := inspect.Ask(ctx, h.Node, access.JoinClient, c, at, (*kube.Client).ClusterUID)
 	inspect.LogError(h.Log, "cannot learn the cluster's uid", err)
-	return uid
+	return cmp.Or(uid, h.Saved.Bindings.ClusterUID)
 }
 
 func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) error {

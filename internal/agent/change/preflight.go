@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -57,7 +59,7 @@ func stays(h *Home, c config.Config) error {
 	if h.Saved.Live == nil || !h.Saved.Joined() {
 		return nil
 	}
-	was, dir := h.Saved.Live.Config, c.Paths.Kubernetes.KubeletDir
+	was, dir := cmp.Or(h.Saved.Applied, h.Saved.Live).Config, c.Paths.Kubernetes.KubeletDir
 	arc, err := access.Record(h.Records())
 	switch {
 	case err != nil:
@@ -197,13 +199,13 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 	known := h.Saved.Bindings.ClusterUID
 	// The API server may not have the new CA yet.
 	either := inspect.Cluster{Server: at.Server, CA: kube.Unite(at.CA, h.Saved.Bindings.CA)}
-	uid, err := clusterUID(ctx, h, c, either)
-	_, same := NewLocator(h).Proved(c)
-	switch {
-	case errors.Is(err, kube.ErrUnauthorized):
+	uid, err := inspect.Ask(ctx, h.Node, access.JoinClient, c, either, (*kube.Client).ClusterUID)
+	unknown, forbidden := apierrors.IsUnauthorized(err), apierrors.IsForbidden(err)
+	switch _, same := NewLocator(h).Proved(c); {
+	case same && (unknown || forbidden) && !access.Held(h.Node, c):
+	case unknown:
 		return fmt.Errorf("cannot use %s: it does not accept this node's credential; if it is the same "+
 			"cluster, run `aks-flex-node unbootstrap` and join with a new configuration", at.Server)
-	case same && kube.Answered(err) && !access.Held(h.Node, c):
 	case err != nil:
 		return fmt.Errorf("cannot check whether %s is this node's cluster: %w", at.Server, err)
 	case known == "" && at.Server != h.Saved.Bindings.Server &&
@@ -213,8 +215,4 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 			"run `aks-flex-node unbootstrap` first", at.Server, h.Saved.Bindings.Server)
 	}
 	return nil
-}
-
-func clusterUID(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) (string, error) {
-	return inspect.Ask(ctx, h.Node, access.JoinClient, c, at, (*kube.Client).ClusterUID)
 }

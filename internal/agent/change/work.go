@@ -42,7 +42,7 @@ type work struct {
 	seen     []health.Condition // the gate's last conditions
 }
 
-func begin(h *Home, t transition.Transition) (*work, error) {
+func begin(h *Home, t *transition.Transition) (*work, error) {
 	to, err := h.Saved.Generations.Load(t.To)
 	if err != nil {
 		return nil, err
@@ -51,11 +51,11 @@ func begin(h *Home, t transition.Transition) (*work, error) {
 	w.bindings.PodCIDRs = inspect.Subnets(h.Node, w.config)
 	if t.Cluster != nil {
 		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
-		w.bindings.Rebound = true
 	}
 	// A kubelet that has lost its credential joins again. An ungated repair only compares.
 	w.bindings.Joined = h.Saved.Joined() && (t.Ungated || access.Held(h.Node, w.config))
-	w.bindings.Rebound = w.bindings.Rebound && w.bindings.Joined // else kubelet writes its kubeconfig
+	t.Rejoins = t.Rejoins || h.Saved.Joined() && !w.bindings.Joined
+	w.bindings.Rebound = h.Saved.Joined() && !t.Rejoins && (w.bindings.Rebound || t.Cluster != nil)
 	w.met = map[state.Need]bool{
 		node.Credential: w.bindings.Joined,
 		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
@@ -74,7 +74,7 @@ func run(ctx context.Context, h *Home, t transition.Transition, until transition
 	if err := rebind(ctx, h, &t); err != nil {
 		return err
 	}
-	w, err := begin(h, t)
+	w, err := begin(h, &t)
 	if err != nil {
 		return err
 	}

@@ -121,6 +121,6 @@ func (p *Presence) Live(role string) int {
 	return 0
 }
 
-// Lead returns the time by which this clock is ahead of another live process's, beyond the usual age
-// of a row. For up to a minute after the store was full, it includes the time for which it was.
+// Lead returns the time by which this clock is ahead of another live process's, beyond the usual
+// age of a row. For up to a minute after the store was full, it includes how long it was.
 func (p *Presence) Lead() time.Duration { return time.Duration(p.lead.Load()) }
