@@ -18,7 +18,6 @@ func badSecret(t *testing.T) {
 	m := bareMachine(t, "badsecret-1")
 	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
 		section(c, "azure")["kubeletCredential"] = "token"
-		section(c, "agent")["readyTimeout"] = "20s"
 	})
 	fragile(t, m)
 	must(t, m, "bootstrap")
@@ -66,7 +65,9 @@ func badSecret(t *testing.T) {
 	})
 
 	t.Run("going back without Azure", func(t *testing.T) {
-		edit(t, m, func(c map[string]any) { section(c, "node")["maxPods"] = 77 })
+		edit(t, m, func(c map[string]any) {
+			section(c, "node")["maxPods"], section(c, "agent")["readyTimeout"] = 77, "20s"
+		})
 		cmd, err := bench.Command(t.Context(), m, "aks-flex-node", "bootstrap")
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func fragile(t *testing.T, m lab.Machine) {
 // daemon keeps running, the Node is Ready, and the configuration is not retried.
 func TestBadUpdate(t *testing.T) {
 	t.Parallel()
-	m := machine(t, "bad-1", func(c map[string]any) { section(c, "agent")["readyTimeout"] = "20s" })
+	m := machine(t, "bad-1")
 	fragile(t, m)
 	serve(t, m)
 	good, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
@@ -86,7 +86,10 @@ func TestBadUpdate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			were := len(status(t, m).Rejected)
-			edit(t, m, tt.change)
+			edit(t, m, func(c map[string]any) {
+				section(c, "agent")["readyTimeout"] = "20s"
+				tt.change(c)
+			})
 			var now report
 			eventually(t, "the rejection", func() bool {
 				now = status(t, m)

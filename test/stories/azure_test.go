@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 // token runs `aks-flex-node token` on a machine whose root is a directory.
 func token(root string) int {
 	w := &world{root: root, fuse: fuse{left: -1}, cluster: &cluster{}}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	t, err := inspect.Token(ctx, &w.agent().Env)
 	if err == nil {
@@ -61,7 +61,7 @@ func azureWorld(t *testing.T) (*world, *azuresim.Sim) {
 	sim := w.simulateAzure(t, canary)
 	w.program = w.installProgram(t)
 	w.config = w.configuration(w.azure(nil))
-	w.config.Agent.ReadyTimeout = "6s"
+	w.config.Agent.ReadyTimeout = "1m"
 	return w, sim
 }
 

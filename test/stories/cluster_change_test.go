@@ -159,7 +159,7 @@ func TestClusterChanges(t *testing.T) {
 					w.cluster.move("api-1.example:6443")
 					w.publish(sim)
 					w.config = w.configuration(w.secret(canary, credential))
-					w.config.Agent.ReadyTimeout = "6s"
+					w.config.Agent.ReadyTimeout = "20s"
 					w.knowing()
 					if _, err := w.bootstrap(); err != nil {
 						t.Fatal(err)
@@ -316,6 +316,7 @@ func TestNewConfigurationNeeded(t *testing.T) {
 func TestCannotFollowYet(t *testing.T) {
 	t.Parallel()
 	w, sim := azureWorld(t)
+	w.config.Agent.ReadyTimeout = "20s" // the gate of the way back waits for it
 	w.knowing()
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)

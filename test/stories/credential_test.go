@@ -274,6 +274,7 @@ func (w *world) onlySecret(sim *azuresim.Sim, secret string, gone ...string) {
 func TestSecretOfARejectedConfiguration(t *testing.T) {
 	t.Parallel()
 	w, sim := azureWorld(t)
+	w.config.Agent.ReadyTimeout = "20s" // the gate of the way back waits for it
 	w.knowing()
 	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
 		Secrets: []azuresim.Secret{{Value: canary}, {Value: newSecret}}})

@@ -233,7 +233,7 @@ func TestPressureAgain(t *testing.T) {
 				w.config = w.configuration(nodeSetting("maxPods", 44))
 			}
 			w.cluster.set(func() { w.cluster.reports = pressed })
-			w.config.Agent.ReadyTimeout = "5s" // also on a busy machine
+			w.config.Agent.ReadyTimeout = "20s" // also on a busy machine
 			if _, err := w.bootstrap(); rolledBack(err) != tt.rejected || !tt.rejected && err != nil {
 				t.Errorf("the error is %v", err)
 			}

@@ -84,7 +84,7 @@ func (w *world) modeConfig(azure func(map[string]any), more ...func(map[string]a
 		more = append([]func(map[string]any){w.azure(azure)}, more...)
 	}
 	c := w.configuration(more...)
-	c.Agent.ReadyTimeout = "6s"
+	c.Agent.ReadyTimeout = "1m"
 	return c
 }
 

@@ -30,7 +30,7 @@ func (w *world) asDelivered() change.Input {
 		w.t.Fatal(err)
 	}
 	c := read.Config
-	c.Agent.ReadyTimeout = "6s"
+	c.Agent.ReadyTimeout = "1m"
 	w.config = c // what is read again for the secret
 	return change.Input{Config: c, Document: read.Document, Origin: "url", Resource: read.Resource}
 }

@@ -150,7 +150,7 @@ func TestRejectedOnASmallerMachine(t *testing.T) {
 		w := newWorld(t)
 		size := int64(16 << 30)
 		w.facts = func(f *host.Facts) { f.MemoryBytes = size }
-		w.config.Agent.ReadyTimeout = "5s" // of the first bootstrap, too, also on a busy machine
+		w.config.Agent.ReadyTimeout = "20s" // of the first bootstrap, too, also on a busy machine
 		if _, err := w.bootstrap(); err != nil {
 			t.Fatal(err)
 		}

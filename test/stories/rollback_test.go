@@ -119,6 +119,7 @@ func TestGoesBackWithoutAzure(t *testing.T) {
 func TestGoesBackWithoutToken(t *testing.T) {
 	t.Parallel()
 	w, sim := azureWorld(t)
+	w.config.Agent.ReadyTimeout = "20s" // the gate of the way back waits for it
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestGoesBackFromPowerlessIdentity(t *testing.T) {
 func TestRollbackThatIsNotHealthy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.config.Agent.ReadyTimeout = "5s" // of the first bootstrap, too, also on a busy machine
+	w.config.Agent.ReadyTimeout = "20s" // of the first bootstrap, too, also on a busy machine
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}

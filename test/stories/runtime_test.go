@@ -88,7 +88,7 @@ func TestRuntimeStaysWithoutCRI(t *testing.T) {
 // run.
 func TestRuntimeOfAJoin(t *testing.T) {
 	w := newWorld(t)
-	w.config.Agent.ReadyTimeout = "5s" // of the next try, too, also on a busy machine
+	w.config.Agent.ReadyTimeout = "10s" // of the next try, too, also on a busy machine
 	w.deaf.Store(3)
 	_, err := w.bootstrap()
 	unhealthy, ok := errors.AsType[*health.UnhealthyError](err)

@@ -218,7 +218,7 @@ func TestForeignNetworkWins(t *testing.T) {
 func TestOldTokenIsNotBlamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.config.Agent.ReadyTimeout = "6s" // of the first bootstrap, too, also on a busy machine
+	w.config.Agent.ReadyTimeout = "20s" // of the first bootstrap, too, also on a busy machine
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}

@@ -298,7 +298,7 @@ func (w *world) kubeletHealth(context.Context) error {
 
 // run runs one process to its end, or until the fuse kills it.
 func (w *world) run(do func(context.Context, *change.Agent) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	a := w.agent()
 	p := w.running()
 	ended := make(chan error, 1)
