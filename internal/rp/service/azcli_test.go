@@ -138,7 +138,7 @@ az aks flex-node rollback $G -n edge-1 --config-version $V \
 		equal(t, step.script, w.must(step.script), step.want)
 	}
 	w.ready("edge-1")
-	w.must("az aks flex-node wait $G -n edge-1 --ready --interval 1 --timeout 60")
+	w.must("az aks flex-node wait $G -n edge-1 --ready --interval 1 --timeout 600")
 	table := w.must("az aks flex-node show $G -n edge-1 -o table")
 	has(t, "the table", table, "Name", "State", "Ready", "Kubernetes", "edge-1", "Succeeded")
 	w.must("az aks flex-node delete $G -n edge-1 --yes")
@@ -427,7 +427,7 @@ func (w *azWorld) clusterIsDown(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, errors)
 	}
 	w.cluster.Down.Store(false)
-	w.must("az aks flex-node wait $G -n down-1 --created --interval 1 --timeout 120")
+	w.must("az aks flex-node wait $G -n down-1 --created --interval 1 --timeout 600")
 	if url := w.must("az aks flex-node get-config-url $G -n down-1 -o tsv 2>/dev/null"); url == "" {
 		t.Error("there is no URL when the cluster is back")
 	}
