@@ -22,11 +22,13 @@ import (
 const OwnLog = "/var/log/aks-flex-node"
 
 // passing lists paths that change independently of the agent's work: journals, caches, counters;
-// dpkg's log, locks, copy of its list of packages and daily backups; and the agent's log.
+// dpkg's log, locks, copy of its list of packages and daily backups; apt's daily lock; and the
+// agent's log.
 var passing = []string{
 	OwnLog,
 	"/var/log/dpkg.log", "/var/lib/dpkg/status-old", "/var/lib/dpkg/lock",
 	"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/triggers/Lock", "/var/backups",
+	"/var/lib/apt/daily_lock",
 	"/proc", "/sys", "/dev", "/tmp", "/run", "/var/log/journal", "/var/lib/systemd", "/var/cache",
 	"/var/tmp", "/var/log/wtmp", "/var/log/lastlog", "/var/log/btmp",
 	"/etc/machine-id", "/root/.cache",

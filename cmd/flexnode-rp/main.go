@@ -2,9 +2,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -23,11 +25,28 @@ var version, commit = "dev", "unknown"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	err := newRoot().ExecuteContext(ctx)
-	if err != nil {
+	root, out := newRoot(), &results{Writer: os.Stdout}
+	root.SetOut(out)
+	err := root.ExecuteContext(ctx)
+	if err = cmp.Or(err, out.err); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(exitCode(err))
 	}
+}
+
+// results writes a command's output, and keeps the first error: a command whose output is lost, as
+// on a full disk, has failed.
+type results struct {
+	io.Writer
+	err error
+}
+
+func (r *results) Write(data []byte) (int, error) {
+	n, err := r.Writer.Write(data)
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("cannot write the result: %w", err)
+	}
+	return n, err
 }
 
 func newRoot() *cobra.Command {
@@ -53,8 +72,9 @@ docs/reference/provider-settings.md describes the settings.`,
 	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings),
 		keys(&settings), storage(&settings), epoch(&settings), ready(), cluster(), &cobra.Command{
 			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-			Run: func(*cobra.Command, []string) {
-				fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())
+			Run: func(cmd *cobra.Command, _ []string) {
+				fmt.Fprintf(cmd.OutOrStdout(), "flexnode-rp %s (commit %s, %s)\n", version, commit,
+					runtime.Version())
 			},
 		})
 	for _, group := range root.Commands() {
@@ -100,7 +120,7 @@ func notifySystemd(state string) {
 func check(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "Check the settings without starting the provider", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
 				return err
@@ -111,10 +131,10 @@ func check(settings *string) *cobra.Command {
 				}
 			}
 			for _, allowed := range s.Allowed() {
-				fmt.Println("allowed:", allowed)
+				fmt.Fprintln(cmd.OutOrStdout(), "allowed:", allowed)
 			}
 			if err == nil {
-				fmt.Println("the settings are valid")
+				fmt.Fprintln(cmd.OutOrStdout(), "the settings are valid")
 			}
 			return err
 		},
@@ -129,7 +149,7 @@ func restore(settings *string) *cobra.Command {
 		Long: `Create a data directory from a snapshot. The directory must not hold a store yet, and
 the provider must not run. The first start on it begins a new epoch: credentials that are
 unused according to the backup are revoked, since they may have been used after it.`,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
 				return err
@@ -139,7 +159,7 @@ unused according to the backup are revoked, since they may have been used after 
 					"restore` on its members, then `flexnode-rp epoch raise`")
 			}
 			if err = service.Restore(args[0], s.DataDir); err == nil {
-				fmt.Println("restored to", s.DataDir)
+				fmt.Fprintln(cmd.OutOrStdout(), "restored to", s.DataDir)
 			}
 			return err
 		},

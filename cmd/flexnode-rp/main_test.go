@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,17 +16,36 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/prepare"
 )
 
+// program returns a process with this program, and is the program in that process.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	if given := os.Getenv("TEST_ARGS"); given != "" {
+		os.Args = strings.Split(given, " ")
+		main()
+		os.Exit(0)
+	}
+	p := exec.Command(must(os.Executable()), "-test.run=^"+t.Name()+"$")
+	p.Env = append(os.Environ(), "TEST_ARGS=flexnode-rp "+strings.Join(args, " "))
+	return p
+}
+
+// A command whose output is lost fails, and says so.
+func TestLostOutput(t *testing.T) {
+	p := program(t, "version")
+	p.Stdout = must(os.OpenFile("/dev/full", os.O_WRONLY, 0))
+	said := &strings.Builder{}
+	p.Stderr = said
+	err := p.Run()
+	if err == nil || !strings.Contains(said.String(), "cannot write the result: ") {
+		t.Errorf("%v, %s", err, said)
+	}
+}
+
 // A second signal ends the program while it reads a file that does not answer.
 func TestSecondSignal(t *testing.T) {
-	if pipe := os.Getenv("TEST_SETTINGS"); pipe != "" {
-		os.Args = []string{"flexnode-rp", "check", "--settings", pipe}
-		main()
-		return
-	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	must(0, syscall.Mkfifo(pipe, 0o600))
-	program := exec.Command(must(os.Executable()), "-test.run=^TestSecondSignal$")
-	program.Env = append(os.Environ(), "TEST_SETTINGS="+pipe)
+	program := program(t, "check", "--settings", pipe)
 	must(0, program.Start())
 	defer must(os.OpenFile(pipe, os.O_WRONLY, 0)).Close() // once the program reads
 	ended := make(chan error, 1)

@@ -70,6 +70,7 @@ func TestRefusedSettings(t *testing.T) {
 		{`{"dataDir": "/a", "dataDir": "/b"}`, []string{`dataDir: is given twice: keep one`}},
 		{`{"nodeDefaults": {"node": {"a": 1, "a": 2}}}`, []string{"nodeDefaults.node.a: is given twice"}},
 		{`{"listn": {}}`, []string{`unknown field "listn"`}},
+		{`{"dataDir": "/a", "datadir": "/b"}`, []string{`unknown field "datadir"`}},
 		{`{}`, []string{
 			"listen: set", "dataDir: set exactly one", "keysFile:", "tenantId:", "publicURL:",
 			"installation:",

@@ -1,13 +1,14 @@
 package service
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
@@ -163,9 +164,9 @@ func Load(path string) (Settings, error) {
 		return Settings{}, fmt.Errorf("cannot read the settings: %w", err)
 	}
 	s := Settings{LogLevel: "info", Polls: defaultPolls, Limits: fair.DefaultLimits()}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := cmp.Or(config.Decode(data, nil), d.Decode(&s)); err != nil {
+	exact := jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(),
+		jsonv2.MatchCaseInsensitiveNames(false), jsonv2.RejectUnknownMembers(true))
+	if err := cmp.Or(config.Decode(data, nil), jsonv2.Unmarshal(data, &s, exact)); err != nil {
 		return s, fmt.Errorf("cannot read the settings in %s: %w", path, err)
 	}
 	for i := range s.OtherURLs {
