@@ -108,6 +108,37 @@ func joinsWithoutProxy(t *testing.T, m lab.Machine) {
 		status := must(t, m, "status", "-o", "json")
 		return !strings.Contains(status, "ProxyMissing") && !strings.Contains(status, "NotReachable")
 	})
+	providersKubeconfig(t)
+}
+
+// providersKubeconfig runs the commands of docs/how-to/run-a-provider.md in the prepared cluster:
+// the kubeconfig has the provider's rights, and no more.
+func providersKubeconfig(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/how-to/run-a-provider.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(text), "\n```bash\n")
+	script, _, _ = strings.Cut(script, "\n```\n")
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+bench.Kubeconfig(),
+		"PATH="+filepath.Dir(bench.Kubeconfig())+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	made := filepath.Join(cmd.Dir, "factory.kubeconfig")
+	if info, err := os.Stat(made); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the kubeconfig is %v, %v", info, err)
+	}
+	for verb, want := range map[string]string{"create": "yes", "get": "no"} {
+		out, _ := bench.Kubectl(t.Context(), "", "--kubeconfig="+made, "-n", "kube-system",
+			"auth", "can-i", verb, "secrets")
+		if strings.TrimSpace(out) != want {
+			t.Errorf("the provider may %s Secrets: %s", verb, out)
+		}
+	}
 }
 
 // The commands of docs/how-to/use-az.md, "From a cluster to a Service", verbatim: a cluster is
