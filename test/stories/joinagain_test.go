@@ -112,19 +112,21 @@ func TestFollowsReportsALostCertificate(t *testing.T) {
 // not read the cluster's uid, and whenever it is interrupted. Then it knows the cluster's uid.
 func TestLostCertificateAndAnotherCA(t *testing.T) {
 	t.Parallel()
+	const madeAgain = "00000000-0000-0000-0000-00000000c2c2"
 	for name, tt := range map[string]struct {
 		status, kill int // the API server's answer about the uid, and the write after which it ends
 		uid          string
 		says         string
 	}{
-		"readable":            {},
-		"forbidden":           {status: 403},
-		"made again":          {status: 403, uid: "00000000-0000-0000-0000-00000000c2c2"},
-		"overloaded":          {status: 429, says: "cannot check whether"},
-		"killed in apply":     {status: 403, kill: 45},
-		"killed in commit":    {status: 403, kill: 54},
-		"killed at the end":   {status: 403, kill: 60},
-		"readable and killed": {kill: 57},
+		"readable":              {},
+		"forbidden":             {status: 403},
+		"made again":            {status: 403, uid: madeAgain},
+		"made again and killed": {status: 403, uid: madeAgain, kill: 36},
+		"overloaded":            {status: 429, says: "cannot check whether"},
+		"killed in apply":       {status: 403, kill: 45},
+		"killed in commit":      {status: 403, kill: 54},
+		"killed at the end":     {status: 403, kill: 60},
+		"readable and killed":   {kill: 57},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,7 @@ import (
 // proved ones. It erases former secrets, unless the provider has not yet answered with the new
 // ones. It uncordons the Node last: until that succeeds the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
-	if w.bindings.ClusterUID == "" {
+	if t.Rejoins || w.bindings.ClusterUID == "" {
 		w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
 	}
 	w.bindings.FormerCA = w.Saved.Bindings.NextFormerCA(w.bindings.CA)
