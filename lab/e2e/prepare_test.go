@@ -135,7 +135,7 @@ func providersKubeconfig(t *testing.T) {
 	for verb, want := range map[string]string{"create": "yes", "get": "no"} {
 		out, _ := bench.Kubectl(t.Context(), "", "--kubeconfig="+made, "-n", "kube-system",
 			"auth", "can-i", verb, "secrets")
-		if strings.TrimSpace(out) != want {
+		if !strings.HasPrefix(out, want) {
 			t.Errorf("the provider may %s Secrets: %s", verb, out)
 		}
 	}
