@@ -19,7 +19,7 @@ metadata: {name: %[1]s, labels: {app: %[1]s}}
 spec:
   nodeName: %[2]s
   terminationGracePeriodSeconds: 1
-  containers: [{name: hello, image: "%[3]s"}]
+  containers: [{name: hello, image: "%[3]s", resources: {requests: {cpu: 100m}}}]
 `, name, node, images.Hello)
 	return l.StartPod(ctx, name, manifest)
 }

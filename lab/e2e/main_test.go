@@ -194,10 +194,15 @@ func inside(t *testing.T, m lab.Machine, argv ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// must runs aks-flex-node and fails the test unless it exits with 0.
+// must runs aks-flex-node and fails the test unless it exits with 0. It waits for the end of the
+// daemon's work, as the program asks.
 func must(t *testing.T, m lab.Machine, args ...string) string {
 	t.Helper()
-	out, code := flex(t, m, args...)
+	out, code := "", 0
+	eventually(t, "the end of the daemon's work", func() bool {
+		out, code = flex(t, m, args...)
+		return !strings.Contains(out, "cannot start: `aks-flex-node agent`")
+	})
 	if code != 0 {
 		t.Fatalf("aks-flex-node %s: exit code %d\n%s", strings.Join(args, " "), code, out)
 	}

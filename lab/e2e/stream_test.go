@@ -21,7 +21,8 @@ spec:
   nodeName: %[2]s
   hostNetwork: %[5]t
   terminationGracePeriodSeconds: 1
-  containers: [{name: hello, image: "%[3]s", args: [load, "%[4]s"]}]
+  containers:
+  - {name: hello, image: "%[3]s", args: [load, "%[4]s"], resources: {requests: {cpu: 100m}}}
 `
 
 // Clients that stream through a Service see no error while kubelet changes by a patch, containerd

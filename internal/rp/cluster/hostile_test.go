@@ -429,7 +429,7 @@ func (s sourceOf) Access(ctx context.Context, c flexnode.Cluster, _ bool) (Acces
 // until waits for a condition that holds soon.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal(what)
 		}
