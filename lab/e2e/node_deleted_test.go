@@ -78,7 +78,10 @@ func TestNodeDeleted(t *testing.T) {
 	})
 
 	t.Run("policy repair", func(t *testing.T) {
-		edit(t, m, func(c map[string]any) { section(c, "agent")["driftPolicy"] = "repair" })
+		edit(t, m, func(c map[string]any) {
+			// the cluster deletes pods of a missing Node 40 s after it has noticed that
+			section(c, "agent")["driftPolicy"], section(c, "agent")["checkInterval"] = "repair", "10s"
+		})
 		eventually(t, "the new policy", func() bool {
 			return applied(m, `"repair"`)
 		})

@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -281,6 +282,15 @@ func TestAPanicInAWatch(t *testing.T) {
 		if n := counts.panics.Load(); n < 3 || n > 12 {
 			t.Errorf("%d sessions have ended within ten minutes", n)
 		}
+	})
+}
+
+// In simulated time, an error that client-go reports does not wait for the present.
+func TestErrorsTakeNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		utilruntime.HandleError(errors.New("a fault"))
+		equal(t, "the time it takes", time.Since(began), 0)
 	})
 }
 
