@@ -15,6 +15,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -186,6 +187,10 @@ func TestFollowsThroughWrongAnswers(t *testing.T) {
 				if !s.registered() || s.bundle() != kept {
 					t.Errorf("the Node is there: %t; the bundle is the same: %t", s.registered(),
 						s.bundle() == kept)
+				}
+				is := s.condition("ConfigurationAccepted")
+				if c.offer != nil && is.Status != health.False {
+					t.Errorf("ConfigurationAccepted is %+v", is)
 				}
 				if log := s.log.String()[told:]; !strings.Contains(log, c.says) {
 					t.Errorf("the log does not say %q:\n%s", c.says, log)

@@ -239,7 +239,7 @@ func (f *Following) Unusable(version string, why error) {
 	f.unusable, f.judged = failed, judged
 }
 
-// refused returns the offer that this machine's policy refuses or that is untrusted; nil if none.
+// refused returns the offer that this machine has refused; nil if none.
 func refused(f *Following) *health.Rejection {
 	if f == nil {
 		return nil
@@ -247,7 +247,7 @@ func refused(f *Following) *health.Rejection {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	u := f.unusable
-	if u == nil || u.Reason != health.RefusedByPolicy && u.Reason != health.RevisionNotTrusted {
+	if u == nil {
 		return nil
 	}
 	return &health.Rejection{Version: u.Version, Reason: u.Message, At: *u.At,
