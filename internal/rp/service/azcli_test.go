@@ -143,6 +143,9 @@ az aks flex-node rollback $G -n edge-1 --config-version $V \
 	has(t, "the table", table, "Name", "State", "Ready", "Kubernetes", "edge-1", "Succeeded")
 	w.must("az aks flex-node delete $G -n edge-1 --yes")
 	w.must("az aks flex-node wait $G -n edge-1 --deleted --interval 1")
+	_, told, code := w.run("az aks flex-node delete $G -n edge-1 --yes")
+	has(t, "what a repeated deletion says", told, "az role assignment list")
+	equal(t, "its exit code", code, 0)
 	if _, errors, code := w.run("az aks flex-node show $G -n edge-1"); code != 3 ||
 		!strings.Contains(errors, "edge-1") {
 		t.Errorf("a node that is gone: exit code %d\n%s", code, errors)
@@ -235,6 +238,9 @@ func (w *azWorld) diagnose(t *testing.T) {
 	w.must("az aks flex-node diagnose $G -n edge-9 --no-wait")
 	equal(t, "one that is not waited for", must(w.store.Diagnoses.Get(t.Context(), key)).Value.State,
 		"Requested")
+	answers(api.Diagnosed{Findings: []api.Finding{{Type: "KubeletRunning", Verdict: "error"}}})
+	has(t, "its answer", w.must("az aks flex-node diagnose $G -n edge-9 --last -o table"),
+		"KubeletRunning")
 }
 
 // A provider is used directly, without Resource Manager: by an option, and by a default.
@@ -292,7 +298,8 @@ func (w *azWorld) existing(t *testing.T) {
 		"--client-id 11111111-2222-3333-4444-555555555555 -o none")
 	before := w.must(shown)
 	for _, want := range []string{"'there-1' already exists and was not changed.", "default",
-		"az aks flex-node update -g my-rg -c my-cluster -n there-1", "--replace"} {
+		"az aks flex-node update -g my-rg -c my-cluster -n there-1", "--replace",
+		"az aks flex-node get-config-url -g my-rg -c my-cluster -n there-1"} {
 		w.fails(create+"--output-url", want)
 	}
 	w.fails(create+"--replace", "Use --yes.")
@@ -460,6 +467,14 @@ cp "$file" preparer.kubeconfig
 exit $(cat preparer.code)
 `
 
+// losesItsTerminal stands in for flexnode-rp while the terminal is closed.
+const losesItsTerminal = `#!/bin/sh
+eval file=\$$#
+echo "$file" >preparer.file
+kill -HUP $PPID
+exec sleep 600
+`
+
 // preparesCluster checks that enable and disable give the caller's kubeconfig to flexnode-rp, and
 // end with its exit code; without it they tell what to install.
 func (w *azWorld) preparesCluster(t *testing.T) {
@@ -492,6 +507,12 @@ func (w *azWorld) preparesCluster(t *testing.T) {
 			!filepath.IsAbs(file) || !strings.Contains(out, file) {
 			t.Errorf("%s: exit code %d, %q, %s, %v\n%s%s", tt.command, code, got, file, err, out, errors)
 		}
+	}
+	write(t, w.dir, "flexnode-rp", losesItsTerminal)
+	_, errors, code = w.run("az aks flex-node enable $G --admin")
+	file := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(w.dir, "preparer.file")))))
+	if _, err := os.Stat(file); code != 1 || !os.IsNotExist(err) || !filepath.IsAbs(file) {
+		t.Errorf("without its terminal: exit code %d, %q, %v\n%s", code, file, err, errors)
 	}
 	w.refused([]refusal{{"stranger", "enable $G", "listClusterUserCredential/action'"}})
 }

@@ -46,7 +46,7 @@ class FlexNodeClient:
         config.user_agent_policy = policies.UserAgentPolicy(**kwargs)
         config.headers_policy = policies.HeadersPolicy(**kwargs)
         config.proxy_policy = policies.ProxyPolicy(**kwargs)
-        config.retry_policy = policies.RetryPolicy(retry_connect=1, **kwargs)
+        config.retry_policy = policies.RetryPolicy(**kwargs)
         config.redirect_policy = policies.RedirectPolicy(permit_redirects=False)
         config.custom_hook_policy = policies.CustomHookPolicy(**kwargs)
         config.logging_policy = _Trace()

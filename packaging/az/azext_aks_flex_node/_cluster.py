@@ -3,6 +3,7 @@
 import base64
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,8 @@ def _run(cmd, group, cluster, admin, program, args):
         raise azclierror.FileOperationError(
             f"Cannot find the program '{program}'.",
             'Install the package flexnode-rp, or set its path with --program.')
+    for name in {'SIGHUP', 'SIGTERM'} & set(dir(signal)):  # they would leave the kubeconfig behind
+        signal.signal(getattr(signal, name), lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix='flexnode-') as directory:  # 0700
         path = os.path.join(directory, 'kubeconfig')
         with open(path, 'xb', opener=lambda name, flags: os.open(name, flags, 0o600)) as f:

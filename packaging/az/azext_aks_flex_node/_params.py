@@ -80,6 +80,8 @@ def load_arguments(self, _):
                    help='The diagnosis to request from the machine.')
         c.argument('file', options_list=['--file', '-f'], type=file_type,
                    help='The new file for the support bundle.')
+        c.argument('last', action='store_true',
+                   help='Show the answer to the last request, of the last day, without a new one.')
         c.argument('timeout', type=int, help='For how many seconds to wait for the machine.')
     with self.argument_context('aks flex-node wait') as c:
         _conditions(c)

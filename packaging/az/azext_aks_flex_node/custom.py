@@ -60,10 +60,10 @@ def _exists(url):
     """A node that create would replace."""
     *_, group, _, _, _, cluster, _, node = url.split('/')
     return azclierror.ValidationError(
-        f"'{node}' already exists and was not changed. With --replace, settings that are not "
+        f"'{node}' already exists and was not changed. With --replace --yes, settings that are not "
         'specified get their defaults.',
-        f'To change only the specified settings: az aks flex-node update -g {group} -c {cluster} '
-        f'-n {node}')
+        f'For its URL: az aks flex-node get-config-url -g {group} -c {cluster} -n {node}; to change '
+        f'only the specified settings: az aks flex-node update -g {group} -c {cluster} -n {node}')
 
 
 def _secrets(method, wanted):
@@ -183,6 +183,9 @@ def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_n
         client = connect(cmd, endpoint)
         gone = client.read('DELETE', client.node(resource_group_name, cluster_name, node_name),
                            params=_at_once(revoke_now))
+    if gone is None:
+        logger.warning("'%s' does not exist. If an earlier answer was lost, its machine's identity may "
+                       'still have a role: az role assignment list --scope CLUSTER', node_name)
     cleanup = (gone or {}).get('cleanup') or {}
     if cleanup.get('certificateExpires'):
         logger.warning("The name '%s' is free again when the machine has left, or at %s. Before "
@@ -342,7 +345,7 @@ def _reached(client, url, ready, made, deleted, exists, custom):
 
 
 def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='doctor',
-                       file=None, timeout=600, endpoint=None, no_wait=False):
+                       last=False, file=None, timeout=600, endpoint=None, no_wait=False):
     if kind == 'supportBundle' and not file and not no_wait:
         raise azclierror.RequiredArgumentMissingError(
             'Specify a file for the encrypted support bundle: --file.')
@@ -351,7 +354,8 @@ def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='
     with told():
         client = connect(cmd, endpoint)
         url = client.node(resource_group_name, cluster_name, node_name)
-        asked = client.read('POST', f'{url}/diagnose', body={'kind': kind})
+        asked = client.read('POST', f'{url}/listDiagnosis', body={}) if last else client.read(
+            'POST', f'{url}/diagnose', body={'kind': kind})
         if no_wait:
             return None
         ours = member(asked, 'id')
@@ -360,7 +364,8 @@ def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='
             if time.monotonic() > end:
                 raise azclierror.AzureResponseError(
                     f"'{node_name}' has not answered within {timeout} seconds. It may answer "
-                    'later, within a day.', 'az aks flex-node show reports when it was last seen.')
+                    'later, within a day: --last shows the answer.',
+                    'az aks flex-node show reports when it was last seen.')
             time.sleep(POLL_SECONDS)
             asked = client.read('POST', f'{url}/listDiagnosis', body={})
             if member(asked, 'id') != ours:
