@@ -120,12 +120,12 @@ func (e Evidence) upToDate() api.Condition {
 			"PUT the node with the desired configuration, or roll it back to a configuration of "+
 			"listHistory.", applied))
 	case n.Failed == n.Revision && failed == nil: // new facts have replaced what has failed
-		return is("False", "Failed", "The node was not healthy with this configuration, and has "+
-			"rolled back. Change the configuration, or roll the node back.")
+		return is("False", "Failed", "The node has refused this configuration, or was not healthy with "+
+			"it and has rolled back. Change the configuration, or roll the node back.")
 	case n.Failed == n.Revision, failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
-		return since(*cmp.Or(failed.At, &time.Time{}), is("False", "Failed", fmt.Sprintf("The node was "+
-			"not healthy with configuration %s (%s), and has rolled back. See status.config.failed; "+
-			"change the configuration, or roll the node back.",
+		return since(*cmp.Or(failed.At, &time.Time{}), is("False", "Failed", fmt.Sprintf("The node "+
+			"has refused configuration %s (%s), or was not healthy with it and has rolled back. See "+
+			"status.config.failed; change the configuration, or roll the node back.",
 			failed.Version, cmp.Or(failed.Reason, "no reason given"))))
 	case n.Assigned != n.Revision:
 		if n.leftOut() {

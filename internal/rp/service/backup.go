@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
@@ -43,8 +44,13 @@ func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) 
 	if err != nil {
 		return v, err
 	}
+	scratch, err := os.MkdirTemp("", "flexnode-rp-verify-") // 0700
+	if err != nil {
+		return v, fmt.Errorf("cannot make a directory to restore into: %w", err)
+	}
+	defer os.RemoveAll(scratch)
 	if v.SnapshotFile, err = store.CheckSnapshot(path); err == nil {
-		err = store.UseSnapshot(ctx, path, func(st *store.Store) (err error) {
+		err = store.UseSnapshot(ctx, path, scratch, func(st *store.Store) (err error) {
 			if v.Contents, err = st.ReadAll(ctx, bad); err != nil {
 				return err
 			}
@@ -54,6 +60,9 @@ func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) 
 	}
 	if ctx.Err() != nil {
 		return v, ctx.Err()
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return v, fmt.Errorf("cannot restore into %s: %w", scratch, err)
 	}
 	if err != nil {
 		bad(err)

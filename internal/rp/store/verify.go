@@ -58,14 +58,10 @@ func CheckSnapshot(path string) (SnapshotFile, error) {
 	return file, nil
 }
 
-// UseSnapshot restores a snapshot into a temporary directory, opens it as the start after a restore
-// does, calls use, and removes the directory.
-func UseSnapshot(ctx context.Context, path string, use func(*Store) error) error {
-	scratch, err := os.MkdirTemp("", "flexnode-rp-verify-") // 0700
-	if err != nil {
-		return fmt.Errorf("cannot make a directory to restore into: %w", err)
-	}
-	err = Restore(path, scratch)
+// UseSnapshot restores a snapshot into an empty directory, opens it as the start after a restore
+// does, and calls use.
+func UseSnapshot(ctx context.Context, path, scratch string, use func(*Store) error) error {
+	err := Restore(path, scratch)
 	var opened *Etcd
 	if err == nil {
 		opened, err = Open(ctx, scratch, Options{NoSync: true})
@@ -73,7 +69,7 @@ func UseSnapshot(ctx context.Context, path string, use func(*Store) error) error
 	if err == nil {
 		err = errors.Join(use(New(opened)), opened.Close())
 	}
-	return errors.Join(err, os.RemoveAll(scratch))
+	return err
 }
 
 // Contents counts the rows of a store, by table.

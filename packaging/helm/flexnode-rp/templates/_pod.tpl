@@ -70,6 +70,7 @@ spec:
     volumeMounts:
     - {name: settings, mountPath: /etc/flexnode-rp/settings, readOnly: true}
     - {name: tls, mountPath: /etc/flexnode-rp/tls, readOnly: true}
+    - {name: tmp, mountPath: /tmp} # backup --verify restores into it
     - {name: credentials, mountPath: /run/credentials/flexnode-rp, readOnly: true}
     {{- if .Values.secrets.kubeconfigs }}
     - {name: kubeconfigs, mountPath: /etc/flexnode-rp/kubeconfigs, readOnly: true}
@@ -80,6 +81,8 @@ spec:
     - {name: etcd, mountPath: /etc/flexnode-rp/etcd, readOnly: true}
     {{- end }}
   volumes:
+  - name: tmp
+    emptyDir: {}
   - name: settings
     configMap: {name: {{ include "flexnode-rp.name" . }}}
   - name: tls
