@@ -71,7 +71,7 @@ func isNoProxy(s string) bool {
 func (c Config) WithDNS(address string) (Config, error) {
 	c.Node.Kubelet.DNSServiceIP = address
 	r := &report{}
-	if !isDNS(address) {
+	if !IsDNS(address) {
 		r.add("node.kubelet.dnsServiceIP", show(address), "must be an IP address")
 	}
 	checkNetwork(c, r)

@@ -97,7 +97,7 @@ var rules = map[string]rule{
 	"threshold": {"a quantity, such as 100Mi, or a percentage, 0% for none", isThreshold},
 	"verbosity": between(0, 10),
 	"percent":   between(0, 100),
-	"dns":       {"an IP address", isDNS},
+	"dns":       {"an IP address", IsDNS},
 	"ca":        {aCA, nil},
 	"node-ip":   {"an IP address, or an IPv4 and an IPv6 address separated by a comma", isNodeIP},
 	"log-size":  {"a quantity of 1Ki or more without a fraction, such as 10Mi", isLogSize},
@@ -267,8 +267,8 @@ func isAddr(s string) bool {
 	return err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.IsGlobalUnicast()
 }
 
-// isDNS reports whether s can be the address of a DNS service, or of a link-local cache for it.
-func isDNS(s string) bool {
+// IsDNS reports whether s can be the address of a DNS service, or of a link-local cache for it.
+func IsDNS(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return isAddr(s) || (err == nil && addr.Is4() && addr.IsLinkLocalUnicast())
 }

@@ -108,8 +108,8 @@ func without(list []string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(s string) bool { return slices.Contains(list, s) })
 }
 
-// resolvers returns the name servers in a resolv.conf(5), except those on this machine, which pods
-// cannot reach; nil if it cannot be read.
+// resolvers returns the name servers in a resolv.conf(5), except those that pods cannot reach: on
+// this machine, or beyond an interface of its own (fe80::1%eth0); nil if it cannot be read.
 func (h *Host) resolvers(file string) []string {
 	rows, err := h.rows(file)
 	if file == "" || err != nil {
@@ -120,7 +120,7 @@ func (h *Host) resolvers(file string) []string {
 		if len(row) < 2 || row[0] != "nameserver" {
 			continue
 		}
-		if ip, _ := netip.ParseAddr(row[1]); !ip.IsLoopback() {
+		if ip, _ := netip.ParseAddr(row[1]); !ip.IsLoopback() && ip.Zone() == "" {
 			servers = append(servers, row[1])
 		}
 	}

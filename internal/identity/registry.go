@@ -117,7 +117,7 @@ func (i Images) keep(host string, failed error) error {
 	}
 	recorded, _ := filepath.Glob(filepath.Join(i.Dir, failurePrefix+"*")) // the pattern is valid
 	for _, file := range recorded {
-		if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) > recent {
+		if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()).Abs() > recent {
 			_ = os.Remove(file) // else the next failure does
 		}
 	}
@@ -140,7 +140,7 @@ func Failures(dir string, now time.Time) []string {
 	files, _ := filepath.Glob(filepath.Join(dir, failurePrefix+"*")) // the pattern is valid
 	for _, file := range files {
 		info, err := os.Stat(file)
-		if err != nil || now.Sub(info.ModTime()) > recent {
+		if err != nil || now.Sub(info.ModTime()).Abs() > recent {
 			continue
 		}
 		if text, err := os.ReadFile(file); err == nil {

@@ -48,7 +48,7 @@ func Pressure(n Node) (short []string) {
 func Unpressed(n Node) bool {
 	for _, c := range n.Status.Conditions {
 		if strings.HasSuffix(string(c.Type), "Pressure") && (c.Status != corev1.ConditionFalse ||
-			time.Since(c.LastTransitionTime.Time) < 15*time.Second) {
+			time.Since(c.LastTransitionTime.Time).Abs() < 15*time.Second) {
 			return false
 		}
 	}

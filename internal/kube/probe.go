@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -192,8 +191,7 @@ func tlsFault(err error, name string) *Fault {
 		return f
 	case misnamed:
 		return fault(LayerTLS, err, "check node.kubelet.serverURL",
-			"the server at %s has a certificate for other names: %s", name,
-			strings.Join(other.Certificate.DNSNames, ", "))
+			"the server at %s has a certificate for other names: %v", name, other)
 	case invalid.Reason == x509.Expired:
 		return fault(LayerTLS, err, "check this machine's clock (timedatectl)",
 			"the API server's certificate is not valid at this machine's time, %s UTC",

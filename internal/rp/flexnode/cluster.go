@@ -9,6 +9,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // Cluster is a target cluster.
@@ -166,9 +167,8 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	problems.unless(p.ServerURL == "" || isServerURL(p.ServerURL) && len(p.ServerURL) <= maxServerURL,
 		"properties.serverUrl", "This is not an https URL of a host, optionally with a port, of at "+
 			"most %d bytes.", maxServerURL)
-	_, err := netip.ParseAddr(p.DNSServiceIP)
-	problems.unless(p.DNSServiceIP == "" || err == nil, "properties.dnsServiceIP",
-		"This is not an IP address.")
+	problems.unless(p.DNSServiceIP == "" || config.IsDNS(p.DNSServiceIP), "properties.dnsServiceIP",
+		"This is not the IP address of a service.")
 	if p.PodCIDR != "" || p.NodeCIDRMask != 0 {
 		problems.pool(p.PodCIDR, p.NodeCIDRMask)
 	}
@@ -199,7 +199,7 @@ func (p *Problems) pool(pool string, mask int) {
 		p.add("properties.podCidr", "This is not a network in CIDR notation, such as 10.244.0.0/16.")
 		return
 	}
-	low, high := network.Bits(), min(network.Addr().BitLen()-2, network.Bits()+maxPoolBits)
+	low, high := network.Bits(), min(network.Addr().BitLen()-3, network.Bits()+maxPoolBits)
 	p.unless(low <= mask && mask <= high, "properties.nodeCidrMask", "The mask of a node's subnet "+
 		"must be between %d, that of podCidr, and %d.", low, high)
 }

@@ -288,6 +288,8 @@ func TestCheckCluster(t *testing.T) {
 		{"x", pool("10.200.0.0/16", 15), nil, "properties.nodeCidrMask"},
 		{"x", pool("10.200.0.0/16", 31), nil, "properties.nodeCidrMask"},
 		{"x", pool("fd00::/8", 64), nil, "properties.nodeCidrMask"},
+		{"x", pool("10.200.0.0/16", 30), nil, "properties.nodeCidrMask"},
+		{"x", ClusterProperties{DNSServiceIP: "::1"}, nil, "properties.dnsServiceIP"},
 		{"x", pool("10.200.0.0/22", 24), old, ""},
 		{"x", pool("10.201.0.0/22", 24), old, "properties.podCidr"},
 		{"x", pool("", 0), old, "properties.podCidr"},

@@ -68,7 +68,11 @@ func (a *API) writeCluster(
 	}
 	etag, before := "", (*flexnode.Cluster)(nil)
 	if old.Exists() {
-		etag, before = flexnode.ShownCluster(old.Value).ETag, &old.Value
+		etag, before = flexnode.ShownCluster(old.Value).ETag, new(old.Value)
+		subnets, err := a.Store.PodCIDRs.First(r.Context(), r.clusterKey()+"/", 1)
+		if v.Fail(err); len(subnets) == 0 { // its pool can be changed
+			before.Properties.PodCIDR = ""
+		}
 	}
 	if err := r.preconditions(etag); err != nil {
 		return err

@@ -351,8 +351,7 @@ func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (stri
 		key, subnet, ok := flexnode.Slot(r.clusterKey(), own, p.PodCIDR, p.NodeCIDRMask, n)
 		if !ok {
 			return "", arm.Errorf(409, "PodCIDRExhausted",
-				"All %d pod subnets of the cluster are in use. Set a larger podCidr for the cluster, or "+
-					"delete flexNodeConfigs that are not needed.",
+				"All %d pod subnets of the cluster are in use. Delete flexNodeConfigs that are not needed.",
 				flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
 		}
 		if n == guesses { // the pool is rather full

@@ -378,7 +378,9 @@ func TestPodSubnets(t *testing.T) {
 	t.Parallel()
 	for pool, nodes := range map[string]int{"10.200.0.0/22": 4, "10.200.0.0/19": 32} {
 		w := newWorld(t)
-		w.register(`"podCidr":"` + pool + `","nodeCidrMask":24`)
+		w.register(`"podCidr":"fd00:10::/48","nodeCidrMask":64`)
+		w.must(200, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
+			{"podCidr":"`+pool+`","nodeCidrMask":24}}`) // while no node has a subnet
 		taken := map[string]bool{}
 		subnet := func(name string) string {
 			n := w.node(201, "PUT", nodeURL(name), `{"properties":{}}`)
