@@ -54,8 +54,8 @@ func configurationAccepted(e Evidence) Condition {
 				"key has changed, a new configuration URL is needed")
 	}
 	return fails(OwnerConfiguration, "Rejected", fmt.Sprintf("the configuration %s was rejected at "+
-		"%s, and the node still runs the previous one: %s", version, at, r.Reason), "correct it, or "+
-		"retry it with `aks-flex-node bootstrap`")
+		"%s, and the node still runs the previous one: %s", version, at, r.Reason), "correct it; "+
+		"after a failed change, `aks-flex-node bootstrap` tries it again")
 }
 
 func changing(t transition.Transition) Condition {

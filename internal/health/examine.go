@@ -137,8 +137,8 @@ func resolverConfigured(e Evidence) Condition {
 		return notAsked()
 	}
 	return when(len(e.Machine.Resolvers) == 0, OwnerMachine, "NoServers", e.Machine.ResolvConf+
-		" has no DNS server but this machine itself, which pods cannot reach: those that ask the "+
-		"machine's servers, such as CoreDNS, have none", "add one, or use systemd-resolved")
+		" has no DNS server that pods can reach: those that ask the machine's servers, such as CoreDNS, "+
+		"have none", "add one that is not this machine and has no zone (%eth0), or use systemd-resolved")
 }
 
 // packagesInOrder checks that automatic package runs neither fail nor restart a runtime.

@@ -169,7 +169,7 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 		ConfigVersion: Source(h.Env).Applied.ConfigVersion, Certificates: expiries(h, c),
 		Units: running(e),
 	}
-	if m := e.Machine; m != nil && e.Rejected == nil { // else a change cannot begin
+	if m := e.Machine; m != nil && refusal(h, nil) == nil { // else a change cannot begin
 		s.OtherResolver = m.ResolvConf != "" && m.ResolvConf != g.Facts.ResolvConf
 	}
 	if i := e.Node.Value.Status.NodeInfo; e.Node.Err == nil {

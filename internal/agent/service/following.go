@@ -247,7 +247,7 @@ func refused(f *Following) *health.Rejection {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	u := f.unusable
-	if u == nil {
+	if u == nil || !f.ways.Asks() {
 		return nil
 	}
 	return &health.Rejection{Version: u.Version, Reason: u.Message, At: *u.At,

@@ -46,9 +46,11 @@ func (w *worker) noteSubnets(ctx context.Context, s *session) (time.Time, error)
 	}
 	// They are known in this epoch: new ones may be assigned.
 	err = w.editCluster(ctx, "pod subnets known", func(c *flexnode.Cluster) bool {
-		later := c.SubnetsEpoch < epoch
-		c.SubnetsEpoch = max(c.SubnetsEpoch, epoch)
-		return later
+		if c.SubnetsEpoch >= epoch || !c.SamePool(cluster.Value) {
+			return false
+		}
+		c.SubnetsEpoch = epoch
+		return true
 	})
 	return time.Now().Add(subnetsInterval), err
 }

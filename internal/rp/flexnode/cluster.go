@@ -179,15 +179,20 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	was := old.Properties
 	problems.unless(Region(c.Location) == Region(old.Location), "location",
 		"The location '%s' cannot be changed. (PropertyChangeNotAllowed)", old.Location)
-	problems.unless(was.PodCIDR == "" || was.PodCIDR == p.PodCIDR &&
-		was.NodeCIDRMask == p.NodeCIDRMask, "properties.podCidr", "The pod network cannot be "+
-		"changed: nodes have subnets of it. (PropertyChangeNotAllowed)")
+	problems.unless(was.PodCIDR == "" || old.SamePool(Cluster{Properties: p}), "properties.podCidr",
+		"The pod network cannot be changed: nodes have subnets of it. (PropertyChangeNotAllowed)")
 	return problems
 }
 
 // Region returns the name of an Azure region in Azure's form, without capitals and blanks.
 func Region(location string) string {
 	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
+}
+
+// SamePool reports whether two registrations have the same pod network.
+func (c Cluster) SamePool(other Cluster) bool {
+	return c.Properties.PodCIDR == other.Properties.PodCIDR &&
+		c.Properties.NodeCIDRMask == other.Properties.NodeCIDRMask
 }
 
 // maxPoolBits limits a pool to 2^24 subnets.

@@ -69,18 +69,19 @@ func (a *API) writeCluster(
 	etag, before := "", (*flexnode.Cluster)(nil)
 	if old.Exists() {
 		etag, before = flexnode.ShownCluster(old.Value).ETag, new(old.Value)
-		subnets, err := a.Store.PodCIDRs.First(r.Context(), r.clusterKey()+"/", 1)
-		if v.Fail(err); len(subnets) == 0 { // its pool can be changed
-			before.Properties.PodCIDR = ""
-		}
 	}
 	if err := r.preconditions(etag); err != nil {
 		return err
 	}
+	next := wanted(old.Value, body, r.resourceID())
+	if !next.SamePool(old.Value) {
+		if next.SubnetsEpoch = 0; before != nil && a.Store.PodCIDRs.None(v, r.clusterKey()+"/") {
+			before.Properties.PodCIDR = "" // no node has a subnet: it can be changed
+		}
+	}
 	if problems := flexnode.CheckCluster(body, before); len(problems) > 0 {
 		return problems
 	}
-	next := wanted(old.Value, body, r.resourceID())
 	r.before, r.after = old.Value.Version, old.Value.Version
 	if old.Exists() && maps.Equal(next.Tags, old.Value.Tags) &&
 		reflect.DeepEqual(next.Properties, old.Value.Properties) {

@@ -31,7 +31,7 @@ func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 			v.Fail(err)
 			if len(kept) == most {
 				return arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this subscription "+
-					"are stored, which is the maximum. They are deleted some hours after a day.", most)
+					"are stored, which is the maximum. They are deleted after a day and some hours.", most)
 			}
 		}
 		v.Fail(a.lately(r, fair.Resource(fair.Diagnoses)))

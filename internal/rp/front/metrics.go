@@ -146,8 +146,11 @@ func (a *API) Gauges(ch chan<- prometheus.Metric) {
 			prometheus.Labels{"state": key[0], "ready": key[1]})
 	}
 	reached := map[[2]string]int{{api.Succeeded, "false"}: 0}
-	for row, _ := range a.Index.Clusters("", "") { // an unreadable one counts as Creating
+	for row, _ := range a.Index.Clusters("", "") {
 		c := flexnode.ShownCluster(row.Value).Properties
+		if row.Value.Facts == "" { // never reached, refused, or unreadable
+			c.ProvisioningState = api.Creating
+		}
 		reached[[2]string{c.ProvisioningState, strconv.FormatBool(c.Reachable)}]++
 	}
 	for key, n := range reached {

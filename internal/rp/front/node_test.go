@@ -381,6 +381,8 @@ func TestPodSubnets(t *testing.T) {
 		w.register(`"podCidr":"fd00:10::/48","nodeCidrMask":64`)
 		w.must(200, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
 			{"podCidr":"`+pool+`","nodeCidrMask":24}}`) // while no node has a subnet
+		equal(t, "subnets are known", w.storedCluster().SubnetsEpoch, 0)
+		edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) { c.SubnetsEpoch = 1 })
 		taken := map[string]bool{}
 		subnet := func(name string) string {
 			n := w.node(201, "PUT", nodeURL(name), `{"properties":{}}`)

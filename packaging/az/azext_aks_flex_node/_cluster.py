@@ -67,7 +67,8 @@ def _run(cmd, group, cluster, admin, program, args):
             f"Cannot find the program '{program}'.",
             'Install the package flexnode-rp, or set its path with --program.')
     for name in {'SIGHUP', 'SIGTERM'} & set(dir(signal)):  # they would leave the kubeconfig behind
-        signal.signal(getattr(signal, name), lambda *_: sys.exit(1))
+        if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
+            signal.signal(getattr(signal, name), _end)
     with tempfile.TemporaryDirectory(prefix='flexnode-') as directory:  # 0700
         path = os.path.join(directory, 'kubeconfig')
         with open(path, 'xb', opener=lambda name, flags: os.open(name, flags, 0o600)) as f:
@@ -77,6 +78,11 @@ def _run(cmd, group, cluster, admin, program, args):
                               check=False).returncode
     if code:
         sys.exit(code)
+
+
+def _end(number, _):
+    signal.signal(number, signal.SIG_IGN)  # a terminal that closes sends it twice
+    sys.exit(1)
 
 
 def _kubeconfig(cmd, group, cluster, admin):

@@ -364,7 +364,7 @@ def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='
             if time.monotonic() > end:
                 raise azclierror.AzureResponseError(
                     f"'{node_name}' has not answered within {timeout} seconds. It may answer "
-                    'later, within a day: --last shows the answer.',
+                    'later, within a day: --last (for a bundle with --file) gets the answer.',
                     'az aks flex-node show reports when it was last seen.')
             time.sleep(POLL_SECONDS)
             asked = client.read('POST', f'{url}/listDiagnosis', body={})
