@@ -16,8 +16,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -90,6 +92,15 @@ func TestMetricOfClusters(t *testing.T) {
 			w.cluster.Down.Store(true)
 			pass(2 * time.Minute)
 		}
+		rows, _, err := w.store.Clusters.List(t.Context(), "")
+		c := must(rows, err)[0]
+		must(w.store.Update(t.Context(), "test", nil, func(v *store.View) error {
+			c.Value.Facts, c.Value.Properties.ProvisioningState = "", api.Failed
+			return w.store.Clusters.Put(v, c.Key, c.Value)
+		}))
+		pass(time.Second)
+		has(t, "a refused one was never reached", metrics(w),
+			`flexnode_rp_clusters{reachable="false",state="Creating"} 1`+"\n")
 	})
 }
 
