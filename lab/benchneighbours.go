@@ -132,9 +132,11 @@ func (n *Neighbours) Loud(ctx context.Context, during time.Duration, rate int) (
 	return n.serve(ctx, during, nil)
 }
 
+// turns is the number of floods of each kind in a measurement: each kind of harm should meet both.
+const turns = 5
+
 // serve restarts the provider, and with it the tenth cluster's sessions, and floods it with polls
-// for half of the time and with PUTs for the other half. Meanwhile it runs beside, unless that is
-// nil.
+// and PUTs in turns. Meanwhile it runs beside, unless that is nil.
 func (n *Neighbours) serve(
 	ctx context.Context, during time.Duration, beside func(context.Context),
 ) (got Served, err error) {
@@ -156,9 +158,11 @@ func (n *Neighbours) serve(
 		go beside(sampling)
 	}
 	before, began := n.sent(ctx), time.Now()
-	got.Polls, err = n.unchanged().Flood(ctx, pollers, during/2)
-	if err == nil {
-		got.Puts, err = n.changes(token).Flood(ctx, pollers, during/2)
+	for range turns {
+		polls, pollErr := n.unchanged().Flood(ctx, pollers, during/(2*turns))
+		puts, putErr := n.changes(token).Flood(ctx, pollers, during/(2*turns))
+		got.Polls, got.Puts = got.Polls+polls/turns, got.Puts+puts/turns
+		err = errors.Join(err, pollErr, putErr)
 	}
 	stop()
 	got.Memory = <-peak
