@@ -1,7 +1,7 @@
 // Package front is the resource provider's API: routing, authentication, authorization, paging,
 // errors, metrics and audit. Each file has the handlers of one subject. They decide with package
-// flexnode and write with store.Update. They never call a cluster: its reconcilers do the work
-// there, and a handler waits for them for a limited time.
+// flexnode and write with store.Update. They change nothing in a cluster: its reconcilers do that,
+// and a handler waits for them for a limited time.
 package front
 
 import (
