@@ -1,6 +1,7 @@
 // Package follow is the agent's client of the resource provider: the configuration URL that a
 // machine is given, the polls of its flexNodeConfig, and the reports. It only exchanges and
-// interprets messages; package agent/service decides what they mean for the machine. It stores nothing.
+// interprets messages; package agent/service decides what they mean for the machine. It stores
+// nothing.
 package follow
 
 import (
