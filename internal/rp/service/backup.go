@@ -103,26 +103,31 @@ func MarkRestored(dir string) error {
 	return nil
 }
 
-// beginEpoch begins a new epoch for a restored store. Another one, after a kill, does no harm.
+// beginEpoch begins a new epoch for a restored or moved store. A second one does no harm.
 func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
-	if outside, ok := st.Backend.(*store.Etcd); ok && dir == "" {
-		id, err := outside.ClusterID(ctx)
+	etcd, isEtcd := st.Backend.(*store.Etcd)
+	if isEtcd && dir == "" {
+		id, err := etcd.ClusterID(ctx)
 		if err != nil {
 			return err
 		}
-		return noteCluster(ctx, st, id)
+		return noteCluster(ctx, st, id, false)
 	}
+	const embedded = "embedded" // its id may be that of an external etcd with one member
 	mark := filepath.Join(dir, restoredMark)
-	if _, err := os.Lstat(mark); dir == "" || errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if _, err := os.Lstat(mark); errors.Is(err, fs.ErrNotExist) {
+		if err = noteCluster(ctx, st, embedded, false); errors.Is(err, store.ErrFull) {
+			return nil // the next start notes it
+		}
+		return err
 	}
-	_, err := RaiseEpoch(ctx, st)
-	if full, ok := st.Backend.(*store.Etcd); ok && errors.Is(err, store.ErrFull) {
+	err := noteCluster(ctx, st, embedded, true)
+	if isEtcd && errors.Is(err, store.ErrFull) {
 		// So was the backup, and no provider runs that could make room.
-		_, err = full.CompactAll(ctx)
-		err = errors.Join(err, full.Defragment(ctx, func(store.EtcdMember, bool) {}), full.Disarm(ctx))
+		_, err = etcd.CompactAll(ctx)
+		err = errors.Join(err, etcd.Defragment(ctx, func(store.EtcdMember, bool) {}), etcd.Disarm(ctx))
 		if err == nil {
-			_, err = RaiseEpoch(ctx, st)
+			err = noteCluster(ctx, st, embedded, true)
 		}
 	}
 	if err != nil {
@@ -134,20 +139,17 @@ func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
 // etcdRow is the row of Meta with the id of the etcd cluster of the store at the last start.
 const etcdRow = "etcd"
 
-// noteCluster raises the epoch if the store is in another etcd cluster than at the last start.
-func noteCluster(ctx context.Context, st *store.Store, id string) error {
+// noteCluster raises the epoch if the store was restored, or was in another etcd cluster before.
+func noteCluster(ctx context.Context, st *store.Store, id string, restored bool) error {
 	_, err := st.Update(ctx, "etcd cluster noted", nil, func(v *store.View) error {
 		row := st.Meta.Row(v, etcdRow)
 		now, _ := json.Marshal(id) // a text can be encoded
-		if bytes.Equal(row.Value, now) {
-			return nil
-		}
-		if row.Exists() {
+		if restored || row.Exists() && !bytes.Equal(row.Value, now) {
 			if _, err := st.RaiseEpoch(v); err != nil {
 				return err
 			}
 		}
-		return st.Meta.Put(v, etcdRow, now)
+		return st.Meta.Replace(v, etcdRow, row.Value, now)
 	})
 	if err != nil {
 		return fmt.Errorf("cannot note the cluster of the store: %w", err)

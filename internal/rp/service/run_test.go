@@ -167,16 +167,32 @@ func TestHealth(t *testing.T) {
 	check("/livez", 200, "ok")
 }
 
-// An etcd that its own tools have restored is another cluster: a new epoch begins by itself.
+// A store that another etcd has now was restored or moved: one new epoch begins by itself.
 func TestEpochOfAnotherEtcd(t *testing.T) {
-	st := store.New(storetest.NewMemory())
-	for i, tt := range []struct {
-		id   string
+	const embedded, restored = "embedded", "restored to embedded"
+	type start struct {
+		on   string
 		want int64
-	}{{"a", 1}, {"a", 1}, {"b", 2}, {"b", 2}, {"a", 3}} {
-		must(0, noteCluster(t.Context(), st, tt.id))
-		equal(t, fmt.Sprintf("start %d, on %s: the epoch", i, tt.id), must(st.ReadEpoch(t.Context())),
-			tt.want)
+	}
+	for _, starts := range [][]start{
+		{{"a", 1}, {"a", 1}, {"b", 2}, {"b", 2}, {"a", 3}},
+		{{embedded, 1}, {embedded, 1}, {"a", 2}, {"a", 2}, {restored, 3}, {embedded, 3}, {"a", 4}},
+		{{embedded, 1}, {restored, 2}, {embedded, 2}, {embedded, 2}},
+	} {
+		st, dir := store.New(storetest.NewMemory()), t.TempDir()
+		for i, s := range starts {
+			switch s.on {
+			case restored:
+				must(0, MarkRestored(dir))
+				must(0, beginEpoch(t.Context(), st, dir))
+			case embedded:
+				must(0, beginEpoch(t.Context(), st, dir))
+			default:
+				must(0, noteCluster(t.Context(), st, s.on, false))
+			}
+			equal(t, fmt.Sprintf("start %d of %v: the epoch", i, starts), must(st.ReadEpoch(t.Context())),
+				s.want)
+		}
 	}
 }
 
@@ -245,6 +261,8 @@ func TestEpochAfterARestoreOfAFullStore(t *testing.T) {
 			t.Fatal(full)
 		}
 	}
+	must(0, beginEpoch(t.Context(), s, dir)) // notes nothing, and the provider starts
+	equal(t, "the epoch", must(s.ReadEpoch(t.Context())), 1)
 	must(0, MarkRestored(dir))
 	must(0, beginEpoch(t.Context(), s, dir))
 	equal(t, "the epoch", string(must(s.Meta.Get(t.Context(), "epoch")).Value), "2")
