@@ -103,8 +103,8 @@ func (e *Etcd) Health(ctx context.Context) (Health, error) {
 	return h, nil
 }
 
-// ClusterID returns the id of the etcd cluster. A restore by etcd's own tools makes a cluster with
-// another id.
+// ClusterID returns the id of the etcd cluster, a hash of its first members' peer URLs and its
+// token. A restore by etcd's own tools on the same hosts keeps it by default.
 func (e *Etcd) ClusterID(ctx context.Context) (string, error) {
 	got, err := e.client.Get(ctx, root, clientv3.WithCountOnly())
 	if err != nil {
