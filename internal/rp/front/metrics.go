@@ -169,6 +169,7 @@ func (a *API) Gauges(ch chan<- prometheus.Metric) {
 	writable := 0.0
 	if err == nil {
 		gauge("store_bytes", "The size of the store's file.", float64(health.Size), nil)
+		gauge("store_quota_bytes", "The max size of the store's file.", float64(health.Quota), nil)
 		if health.Free >= 0 {
 			gauge("store_free_bytes", "Free bytes of the disk of an embedded store.",
 				float64(health.Free), nil)
