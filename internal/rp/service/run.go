@@ -80,9 +80,10 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 		return err
 	}
 	defer func() { _ = backend.Close() }() // the errors of its end were reported before
+	log := slog.New(handler)
 	s := &service{
-		Program: program, settings: settings, log: slog.New(handler),
-		audit: slog.New(slog.NewJSONHandler(out, nil)), store: store.New(backend),
+		Program: program, settings: settings, log: log, store: store.New(backend),
+		audit:    slog.New(slog.NewJSONHandler(&auditWriter{Writer: out, log: log}, nil)),
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 		drain: func() { time.Sleep(time.Duration(settings.DrainSeconds) * time.Second) },
 	}
@@ -102,6 +103,25 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 		return err
 	}
 	return s.serve(ctx)
+}
+
+// auditWriter logs when the first audit line is lost, and when one is written again: slog discards
+// the error.
+type auditWriter struct {
+	io.Writer
+	log  *slog.Logger
+	lost bool
+}
+
+func (w *auditWriter) Write(line []byte) (int, error) {
+	n, err := w.Writer.Write(line)
+	if err != nil && !w.lost {
+		w.log.Error("cannot write audit lines: they are lost", "error", err)
+	} else if err == nil && w.lost {
+		w.log.Error("audit lines are written again")
+	}
+	w.lost = err != nil
+	return n, err
 }
 
 func openStore(ctx context.Context, settings Settings) (*store.Etcd, error) {

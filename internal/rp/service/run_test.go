@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,6 +130,43 @@ func TestRun(t *testing.T) {
 		slices.Index(states, stopping) < slices.Index(states, watchdog) {
 		t.Errorf("the service manager was told %q", states)
 	}
+}
+
+// Audit lines that cannot be written are reported in the log, once, and again when they can be.
+func TestLostAuditLinesAreLogged(t *testing.T) {
+	var out failingWriter
+	var log strings.Builder
+	audit := slog.New(slog.NewJSONHandler(&auditWriter{
+		Writer: &out, log: slog.New(slog.NewTextHandler(&log, nil)),
+	}, nil))
+	for i, step := range []struct {
+		err  error
+		want string // in the log; "" for nothing
+	}{
+		{nil, ""}, {syscall.ENOSPC, "no space left"}, {syscall.ENOSPC, ""}, {nil, "written again"},
+		{nil, ""}, {syscall.EIO, "input/output"}, {nil, "written again"},
+	} {
+		out.err = step.err
+		log.Reset()
+		audit.Info("x")
+		if got := log.String(); strings.Count(got, "\n") != min(len(step.want), 1) ||
+			!strings.Contains(got, step.want) {
+			t.Errorf("step %d: the log has %q, want %q", i, got, step.want)
+		}
+	}
+	equal(t, "the lines", strings.Count(out.String(), "\n"), 4)
+}
+
+type failingWriter struct {
+	strings.Builder
+	err error
+}
+
+func (w *failingWriter) Write(b []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	return w.Builder.Write(b)
 }
 
 // Reading and writing are distinguished, and probes do not use the store (M9).
