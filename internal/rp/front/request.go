@@ -198,8 +198,8 @@ func (r *request) checkVersion() error {
 
 var flags = []string{"acceptoldcertificate", "configurl", "dryrun", "revokenow"}
 
-// checkQuery rejects a query that does not parse, and a flag that is not true or false: a dry run
-// that counts as none deletes.
+// checkQuery rejects a query that does not parse, a flag that is not true or false, and a parameter
+// that only other deletions obey: a dry run that counts as none deletes.
 func (a *API) checkQuery(r *request) error {
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		return invalid("The query cannot be parsed: %s.", shorten(err.Error()))
@@ -208,6 +208,11 @@ func (a *API) checkQuery(r *request) error {
 		value := strings.ToLower(strings.Join(values, ", "))
 		if slices.Contains(flags, key) && value != "true" && value != "false" {
 			return invalid("The value '%s' of %s is not true or false.", shorten(value), key)
+		}
+		ofCluster := slices.Contains([]string{"confirm", "dryrun", "nodes"}, key)
+		if to := r.route.permission; ofCluster && to != flexnode.ClusterType+"/delete" ||
+			key == "revokenow" && to != api.ResourceType+"/delete" && r.route.action != "regenerateToken" {
+			return invalid("The parameter %s has no effect on this request: omit it.", key)
 		}
 	}
 	return nil
