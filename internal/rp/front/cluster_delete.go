@@ -95,9 +95,9 @@ func (a *API) markDeletion(r *request, nodes string) (operation string, err erro
 			return nil
 		}
 		if d := row.Value.Deletion; d != nil {
-			if nodes == wipeNodes && !d.Wipe {
-				return arm.Errorf(409, "Conflict", "The cluster is already being deleted and its nodes are "+
-					"released; this cannot be changed to nodes=%s.", wipeNodes)
+			if nodes != "" && (nodes == wipeNodes) != d.Wipe {
+				return arm.Errorf(409, "Conflict", "The cluster is already being deleted in the other way; "+
+					"POST abort, while nodes are left, before nodes=%s.", nodes)
 			}
 			operation = d.Operation
 			return nil

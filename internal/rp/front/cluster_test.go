@@ -142,6 +142,12 @@ func (w *world) checkAborted() {
 		edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
 			c.Deletion.Emptied = emptied
 		})
+		w.refused(409, "Conflict", "DELETE", clusterURL+"&nodes=release", "", "POST abort")
+		for _, same := range []string{"", "&nodes=wipe"} {
+			again, _ := w.must(202, "DELETE", clusterURL+same, "")
+			equal(w.t, "the operation of a second DELETE", again.Header.Get("Location"),
+				r.Header.Get("Location"))
+		}
 		if emptied {
 			w.refused(409, "TooLateToAbort", "POST", abort, "")
 			edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) { c.Deletion = nil })
