@@ -16,15 +16,15 @@ import (
 )
 
 // Decode reads a JSON body. It rejects unknown members, duplicate names, also members that differ
-// only in case, and an empty body. Errors are of type *arm.Error.
+// only in case, and an empty body or null. Errors are of type *arm.Error.
 func Decode(body []byte, into any) error { return decode(body, into, true) }
 
 // DecodeLenient is Decode for agents, which may be newer: unknown members are ignored.
 func DecodeLenient(body []byte, into any) error { return decode(body, into, false) }
 
 func decode(body []byte, into any, strict bool) error {
-	if len(bytes.TrimSpace(body)) == 0 {
-		return badBody(errors.New("it is empty"))
+	if slices.Contains([]string{"", "null"}, string(bytes.TrimSpace(body))) {
+		return badBody(errors.New("it is empty or null"))
 	}
 	err := jsonv2.Unmarshal(body, into, jsonv1.DefaultOptionsV1(),
 		jsontext.AllowDuplicateNames(false), jsonv2.RejectUnknownMembers(strict))
@@ -36,7 +36,7 @@ func decode(body []byte, into any, strict bool) error {
 
 // DecodeOptional is Decode for bodies that may be empty.
 func DecodeOptional(body []byte, into any) error {
-	if len(bytes.TrimSpace(body)) == 0 {
+	if slices.Contains([]string{"", "null"}, string(bytes.TrimSpace(body))) {
 		return nil
 	}
 	return Decode(body, into)

@@ -168,7 +168,9 @@ func TestWhatIsShownCanBeWrittenBack(t *testing.T) {
 
 func TestDecodeOptional(t *testing.T) {
 	var nothing struct{}
-	for body, ok := range map[string]bool{"": true, "{}": true, `{"a":1}`: false, "x": false} {
+	for body, ok := range map[string]bool{
+		"": true, "{}": true, " null": true, `{"a":1}`: false, "x": false,
+	} {
 		if err := DecodeOptional([]byte(body), &nothing); (err == nil) != ok {
 			t.Errorf("%q: %v", body, err)
 		}

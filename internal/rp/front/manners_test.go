@@ -20,7 +20,9 @@ func TestProblems(t *testing.T) {
 	w.refused(400, "MultipleErrorsOccurred", "PUT", nodeURL("n"),
 		`{"properties":{"nodeConfig":{"maxPods":-1,"taints":["x"]}}}`,
 		`"target":"properties.nodeConfig.maxPods"`, `"target":"properties.nodeConfig.taints[0]"`)
-	w.refused(400, "InvalidRequestContent", "PUT", nodeURL("n"), `{"properties":{}} {}`)
+	for _, body := range []string{"", `{"properties":{}} {}`, " null\n"} {
+		w.refused(400, "InvalidRequestContent", "PUT", nodeURL("n"), body)
+	}
 	w.must(404, "GET", nodeURL("n"), "")
 }
 
