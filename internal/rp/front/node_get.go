@@ -263,8 +263,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 		return
 	}
 	if !r.node && !r.caller.isMachineBehindManager(poll, r.uid) &&
-		!(r.caller.Trusted && named(r.uid, poll.UID) &&
-			r.caller.hasIdentity(poll.Identity, poll.Former)) {
+		!(r.caller.Trusted && r.uid == poll.UID && r.caller.hasIdentity(poll.Identity, poll.Former)) {
 		return
 	}
 	key := r.nodeKey()

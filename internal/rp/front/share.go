@@ -33,7 +33,8 @@ func (a *API) recognize(r *request) error {
 	r.byNode = a.ownNode(r)
 	if r.caller.Trusted {
 		// Any caller may name the uid, and many nodes may share an identity: it takes both.
-		r.own, r.byNode = false, r.node && uid != ""
+		r.own, r.node = false, r.node && uid != ""
+		r.byNode = r.node
 	}
 	return nil
 }

@@ -228,7 +228,9 @@ func TestStrangersTakeFromNobody(t *testing.T) {
 func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	w := newEdge(t)
 	uid := w.node(201, "PUT", nodeURL("n"), withManaged).Properties.ResourceUID
-	w.caughtUp()
+	offered := w.desires("n")
+	w.report("n", offered, "")
+	w.settles(200, "PUT", nodeURL("n"), strings.Replace(withManaged, "50", "60", 1)) // not offered yet
 	w.share(fair.Rates{
 		fair.Principal: {fair.Reads: at(1000, 1)}, fair.Node: {fair.All: at(1000, 1)},
 	}, fair.AtOnce{})
@@ -240,7 +242,7 @@ func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	}{
 		{"its identity and uid", own, uid, true, true, 200},
 		{"its uid alone", other, uid, false, false, 200},
-		{"its identity alone", own, "", false, true, 200},
+		{"its identity alone, as of a pipeline", own, "", false, false, 200},
 		{"its identity, and the uid of another", own, subscription, false, false, 404},
 	} {
 		w.api.Seen = &fakeSeen{}
@@ -254,6 +256,10 @@ func TestWhoIsTheNodeBehindManager(t *testing.T) {
 		if got.StatusCode != tt.status || byNode != tt.byNode || heard != tt.heard {
 			t.Errorf("%s: %d, counts as the node's: %t, heard of: %t", tt.name, got.StatusCode,
 				byNode, heard)
+		}
+		if text := readAll(t, got.Body); got.StatusCode == 200 && (tt.uid != "") !=
+			(shownNode(t, text).Properties.ConfigVersion == offered) {
+			t.Errorf("%s: gets %s, offered is %s", tt.name, text, offered)
 		}
 	}
 }
