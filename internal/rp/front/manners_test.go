@@ -33,6 +33,7 @@ func TestManners(t *testing.T) {
 	but := func(old, new string) string { return strings.Replace(n, old, new, 1) }
 	const other = "99999999-2222-3333-4444-555555555555"
 	nodes := cluster + "/flexNodeConfig" + versionQuery
+	provider := "/subscriptions/" + subscription + "/providers/" + namespace
 	tests := []struct {
 		method, url, body, header string
 		status                    int
@@ -43,6 +44,7 @@ func TestManners(t *testing.T) {
 		{"GET", but("2026-05-01-preview", "2020-01-01"), "", "", 400, "NoRegisteredProviderFound"},
 		{"GET", but("api-version", "API-VERSION"), "", "", 404, "ResourceNotFound"},
 		{"GET", but("preview", "PREVIEW"), "", "", 404, "ResourceNotFound"},
+		{"GET", provider + "?api-version=soon", "", "", 400, "InvalidApiVersionParameter"},
 		{"GET", n + "&api-version=2026-05-01-preview", "", "", 400, "InvalidApiVersionParameter"},
 		{"PATCH", n, "{}", "", 405, "MethodNotAllowed"},
 		{"GET", but("flexNodeConfig", "flexNode"), "", "", 404, "InvalidResourceType"},
@@ -138,8 +140,11 @@ func TestSubscriptionStates(t *testing.T) {
 	w.tell(`{"state":"Unregistered","properties":{"tenantId":"` + tenant + `"}}`)
 	w.must(200, "GET", nodeURL("n"), "")
 	w.must(409, "DELETE", nodeURL("n"), "")
-	w.settles(200, "POST", "/subscriptions/"+subscription+
-		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "")
+	for _, client := range []string{"2019-05-01", "2021-04-01"} { // azcore, az
+		at := "/subscriptions/" + subscription + "/providers/" + namespace
+		w.settles(200, "POST", at+"/register?api-version="+client, "")
+		w.must(200, "GET", at+"?api-version="+client, "")
+	}
 	row := must(w.api.Store.Subscriptions.Get(t.Context(), subscription))
 	has(t, "what ARM told, after register", string(row.Value.Properties), tenant)
 	w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`)

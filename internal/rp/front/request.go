@@ -183,10 +183,11 @@ func (r *request) checkVersion() error {
 	if r.route != nil {
 		supported, kind = cmp.Or(r.route.version, supported), cmp.Or(r.route.kind, kind)
 	}
-	if strings.EqualFold(given[0], supported) {
+	isVersion := versionForm.MatchString(given[0])
+	if strings.EqualFold(given[0], supported) || supported == older && isVersion {
 		return nil
 	}
-	if !versionForm.MatchString(given[0]) {
+	if !isVersion {
 		return arm.Errorf(400, "InvalidApiVersionParameter",
 			"The api-version '%s' is invalid. The supported versions are '%s'.",
 			shorten(given[0]), supported)

@@ -12,6 +12,8 @@ const (
 	namespace = "Microsoft.ContainerService"
 	// registerAction does not need a registered subscription.
 	registerAction = namespace + "/register/action"
+	// older is an api-version of Microsoft.Resources: its clients have several.
+	older = "2021-04-01"
 )
 
 // handler returns the answer to a request, unless it has written one: a resource, anything else
@@ -168,7 +170,6 @@ func (a *API) clusterRoutes() []route {
 }
 
 func (a *API) providerRoutes() []route {
-	const older = "2021-04-01" // of Microsoft.Resources
 	return []route{
 		{method: "GET", pattern: inOperations + "/operationStatuses/{operation}",
 			handle: a.getOperationStatus, what: "Get the status of an asynchronous operation"},
