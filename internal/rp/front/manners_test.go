@@ -140,8 +140,9 @@ func TestSubscriptionStates(t *testing.T) {
 	w.tell(`{"state":"Unregistered","properties":{"tenantId":"` + tenant + `"}}`)
 	w.must(200, "GET", nodeURL("n"), "")
 	w.must(409, "DELETE", nodeURL("n"), "")
+	m.post(t, 204, "/leave", "{}") // a machine is always given back
+	at := "/subscriptions/" + subscription + "/providers/" + namespace
 	for _, client := range []string{"2019-05-01", "2021-04-01"} { // azcore, az
-		at := "/subscriptions/" + subscription + "/providers/" + namespace
 		w.settles(200, "POST", at+"/register?api-version="+client, "")
 		w.must(200, "GET", at+"?api-version="+client, "")
 	}
@@ -157,6 +158,9 @@ func TestSubscriptionStates(t *testing.T) {
 		t.Errorf("deletion: %+v", c.Deletion)
 	}
 	w.must(404, "PUT", nodeURL("m"), `{"properties":{}}`)
+	w.refused(404, "SubscriptionNotFound", "POST", at+"/register?api-version=2021-04-01", "")
+	_, text := w.must(200, "GET", at+"?api-version=2021-04-01", "")
+	has(t, "the provider", text, `"registrationState":"NotRegistered"`)
 }
 
 // A request is a span below its caller's; a poll has none.

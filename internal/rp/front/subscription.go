@@ -31,7 +31,7 @@ func (a *API) register(r *request) (any, error) {
 	err := a.change(r, "subscription written", func(v *store.View) error {
 		row := a.Store.Subscriptions.Row(v, key)
 		if row.Exists() && row.Value.State != unregistered {
-			return nil
+			return r.allowedIn(row.Value.State)
 		}
 		row.Value.State, row.Value.RegistrationDate = registered, a.Now().UTC().Format(time.RFC1123)
 		return a.Store.Subscriptions.Put(v, key, row.Value)
@@ -111,7 +111,8 @@ func (a *API) checkSubscription(r *request) error {
 func (r *request) allowedIn(state string) error {
 	id := r.name("subscription")
 	switch {
-	case state == "" && r.route.change, state == unregistered && r.Method != http.MethodGet:
+	case state == "" && r.route.change,
+		state == unregistered && r.Method != http.MethodGet && r.route.action != "leave":
 		return arm.Errorf(409, "MissingSubscriptionRegistration",
 			"The subscription is not registered to use namespace '%s'. See "+
 				"https://aka.ms/rps-not-found for how to register subscriptions.", namespace)
@@ -148,9 +149,9 @@ func (a *API) listOperations(*request) (any, error) {
 
 // getProvider answers with the provider's metadata, where clients find api-versions.
 func (a *API) getProvider(r *request) (any, error) {
-	state := "NotRegistered"
-	if known := a.Index.Subscription(r.subscriptionKey()); known != "" && known != unregistered {
-		state = registered
+	state, known := registered, a.Index.Subscription(r.subscriptionKey())
+	if known == "" || known == unregistered || known == deleted {
+		state = "NotRegistered"
 	}
 	kinds := []object{}
 	for _, kind := range []string{
