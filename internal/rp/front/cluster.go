@@ -39,11 +39,12 @@ func (a *API) putCluster(r *request, body api.ManagedCluster) (any, error) {
 			"The kubeconfig '%s' is not bound to this cluster. Ask the operator of the provider "+
 				"to bind it in the provider's settings.", shorten(body.Properties.Kubeconfig))
 	}
-	var created bool
+	var created, corrected bool
 	uid := uuid.NewString()
 	q := quota{api: a, r: r, key: r.clusterKey()}
 	err = q.change("cluster written", nil, func(v *store.View) error {
 		old := a.Store.Clusters.Row(v, r.clusterKey())
+		corrected = old.Value.Properties.Kubeconfig != body.Properties.Kubeconfig
 		if created = !old.Exists(); created {
 			if err := q.need(fair.Clusters); err != nil {
 				return err
@@ -54,7 +55,7 @@ func (a *API) putCluster(r *request, body api.ManagedCluster) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.answerCluster(r, created)
+	return a.answerCluster(r, created, corrected && !created)
 }
 
 func (a *API) writeCluster(
@@ -110,21 +111,22 @@ func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Clu
 	return c
 }
 
-// answerCluster waits until the cluster has been reached, and answers with its present state.
-func (a *API) answerCluster(r *request, created bool) (any, error) {
-	err := a.awaitCluster(r, func(c flexnode.Cluster) bool { return !isCreating(c) })
+// answerCluster waits until the cluster has been reached, and answers with its present state. A
+// failed registration is one until its corrected kubeconfig is tried.
+func (a *API) answerCluster(r *request, created, corrected bool) (any, error) {
+	err := a.awaitCluster(r, func(c flexnode.Cluster) bool {
+		state := flexnode.ShownCluster(c).Properties.ProvisioningState
+		return state != api.Creating && (state != api.Failed || !corrected)
+	})
 	if err != nil {
 		return nil, err
 	}
 	c, err := a.storedCluster(r)
-	if err != nil {
-		return nil, err
-	}
-	if isCreating(c) {
+	shown := flexnode.ShownCluster(c)
+	if err == nil && shown.Properties.ProvisioningState == api.Creating {
 		a.accept(r, flexnode.Operation{Kind: putClusterKind, Target: c.ID, UID: c.UID}, false)
 	}
-	shown := flexnode.ShownCluster(c)
-	return resource{created, shown.ETag, shown}, nil
+	return resource{created, shown.ETag, shown}, err
 }
 
 func (a *API) storedCluster(r *request) (flexnode.Cluster, error) {
@@ -133,10 +135,6 @@ func (a *API) storedCluster(r *request) (flexnode.Cluster, error) {
 		err = noCluster(r)
 	}
 	return row.Value, err
-}
-
-func isCreating(c flexnode.Cluster) bool {
-	return flexnode.ShownCluster(c).Properties.ProvisioningState == api.Creating
 }
 
 func (a *API) getCluster(r *request) (any, error) {

@@ -2,6 +2,7 @@ package front
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,6 +60,35 @@ func TestRefusedRegistration(t *testing.T) {
 	before := w.storedCluster()
 	w.must(200, "PUT", clusterURL, shown)
 	equal(t, "the version after a PUT of what was shown", w.storedCluster().Version, before.Version)
+}
+
+// A PUT that corrects the kubeconfig of a failed registration waits for the cluster; another is
+// answered with the failure at once.
+func TestFailedRegistrationIsCorrected(t *testing.T) {
+	w := newEdge(t)
+	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+		c.Properties.ProvisioningState, c.Probe.Refused = api.Failed, "It is another's."
+	})
+	var reached sync.WaitGroup
+	reached.Go(func() { // what its reconciler does then
+		w.until("the kubeconfig is stored",
+			func() bool { return w.storedCluster().Properties.Kubeconfig == "own" })
+		time.Sleep(200 * time.Millisecond) // it finds the change a while later
+		edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+			c.Properties.ProvisioningState, c.Probe.Refused = "", ""
+		})
+	})
+	began := time.Now()
+	put := func(rest string) string {
+		return reads[api.ManagedCluster](w, 200, "PUT", clusterURL,
+			`{"location":"westeurope",`+rest+`}`).Properties.ProvisioningState
+	}
+	equal(t, "the state after another change", put(`"tags":{"a":"b"},"properties":{}`), api.Failed)
+	equal(t, "the state after the correction", put(`"properties":{"kubeconfig":"own"}`), api.Succeeded)
+	if took := time.Since(began); took > w.api.Patience/2 {
+		t.Errorf("both PUTs took %s", took)
+	}
+	reached.Wait()
 }
 
 // An equal PUT of a registration writes nothing; the pod network stays unchanged.
