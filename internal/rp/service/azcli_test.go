@@ -354,6 +354,10 @@ func (w *azWorld) noProvider(t *testing.T) {
 		case strings.HasSuffix(at, "/half"):
 			_, _ = io.WriteString(rw, `{"properties": {"provisioningState": "Failed"}}`)
 		case strings.HasSuffix(at, "/half/listConfigUrl"): // nothing
+		case strings.HasSuffix(at, "/unknown"):
+			rw.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(rw, `{"error": {"code": "MissingSubscriptionRegistration",
+				"message": "It is not registered."}}`)
 		case strings.HasSuffix(at, "/moved"):
 			http.Redirect(rw, r, "https://elsewhere.example/", http.StatusFound)
 		default:
@@ -385,6 +389,7 @@ func (w *azWorld) noProvider(t *testing.T) {
 		{"", "rotate-token $G -n empty" + at, want},
 		{"", "diagnose $G -n empty" + at, want},
 		{"", "wait $G -n half --ready" + at, want},
+		{"", "show $G -n unknown" + at, "With --endpoint, instead: az rest --method post"},
 	})
 }
 

@@ -32,7 +32,9 @@ ADVICE = {
     'NoConfigUrl': 'To get another URL: az aks flex-node rotate-token',
     'PreconditionFailed': 'It was changed by another request: try again.',
     'MissingSubscriptionRegistration':
-        'az provider register --namespace Microsoft.ContainerService',
+        'az provider register --namespace Microsoft.ContainerService. With --endpoint, instead: az '
+        'rest --method post --resource AUDIENCE --url "ENDPOINT/subscriptions/ID/providers/'
+        'Microsoft.ContainerService/register?api-version=2021-04-01"',
     'ParentResourceNotFound':
         'Check --cluster-name, --resource-group and --subscription.',
 }
