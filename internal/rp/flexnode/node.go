@@ -4,7 +4,6 @@
 package flexnode
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,13 +143,14 @@ func offerOf(etag string) (uid, assigned string) {
 // which makes no revision.
 func ETag(uid string, assigned, desired int64, paused bool) string {
 	short, _, _ := strings.Cut(uid, "-")
-	switch {
-	case paused:
-		return fmt.Sprintf(`"%s-%d-%dp"`, short, assigned, desired)
-	case assigned == desired:
-		return fmt.Sprintf(`"%s-%d"`, short, assigned)
+	etag := `"` + short + "-" + strconv.FormatInt(assigned, 10)
+	if paused || assigned != desired {
+		etag += "-" + strconv.FormatInt(desired, 10)
 	}
-	return fmt.Sprintf(`"%s-%d-%d"`, short, assigned, desired)
+	if paused {
+		etag += "p"
+	}
+	return etag + `"`
 }
 
 // Keys of rows are in lower case: "<subscription>/<group>/<cluster>" for a cluster, and one part

@@ -69,7 +69,8 @@ func FuzzScope(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery)}
+		query, _ := lowerKeys(hr.URL.RawQuery)
+		r := &request{Request: hr, listener: l, query: query}
 		if l.match(r) != nil || l.api.checkNames(r) != nil {
 			return
 		}
@@ -136,7 +137,8 @@ func TestOperationsThatFail(t *testing.T) {
 	}
 	l := w.api.listener(w.callers(), false)
 	hr := httptest.NewRequest("DELETE", publicURL+cluster+versionQuery, nil)
-	r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery), caller: w.caller}
+	query, _ := lowerKeys(hr.URL.RawQuery)
+	r := &request{Request: hr, listener: l, query: query, caller: w.caller}
 	must(0, l.match(r))
 	must(w.api.markDeletion(r, releaseNodes))
 	must(w.api.markDeletion(r, releaseNodes))

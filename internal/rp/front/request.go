@@ -34,6 +34,7 @@ type request struct {
 	route    *route
 	segments []string   // of the path, once it has a route
 	query    url.Values // keys in lower case
+	badQuery error      // the query does not parse
 	body     []byte
 	// caller is the request's caller, once it is known.
 	caller Caller
@@ -202,8 +203,8 @@ var flags = []string{"acceptoldcertificate", "configurl", "dryrun", "revokenow"}
 // checkQuery rejects a query that does not parse, a flag that is not true or false, and a parameter
 // that only other deletions obey: a dry run that counts as none deletes.
 func (a *API) checkQuery(r *request) error {
-	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
-		return invalid("The query cannot be parsed: %s.", shorten(err.Error()))
+	if r.badQuery != nil {
+		return invalid("The query cannot be parsed: %s.", shorten(r.badQuery.Error()))
 	}
 	for key, values := range r.query {
 		value := strings.ToLower(strings.Join(values, ", "))

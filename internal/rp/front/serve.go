@@ -33,9 +33,8 @@ func strip(h http.Header) {
 func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	began := time.Now()
 	answer := &response{ResponseWriter: w, status: http.StatusOK}
-	r := &request{
-		Request: hr, answer: answer, listener: l, id: uuid.NewString(), query: lowerKeys(hr.URL.RawQuery),
-	}
+	r := &request{Request: hr, answer: answer, listener: l, id: uuid.NewString()}
+	r.query, r.badQuery = lowerKeys(hr.URL.RawQuery)
 	if !l.trusted {
 		strip(hr.Header)
 	}
@@ -93,15 +92,15 @@ var steps = [...]func(*API, *request) error{
 }
 
 // lowerKeys parses a query; the names of parameters are compared without regard to case.
-func lowerKeys(raw string) url.Values {
-	parsed, _ := url.ParseQuery(raw) // checkQuery refuses one that does not parse
+func lowerKeys(raw string) (parsed url.Values, err error) {
+	parsed, err = url.ParseQuery(raw)
 	for key, values := range parsed {
 		if lower := strings.ToLower(key); lower != key {
 			delete(parsed, key)
 			parsed[lower] = append(parsed[lower], values...)
 		}
 	}
-	return parsed
+	return parsed, err
 }
 
 // correlate sets the headers that identify a request in several logs.
