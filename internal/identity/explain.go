@@ -38,13 +38,13 @@ var objections = map[int]struct{ problem, remedy string }{
 	7000215: {"the service principal's secret is wrong",
 		"azure.servicePrincipal.clientSecret must be the secret's value, not its id"},
 	7000222: {"the service principal's secret has expired",
-		"make a new one (az ad app credential reset) and put it into the configuration"},
+		"make a new one (az ad app credential reset --append --id CLIENT-ID) and configure it"},
 	700016: {"the application is not known in this tenant",
 		"check azure.servicePrincipal.clientId and azure.tenantId"},
 	90002: {"Entra ID does not know this tenant", "check azure.tenantId and azure.cloud"},
 	700027: {"the certificate is not registered with the application, or has expired",
-		"add a valid one to the application (az ad app credential reset --cert), or correct " +
-			"azure.servicePrincipal.certificateFile"},
+		"correct azure.servicePrincipal.certificateFile, or add a valid one to the application " +
+			"(az ad app credential reset --append --id CLIENT-ID --cert @FILE)"},
 	700024: {"Entra ID does not accept the time of the request",
 		"check this machine's clock (timedatectl)"},
 	65001: {"the permissions of the application have not been consented to",

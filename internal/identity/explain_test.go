@@ -45,7 +45,7 @@ func TestExplain(t *testing.T) {
 		{"expired secret", func(sim *azuresim.Sim, _ *config.Azure) {
 			sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
 				Secrets: []azuresim.Secret{{Value: canary, Expires: time.Now().Add(-time.Hour)}}})
-		}, []string{"AADSTS7000222", "az ad app credential reset"}},
+		}, []string{"AADSTS7000222", "az ad app credential reset --append --id"}},
 		{"wrong application", func(_ *azuresim.Sim, c *config.Azure) {
 			c.ServicePrincipal.ClientID = "aaaaaaaa-0000-0000-0000-000000000009"
 		}, []string{"AADSTS700016", "azure.servicePrincipal.clientId"}},
@@ -154,6 +154,16 @@ func TestRefused(t *testing.T) {
 		err := &azidentity.AuthenticationFailedError{RawResponse: response}
 		if got := Refused(err); got != want {
 			t.Errorf("%s: refused: %v, want %v", said, got, want)
+		}
+	}
+}
+
+// By default the command deletes the credentials of all other machines of the application.
+func TestResetKeepsOtherCredentials(t *testing.T) {
+	for code, o := range objections {
+		if before, after, ok := strings.Cut(o.remedy, "credential reset "); ok != strings.Contains(
+			o.remedy, "reset") || ok && !strings.HasPrefix(after, "--append --id CLIENT-ID") {
+			t.Errorf("%d: %s%s", code, before, after)
 		}
 	}
 }
