@@ -170,6 +170,9 @@ func (h *Home) Close() { h.lock.Close() }
 // Acquire takes one of the locks for a command of this process.
 func Acquire(a *Agent, name, verb string) (*os.File, error) {
 	holder := host.Holder{PID: os.Getpid(), Verb: verb, Since: time.Now()}
+	if a.InService { // it must not be ended by its pid
+		holder.Verb = "agent"
+	}
 	return host.Acquire(a.Path(saved.RunDir), name, holder)
 }
 

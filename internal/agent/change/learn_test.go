@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,5 +85,23 @@ func TestWaiting(t *testing.T) {
 				t.Errorf("waiting ended with %v", err)
 			}
 		})
+	}
+}
+
+// Whatever the service does, its process must not be ended: it would stay away until the next boot.
+func TestServiceHoldsTheLock(t *testing.T) {
+	for _, verb := range []string{"unbootstrap", "drift --repair"} {
+		w := locked(t, transition.Transition{})
+		w.Home.Close()
+		h, err := OpenLocked(t.Context(), w.Agent, verb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = OpenLocked(t.Context(), w.Agent, "bootstrap")
+		h.Close()
+		busy, ok := errors.AsType[*host.LockedError](err)
+		if !ok || busy.Holder.Verb != "agent" || !strings.Contains(err.Error(), "stop its service") {
+			t.Errorf("while the service runs %s, another process fails with: %v", verb, err)
+		}
 	}
 }
