@@ -88,7 +88,7 @@ func (t Target) open(
 	case told:
 		return nil, f
 	case secured:
-		return nil, t.called(tlsFault(err, server.Hostname()))
+		return nil, t.tlsFault(err, server.Hostname())
 	case via != nil:
 		return nil, fault(LayerProxy, err, "check proxy.https",
 			"the server at %s does not answer as a proxy: %v", via.Host, plain(err))
@@ -175,7 +175,10 @@ func proxyFault(_ context.Context, via *url.URL, asked *http.Request, r *http.Re
 		"the proxy at %s does not allow connections to %s (%s)", via.Host, asked.Host, r.Status)
 }
 
-func tlsFault(err error, name string) *Fault {
+func (t Target) tlsFault(err error, name string) *Fault {
+	if t.Name != "" { // the advice below is about the API server
+		return fault(LayerTLS, err, "", "the handshake for %s failed: %v", t.Name, plain(err))
+	}
 	unknown, untrusted := errors.AsType[x509.UnknownAuthorityError](err)
 	other, misnamed := errors.AsType[x509.HostnameError](err)
 	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -76,17 +77,10 @@ func (t Target) reach(ctx context.Context, u *url.URL, r *Reached) error {
 		r.Ahead = ahead(ctx, conn, u)
 	}
 	if distrust != nil {
-		return t.called(tlsFault(distrust, u.Hostname()))
+		distrust = fmt.Errorf("%w (its issuer is %q)", distrust, r.Issuer)
+		return t.tlsFault(distrust, u.Hostname())
 	}
 	return nil
-}
-
-// called rewords a fault to name the server, if it has a name.
-func (t Target) called(f *Fault) *Fault {
-	if t.Name != "" {
-		f.Message, f.Remedy = t.Name+" cannot be trusted: "+f.Error(), ""
-	}
-	return f
 }
 
 func (t Target) verify(chain []*x509.Certificate, name string) error {

@@ -2,8 +2,10 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -58,5 +60,29 @@ func TestSilentProxy(t *testing.T) {
 	}})
 	if err == nil || strings.Contains(err.Error(), "closed") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// A TLS fault of another server is not one of the API server.
+func TestReachNamesTheServer(t *testing.T) {
+	untrusted, ca := api(t, version)
+	plain := httptest.NewServer(http.HandlerFunc(version))
+	defer plain.Close()
+	for name, tt := range map[string]struct {
+		target Target
+		want   string
+	}{
+		"untrusted": {Target{Server: untrusted.URL}, `unknown authority (its issuer is "O=Acme Co")`},
+		"misnamed": {Target{Server: strings.Replace(untrusted.URL, "127.0.0.1", "localhost", 1),
+			CA: ca}, "not localhost"},
+		"no TLS": {Target{Server: strings.Replace(plain.URL, "http:", "https:", 1)}, "TLS handshake"},
+	} {
+		tt.target.Name = "container images"
+		_, err := Reach(t.Context(), tt.target)
+		if text := fmt.Sprint(err); !strings.Contains(text, "TLS: ") ||
+			!strings.Contains(text, "container images") || !strings.Contains(text, tt.want) ||
+			strings.Contains(text, "API server") || strings.Contains(text, "node.kubelet") {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }
