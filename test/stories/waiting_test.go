@@ -2,6 +2,8 @@ package stories
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,7 +14,9 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -327,4 +331,26 @@ func TestDrainBlockedIsTold(t *testing.T) {
 			t.Errorf("the Node was cordoned %d times, and is cordoned: %v", n, now)
 		}
 	})
+}
+
+// On a machine whose join is refused, the status says why.
+func TestStatusOfARefusedJoin(t *testing.T) {
+	w := newWorld(t)
+	w.facts = func(f *host.Facts) { f.Free["/var/lib"] = 1 << 20 }
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
+		claim, err := change.Acquire(a, saved.DaemonLockFile, "agent")
+		if err != nil {
+			return err
+		}
+		defer claim.Close()
+		if err := w.watcher(a).Reconcile(ctx).Err; err == nil {
+			return errors.New("a machine with a full disk joins")
+		}
+		_, err = inspect.ReadStatus(ctx, &a.Env)
+		return err
+	})
+	if text := fmt.Sprint(err); !errors.Is(err, inspect.ErrNoNode) ||
+		!strings.Contains(text, "DiskSpace") || strings.Contains(text, "--config FILE") {
+		t.Errorf("the status is: %s", text)
+	}
 }

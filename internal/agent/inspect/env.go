@@ -198,8 +198,7 @@ func (n *Node) Read(ctx context.Context) error {
 func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
 
 // ErrNoNode reports that a verb needs a node.
-var ErrNoNode = errors.New(
-	"this machine is not a node: run `aks-flex-node bootstrap --config FILE` first")
+var ErrNoNode = errors.New("this machine is not a node: run `aks-flex-node bootstrap` first")
 
 // LogError logs an error that does not stop the work as a warning; nil is none.
 func LogError(log *slog.Logger, what string, err error) {

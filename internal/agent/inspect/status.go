@@ -107,7 +107,7 @@ func stateOf(s Status) State {
 	return Unsound
 }
 
-// joiningError is the ErrNoNode of a machine that is joining.
+// joiningError is the ErrNoNode of a machine that is joining, or whose join waits.
 type joiningError string
 
 func (e joiningError) Error() string      { return string(e) }
@@ -122,7 +122,7 @@ func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	}
 	waits := ""
 	if w := ReadWaiting(a); w != nil {
-		waits, _, _ = strings.Cut(" and waits: "+w.Message, "\n")
+		waits, _, _ = strings.Cut("; it waits: "+w.Message, "\n")
 	}
 	switch {
 	case h.Saved.Live == nil && h.Saved.Transition != nil:
@@ -134,7 +134,7 @@ func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 			"this machine is %s: a %s is under way (phase %s)%s; run `aks-flex-node %s`", finish,
 			t.Kind, t.Phase, waits, verb))
 	case h.Saved.Live == nil:
-		return Status{State: NotJoined}, ErrNoNode
+		return Status{State: NotJoined}, joiningError(ErrNoNode.Error() + waits)
 	}
 	work := Working(ctx, a)
 	s, err := StatusOf(ctx, h, work)

@@ -171,8 +171,7 @@ func HeardLately(seen, now time.Time) bool { return now.Sub(seen) <= silentAfter
 func (e Evidence) heard() bool { return HeardLately(e.Seen, e.Now) }
 
 func (e Evidence) reporting() api.Condition {
-	const look = " Run `aks-flex-node status` on the machine: it shows whether the machine " +
-		"reaches this API and with which identity."
+	const look = " Run `aks-flex-node status` and `aks-flex-node doctor` on the machine."
 	switch {
 	case e.heard():
 		return is("True", "Heard", "")

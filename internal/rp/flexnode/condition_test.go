@@ -178,6 +178,10 @@ func TestDerivedConditions(t *testing.T) {
 				if got == "Unknown NotMonitored" && !strings.Contains(c.Message, "regenerateToken") {
 					t.Errorf("%s says %q, and not that the machine needs a new URL", c.Type, c.Message)
 				}
+				if strings.Contains(c.Reason, "Heard") && c.Status == "False" &&
+					!strings.Contains(c.Message, "aks-flex-node doctor") {
+					t.Errorf("%s advises %q", c.Type, c.Message)
+				}
 				if _, ours := good[c.Type]; ours && c.Status == "False" && c.Message == "" &&
 					c.Reason != "SecretExpired" {
 					t.Errorf("%s is False, and its message says nothing", c.Type)
