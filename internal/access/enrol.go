@@ -164,19 +164,14 @@ func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	if c == nil {
-		return errors.New("cannot leave Azure Arc: no configuration names the identity to use; pass " +
-			"one with --config, or keep the machine there with --keep-arc")
+		return errors.New("cannot leave Azure Arc: no configuration names the identity to use")
 	}
 	conversation := a.arc(*c, a.Node.Note)
 	conversation.Credential, err = a.loggedIn(ctx, *c, "leave Azure Arc")
-	if err == nil {
-		err = conversation.Leave(ctx, record)
-	}
 	if err != nil {
-		return fmt.Errorf("%w\nrun unbootstrap again when that is fixed, with --config if it is "+
-			"another identity that may do it now, or leave the machine in Azure Arc with --keep-arc", err)
+		return err
 	}
-	return nil
+	return conversation.Leave(ctx, record)
 }
 
 // RecordFile is the file with the record of an enrolment with Azure Arc.

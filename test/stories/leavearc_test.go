@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,6 +39,9 @@ func TestDeletedArcMachineLeaves(t *testing.T) {
 			names := err != nil && strings.Contains(err.Error(), "az connectedmachine delete")
 			if names != (x.left > 0) || x.left == 0 && err != nil {
 				t.Errorf("it ended with %v", err)
+			}
+			if strings.Contains(fmt.Sprint(err, said), "unbootstrap") { // it has nothing to do by now
+				t.Errorf("it ended with %v, and the provider was told %+v", err, said)
 			}
 			if x.left == 0 {
 				w.same(before)

@@ -148,9 +148,13 @@ func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 		as = l.withArcSecret(ctx, as)
 	}
 	err = askAzure(l.Home).Leave(ctx, as)
-	byHand := isArc && l.heard && err == nil && record.Owes() && follow.MannerOf(*l.config).Signs
+	if err != nil && !deleted {
+		return fmt.Errorf("%w\nrun unbootstrap again when that is fixed, with --config if it is "+
+			"another identity that may do it now, or leave the machine in Azure Arc with --keep-arc", err)
+	}
+	byHand := isArc && l.heard && record.Owes() && follow.MannerOf(*l.config).Signs
 	if !deleted && !byHand {
-		return err
+		return nil
 	}
 	problem := ""
 	if err != nil {
