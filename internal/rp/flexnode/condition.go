@@ -90,10 +90,10 @@ func (e Evidence) joined(join *api.Join) api.Condition {
 		return is("True", "NodeRegistered", "")
 	case ready != nil && ready.Reason == NodeForeign:
 		return is("False", NodeForeign, ready.Message)
-	case ready != nil:
+	case ready != nil && (e.Credential == nil || e.Credential.Issued): // no other machine may join
 		return since(ready.LastTransitionTime, is("False", NodeNotFound, "The Node object was "+
 			"deleted. The agent registers the node again if driftPolicy is repair; otherwise run "+
-			"`aks-flex-node bootstrap` on the machine."))
+			"`aks-flex-node bootstrap` on the machine. For another machine, or one that has left, "+again))
 	case join != nil:
 		return is("False", map[string]string{
 			api.JoinPending: "CredentialPending", api.JoinReady: "WaitingForMachine",

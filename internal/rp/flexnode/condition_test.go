@@ -49,6 +49,22 @@ func TestDerivedConditions(t *testing.T) {
 			row{Joined: "False NodeNotFound", UpToDate: "True AppliedNotReady",
 				CredentialValid: "False NothingToJoinWith"},
 		},
+		"Node deleted, and another machine may join": {
+			func(e *Evidence) {
+				e.Status.Ready = NodeMissing(e.Now)
+				e.Credential = &JoinCredential{Made: true, Expires: later}
+			},
+			row{Joined: "False WaitingForMachine", UpToDate: "True AppliedNotReady",
+				CredentialValid: "True WaitingForMachine"},
+		},
+		"Node deleted soon after the join": {
+			func(e *Evidence) {
+				e.Status.Ready = NodeMissing(e.Now)
+				e.Credential = &JoinCredential{Made: true, Used: true, Issued: true, Expires: later}
+			},
+			row{Joined: "False NodeNotFound", UpToDate: "True AppliedNotReady",
+				CredentialValid: "Unknown Joining"},
+		},
 		"the name is another's": {
 			func(e *Evidence) { e.Status.Ready = ForeignNode(e.Now) },
 			row{Joined: "False NodeForeign", UpToDate: "True AppliedNotReady",
