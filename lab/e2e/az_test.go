@@ -102,8 +102,8 @@ func (a azOf) refusals(t *testing.T) {
 	bindUnreachable(t, lab.SecondClusterID)
 	rp(t, 201, http.MethodPut, lab.SecondClusterID,
 		desired{"location": "lab", "properties": desired{"kubeconfig": "second"}})
-	a.refused(t, "", "create -g flexlab -c second -n down-1 --timeout 2", "The cluster 'second' "+
-		"does not answer the resource provider, so 'down-1' is stored")
+	a.refused(t, "", "create -g flexlab -c second -n down-1 --timeout 2", "The resource "+
+		"provider cannot use the cluster 'second' yet, so 'down-1' is stored")
 	a.az(t, "delete -g flexlab -c second -n down-1 --yes")
 	deleteSecond(t)
 }

@@ -428,13 +428,15 @@ func (w *azWorld) fails(script, want string) {
 func (w *azWorld) clusterIsDown(t *testing.T) {
 	w.cluster.Down.Store(true)
 	_, errors, code := w.run("az aks flex-node create $G -n down-1 --output-url --timeout 1")
-	if code == 0 || !strings.Contains(errors, "The cluster 'my-cluster' does not answer the "+
-		"resource provider, so 'down-1' is stored") {
+	if code == 0 || !strings.Contains(errors, "The resource provider cannot use the cluster "+
+		"'my-cluster' yet, so 'down-1' is stored") {
 		t.Errorf("exit code %d\n%s", code, errors)
 	}
 	_, errors, code = w.run("az aks flex-node rotate-token $G -n down-1 --timeout 1")
-	if code == 0 || !strings.Contains(errors, "The cluster 'my-cluster' does not answer the "+
-		"resource provider, so 'down-1' is stored, and its URL is made when the cluster is back.") ||
+	if code == 0 || !strings.Contains(errors, "The resource provider cannot use the cluster "+
+		"'my-cluster' yet, so 'down-1' is stored, and its URL is made when it can.") ||
+		!strings.Contains(errors, "The reason: az aks flex-node show -g my-rg -c my-cluster -n down-1 "+
+			"--query properties.status.join.reason") ||
 		!strings.Contains(errors, "az aks flex-node get-config-url -g my-rg -c my-cluster -n down-1") {
 		t.Errorf("exit code %d\n%s", code, errors)
 	}

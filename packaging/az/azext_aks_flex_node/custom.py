@@ -92,12 +92,14 @@ def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None
 
 
 def _down(url, what, command):
-    """The cluster is down; what comes later, and the command that it can be seen with."""
+    """The provider cannot use the cluster; the commands that show why, and what comes later."""
     parts = url.split('/')
+    node = f'-g {parts[4]} -c {parts[8]} -n {parts[10]}'
     return azclierror.AzureResponseError(
-        f"The cluster '{parts[8]}' does not answer the resource provider, so "
-        f'{what.format(parts[10])} is made when the cluster is back.',
-        f'az aks flex-node {command} -g {parts[4]} -c {parts[8]} -n {parts[10]}')
+        f"The resource provider cannot use the cluster '{parts[8]}' yet, so "
+        f'{what.format(parts[10])} is made when it can.',
+        [f'The reason: az aks flex-node show {node} --query properties.status.join.reason',
+         f'Afterwards: az aks flex-node {command} {node}'])
 
 
 def _issue(client, url, seconds):
