@@ -75,8 +75,7 @@ func credentialValid(e Evidence) Condition {
 	case isFault && fault.Layer == kube.LayerAuth:
 		return fails(issuer, "Unauthorized", oneLine(fault))
 	case e.Probe.Err != nil && !isFault:
-		return fails(issuer, "CredentialUnavailable", oneLine(e.Probe.Err)+
-			"; run the same command again when that is fixed")
+		return fails(OwnerAzure, "CredentialUnavailable", oneLine(e.Probe.Err))
 	}
 	return e.Credential.missing()
 }

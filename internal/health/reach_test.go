@@ -60,7 +60,7 @@ func TestCredentialValid(t *testing.T) {
 		{"Entra ID", refused(true), False, "Unauthorized", OwnerAzure, "--enable-aad"},
 		{"the probe says it", without(fault), False, "Unauthorized", OwnerCluster, "refused (401)"},
 		{"no token", without(errors.New("cannot get a token: Entra ID is ill")), False,
-			"CredentialUnavailable", OwnerCluster, "Entra ID is ill"},
+			"CredentialUnavailable", OwnerAzure, "Entra ID is ill"},
 		{"not tried", without(nil), Unknown, "NotChecked", "", ""},
 		{"no answer", with(func(e *Evidence) { e.Credential = failed[string]() }), Unknown,
 			"NotAnswered", "", "etcd is down"},

@@ -169,8 +169,8 @@ func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 			return fmt.Errorf("%w: %w", transition.ErrUndecided, explain(ctx, w, errNotReady))
 		}
 		if !back {
-			return fmt.Errorf("%w: the API server does not answer or does not accept writes; run the "+
-				"same command again when it does", transition.ErrUndecided)
+			return fmt.Errorf("%w: the API server does not answer or does not accept writes",
+				transition.ErrUndecided)
 		}
 	}
 	w.Alive()
