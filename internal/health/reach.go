@@ -130,8 +130,8 @@ func certificateIssued(e Evidence) Condition {
 	switch last.State {
 	case "pending":
 		return fails(OwnerCluster, "Pending", request+" is pending: it has not been approved yet").run(
-			"the cluster's operator can run `kubectl certificate approve %s`; to approve such requests "+
-				"automatically, apply manifests/rbac.yaml", last.Name)
+			"the cluster's operator can run `kubectl certificate approve %s`; flexnode-rp approves the "+
+				"requests of its nodes; without a provider, manifests/rbac.yaml does", last.Name)
 	case "denied":
 		return fails(OwnerCluster, "Denied", request+" was denied: "+last.Reason+"; ask the "+
 			"cluster's operator why", joinAgain)

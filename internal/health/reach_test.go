@@ -102,6 +102,7 @@ func TestCertificateIssued(t *testing.T) {
 		{"issued", one("issued"), True, "", "", ""},
 		{"none", csrs(), Unknown, "NotRequested", "", ""},
 		{"pending", one("pending"), False, "Pending", owner, "kubectl certificate approve csr-1"},
+		{"who approves", one("pending"), False, "Pending", owner, "flexnode-rp approves the requests"},
 		{"denied", one("denied"), False, "Denied", owner, "was denied: not on my watch"},
 		{"what to do", one("denied"), False, "Denied", owner, "regenerateToken"},
 		{"failed", one("failed"), False, "Failed", owner, "has failed: not on my watch"},
