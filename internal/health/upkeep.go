@@ -253,10 +253,10 @@ func providerAnswers(e Evidence) Condition {
 	since := cmp.Or(p.Answered, p.First)
 	silent, late := p.Failures > 1 && p.Second != SecondRefused, e.Now.Sub(since) >= unanswered
 	if silent && !late && p.Answered.IsZero() { // the agent has just started
-		return unknown(notAnswered, "the resource provider has not answered yet: "+p.Error)
+		return unknown(notAnswered, "the resource provider has accepted no poll yet: "+p.Error)
 	}
-	return when(silent && late, OwnerCluster, notAnswered, "the resource provider has not answered "+
-		"since "+since.UTC().Format(time.RFC3339)+", so this node receives no changes: "+
+	return when(silent && late, OwnerCluster, notAnswered, "the resource provider has accepted no "+
+		"poll since "+since.UTC().Format(time.RFC3339)+", so this node receives no changes: "+
 		p.Error, "see `aks-flex-node endpoints`, and contact the operator of the provider")
 }
 

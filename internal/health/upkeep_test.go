@@ -122,6 +122,11 @@ func TestUpkeep(t *testing.T) {
 	if c := condition(t, "ProviderAnswers", e); c.Status != Unknown {
 		t.Errorf("a provider that has not answered since the start of the agent: %+v", c)
 	}
+	e.Upkeep.Polls = &Polls{Answered: ago(day), Error: "it answers 403", Failures: 9}
+	if c := condition(t, "ProviderAnswers", e); strings.Contains(c.Message, "not answered") ||
+		!strings.Contains(c.Message, "has accepted no poll since 2026-11-20T12:00:00Z") {
+		t.Errorf("a provider that refuses: %+v", c)
+	}
 	e.Wanted.ContinuousMonitoring = false
 	e.Upkeep.Polls = &Polls{Answered: ago(day), Error: "refused", Failures: 9}
 	if c := condition(t, "ProviderAnswers", e); c.Status != True {

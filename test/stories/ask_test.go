@@ -121,7 +121,8 @@ func TestProviderAway(t *testing.T) {
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42), policy("repair")))
 		s.until(2*time.Minute, "the change waits", s.waits("ChangeHeld", ""))
 		s.provider.set(func() { s.provider.down = true })
-		s.until(10*time.Minute, "the change waits for the provider", s.waits("ProviderSilent", ""))
+		s.until(10*time.Minute, "the change waits for the provider",
+			s.waits("ProviderSilent", "the operator of the cluster can help"))
 		s.sleep(away)
 		if s.takes("42")() {
 			t.Fatal("it has begun without the provider")

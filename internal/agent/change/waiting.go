@@ -73,7 +73,7 @@ func reasonOf(err error) health.Waiting {
 	hold, asked := errors.AsType[*transition.HoldError](err)
 	switch {
 	case asked && hold.Hold == "":
-		w.Reason, w.Owner = health.ProviderSilent, health.OwnerNetwork
+		w.Reason, w.Owner = health.ProviderSilent, health.OwnerCluster
 	case asked:
 		w.Reason, w.Owner, w.NextAttempt = health.ChangeHeld, health.OwnerConfiguration, hold.RetryAt
 	case blocked:
