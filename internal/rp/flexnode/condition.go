@@ -125,8 +125,9 @@ func (e Evidence) upToDate() api.Condition {
 	case n.Failed == n.Revision, failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
 		return since(*cmp.Or(failed.At, &time.Time{}), is("False", "Failed", fmt.Sprintf("The node "+
 			"has refused configuration %s (%s), or was not healthy with it and has rolled back. See "+
-			"status.config.failed; change the configuration, or roll the node back.",
-			failed.Version, cmp.Or(failed.Reason, "no reason given"))))
+			"status.config.failed and the condition ConfigurationAccepted. Unless the reason is "+
+			"RevisionNotTrusted, change the configuration, or roll the node back.", failed.Version,
+			cmp.Or(failed.Reason, "no reason given"))))
 	case n.Assigned != n.Revision:
 		if n.leftOut() {
 			return is("False", "LeftOut", fmt.Sprintf("The node keeps configuration %s: it has failed "+

@@ -194,6 +194,10 @@ func TestDerivedConditions(t *testing.T) {
 				if got == "Unknown NotMonitored" && !strings.Contains(c.Message, "regenerateToken") {
 					t.Errorf("%s says %q, and not that the machine needs a new URL", c.Type, c.Message)
 				}
+				if c.Reason == "Failed" && e.Status.Report.Config != nil &&
+					!strings.Contains(c.Message, "Unless the reason is RevisionNotTrusted") {
+					t.Errorf("%s advises %q", c.Type, c.Message)
+				}
 				if strings.Contains(c.Reason, "Heard") && c.Status == "False" &&
 					!strings.Contains(c.Message, "aks-flex-node doctor") {
 					t.Errorf("%s advises %q", c.Type, c.Message)
