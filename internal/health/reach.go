@@ -82,7 +82,7 @@ func credentialValid(e Evidence) Condition {
 
 const joinAgain cure = "if the node was created as a flexNodeConfig, ask the operator to run " +
 	"regenerateToken, and join with the new URL: `aks-flex-node agent --config-url-file -`; " +
-	"otherwise put a new bootstrap token into the configuration, and run `aks-flex-node bootstrap`"
+	"otherwise run `aks-flex-node bootstrap`, with a new bootstrap token if it joined with one"
 
 func versionsCompatible(e Evidence) Condition {
 	kubelet, server := e.Wanted.Kubernetes.Version, e.ServerVersion.Value

@@ -105,6 +105,7 @@ func TestCertificateIssued(t *testing.T) {
 		{"who approves", one("pending"), False, "Pending", owner, "flexnode-rp approves the requests"},
 		{"denied", one("denied"), False, "Denied", owner, "was denied: not on my watch"},
 		{"what to do", one("denied"), False, "Denied", owner, "regenerateToken"},
+		{"without a token", one("denied"), False, "Denied", owner, "if it joined with one"},
 		{"failed", one("failed"), False, "Failed", owner, "has failed: not on my watch"},
 		{"no signer", one("approved"), False, "NotSigned", owner, "signer"},
 		{"the latest counts", csrs(kube.CSR{State: "denied"}, kube.CSR{State: "issued"}), True,

@@ -246,3 +246,19 @@ func (c *costly) Set(
 	}
 	return c.Machine.Set(ctx, change, content)
 }
+
+// The condition names the version of a delivered configuration that no node can change to.
+func TestRefusedDeliveryIsNamed(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), func(c map[string]any) {
+			c["paths"] = map[string]any{"kubernetes": map[string]any{"kubeletDir": "/var/lib/other"}}
+		}))
+		s.until(5*time.Minute, "it is refused", func() bool {
+			return s.condition("ConfigurationAccepted").Status == health.False
+		})
+		if c := s.condition("ConfigurationAccepted"); !strings.Contains(c.Message,
+			"the configuration 8 was rejected") {
+			t.Errorf("the condition is %+v", c)
+		}
+	})
+}

@@ -53,7 +53,8 @@ func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	case o.Kind == transition.Refused && (w.refused == nil || w.refused.Reason != o.Err.Error()):
 		_, policy := errors.AsType[*change.PolicyError](o.Err)
 		w.refused = &health.Rejection{
-			Version: "file", Reason: o.Err.Error(), At: time.Now(), ByPolicy: policy,
+			Version: cmp.Or(w.Agent.Records().BundleResource().ConfigVersion, "file"),
+			Reason:  o.Err.Error(), At: time.Now(), ByPolicy: policy,
 		}
 	}
 	return o
