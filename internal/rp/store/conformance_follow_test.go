@@ -182,9 +182,7 @@ func (s subject) leases(t *testing.T, b Backend) {
 			if name == "closed" { // Done is not closed for an abandoned lease
 				<-l.Done()
 			}
-			if got := values(t, b, key, key+"/freed"); got[0] != "-" || got[1] != "2" {
-				t.Errorf("after the end: %s", got)
-			}
+			equal(t, "after the end", values(t, b, key, key+"/freed"), []string{"-", "2"})
 			if name == "abandoned" && time.Now().Before(l.Until()) {
 				t.Error("it has ended before its holder could know")
 			}
@@ -226,9 +224,8 @@ func compacts(t *testing.T, b Backend) {
 	if events[0].Revision != at || events[1].Revision != last {
 		t.Errorf("%+v", events)
 	}
-	if got := values(t, b, "compaction/a", "compaction/b"); got[0] != "2" || got[1] != "2" {
-		t.Errorf("what is there now: %s", got)
-	}
+	now := values(t, b, "compaction/a", "compaction/b")
+	equal(t, "what is there now", now, []string{"2", "2"})
 }
 
 // writesUntilFull limits the writes until a store reports that it is full: etcd knows its size once

@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -74,15 +73,12 @@ func decodesAlike[T any](t *testing.T, row []byte) {
 func TestEveryTableIsVerified(t *testing.T) {
 	s := New(storetest.NewMemory())
 	set(t, s, "a", "1")
-	_, err := s.Update(t.Context(), "", nil, func(v *View) error {
-		return errors.Join(s.Rollouts.Put(v, "s/g/c", flexnode.Rollout{}),
-			s.Reaches.Put(v, "s/g/c/a", true), s.History.Put(v, "s/g/c/n", flexnode.History{}))
-	})
-	must(0, errors.Join(err, s.BeginSchema(t.Context())))
-	update(t, s, func(v *View) error { // a revision is missing
-		v.write(Write{Key: s.History.Key("bad"), Value: pack([]byte(`{"revisions":[{"version":1}]}`))})
-		return nil
-	})
+	setRow(t, s.Rollouts, "s/g/c", flexnode.Rollout{})
+	setRow(t, s.Reaches, "s/g/c/a", true)
+	setRow(t, s.History, "s/g/c/n", flexnode.History{})
+	must(0, s.BeginSchema(t.Context()))
+	missing := pack([]byte(`{"revisions":[{"version":1}]}`)) // and no revision
+	put(t, s, s.History.Key("bad"), string(missing))
 	var bad []string
 	found, err := s.ReadAll(t.Context(), func(err error) { bad = append(bad, err.Error()) })
 	if len(bad) != 1 || !strings.Contains(bad[0], "revision 1") {

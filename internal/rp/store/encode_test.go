@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -146,12 +145,10 @@ func TestPackedRows(t *testing.T) {
 		row := s.History.Row(v, "n")
 		return s.History.Put(v, "n", row.Value.With(flexnode.Revision{Version: 2, Own: own}, 1))
 	})
-	row, err := s.History.Get(t.Context(), "n")
-	first, errFirst := row.Value.Find(1)
-	second, errSecond := row.Value.Find(2)
-	if err := errors.Join(err, errFirst, errSecond); err != nil || first == nil ||
-		second == nil || first.Facts != "f" {
-		t.Errorf("%+v, %v", row, err)
+	row := must(s.History.Get(t.Context(), "n"))
+	first, second := must(row.Value.Find(1)), must(row.Value.Find(2))
+	if first == nil || second == nil || first.Facts != "f" {
+		t.Errorf("%+v", row)
 	}
 	if size := len(values(t, m, s.History.Key("n"))[0]); size < 10 || size > 400 {
 		t.Errorf("it is stored in %d bytes", size)
@@ -165,11 +162,7 @@ func TestRevisionsOfANewerProgramRemain(t *testing.T) {
 		`"why":"put","signature":{"by":"newer","of":[1.50]}}`
 	const beside = `"epoch":{"of":3}`
 	const first = `{"revisions":[{"version":1}],` + beside + "}\n"
-	update(t, s, func(v *View) error {
-		v.write(Write{Key: s.History.Key("n"), Value: pack(
-			[]byte(first + newer))})
-		return nil
-	})
+	put(t, s, s.History.Key("n"), string(pack([]byte(first+newer))))
 	update(t, s, func(v *View) error {
 		row := s.History.Row(v, "n")
 		if r, err := row.Value.Find(1); r == nil || string(r.Own) != `{"a":"<b>"}` {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,16 +24,10 @@ func TestBackupAndRestore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "backup")
 	must(0, Backup(ctx, LocalEndpoint(dir), file))
 	equal(t, "the mode of a backup", must(os.Stat(file)).Mode().Perm(), 0o600)
-	if err := Backup(ctx, LocalEndpoint(dir), file); err == nil {
-		t.Error("a backup was written over another")
-	}
-	if _, err := Open(ctx, dir, Options{}); err == nil ||
-		!strings.Contains(err.Error(), "another") {
-		t.Errorf("two programs opened one directory: %v", err)
-	}
-	if err := Restore(file, dir); err == nil {
-		t.Error("a restore went over a store")
-	}
+	refused(t, "a backup over another", Backup(ctx, LocalEndpoint(dir), file), "")
+	_, err := Open(ctx, dir, Options{})
+	refused(t, "a second program opens the directory", err, "another")
+	refused(t, "a restore over a store", Restore(file, dir), "")
 	other := t.TempDir()
 	must(0, Restore(file, other))
 	equal(t, "after a restore", values(t, embedded(t, other, Options{}), "a")[0], "1")
@@ -42,9 +35,7 @@ func TestBackupAndRestore(t *testing.T) {
 	text := must(os.ReadFile(file))
 	text[len(text)/2] ^= 1
 	must(0, os.WriteFile(broken, text, 0o600))
-	if err := Restore(broken, t.TempDir()); err == nil {
-		t.Error("a backup that was damaged was restored")
-	}
+	refused(t, "a backup that was damaged is restored", Restore(broken, t.TempDir()), "")
 }
 
 // A caller of a store that accepts connections but never answers gets an error after a while.
@@ -114,7 +105,7 @@ func TestMembersAreLost(t *testing.T) {
 	revision := put(t, e, "a", "1")
 	m.StopMember(0)
 	put(t, e, "a", "2")
-	followUntil(t, e, "a", revision, func(events []Event, _ int64) bool { return len(events) > 0 })
+	followUntil(t, e, "a", revision, atLeast(1))
 	if h, err := e.Health(ctx); err != nil || h.Size == 0 {
 		t.Errorf("with one of three gone: %+v, %v", h, err)
 	}
@@ -128,15 +119,10 @@ func TestMembersAreLost(t *testing.T) {
 	m.StopMember(1)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
-		_, err := e.Health(ctx)
-		if err != nil && ctx.Err() == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatal("health is not told after two of three members are gone")
-		}
+	for err := error(nil); err == nil; {
+		_, err = e.Health(ctx)
 	}
+	isError(t, "the wait for Health after two of three members are gone", ctx.Err(), nil)
 }
 
 // A nearly full disk refuses writes before etcd fails and ends: reads and deletions work, and
@@ -148,9 +134,8 @@ func TestDiskIsFull(t *testing.T) {
 	free := e.free
 	e.free = func() int64 { return reserve - 1 }
 	_, err := e.Commit(ctx, nil, []Write{{Key: "a", Value: []byte("2")}})
-	if !errors.Is(err, ErrFull) || !errors.Is(err, ErrNoRoom) {
-		t.Errorf("a write: %v", err)
-	}
+	isError(t, "a write", err, ErrFull)
+	isError(t, "a write", err, ErrNoRoom)
 	equal(t, "what it has written", values(t, e, "a")[0], "1")
 	if h, err := e.Health(ctx); err != nil || !h.Full || !h.NoRoom || h.Free != reserve-1 {
 		t.Errorf("%+v, %v", h, err)
@@ -192,10 +177,8 @@ func TestCompactor(t *testing.T) {
 			at[minute] = put(t, m, "a", fmt.Sprint(minute))
 			if minute > 2*int(CompactEvery/time.Minute) {
 				recent, old := at[minute-5], at[minute-11]
-				if err := compactedBefore(t, m, recent); err != nil {
-					t.Errorf("in minute %d the changes of 5 minutes before are gone: %v", minute,
-						err)
-				}
+				isError(t, fmt.Sprintf("in minute %d the changes of 5 minutes before", minute),
+					compactedBefore(t, m, recent), nil)
 				isError(t, fmt.Sprintf("in minute %d the changes of 11 minutes before", minute),
 					compactedBefore(t, m, old), ErrCompacted)
 			}

@@ -22,13 +22,11 @@ func node(name string, revision int64) flexnode.Node {
 }
 
 func putNode(t *testing.T, s *Store, key string, n flexnode.Node) int64 {
-	return update(t, s, func(v *View) error { return s.Nodes.Set(v, key, n) })
+	return setRow(t, s.Nodes, key, n)
 }
 
 func putStatus(t *testing.T, s *Store, key, ready string) int64 {
-	return update(t, s, func(v *View) error {
-		return s.Status.Set(v, key, flexnode.Status{Ready: &api.Condition{Status: ready}})
-	})
+	return setRow(t, s.Status, key, flexnode.Status{Ready: &api.Condition{Status: ready}})
 }
 
 func dropNode(t *testing.T, s *Store, key string) int64 {
@@ -143,12 +141,10 @@ func TestIndexOfStatus(t *testing.T) {
 func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		x, _ := following(t, s)
-		update(t, s, func(v *View) error {
-			for _, key := range []string{"s/g/a", "s/g/b", "s/h/c"} {
-				must(0, s.Clusters.Set(v, key, flexnode.Cluster{ID: key}))
-			}
-			return s.Subscriptions.Set(v, "s", flexnode.Subscription{State: "Warned"})
-		})
+		for _, key := range []string{"s/g/a", "s/g/b", "s/h/c"} {
+			putCluster(t, s, key)
+		}
+		setRow(t, s.Subscriptions, "s", flexnode.Subscription{State: "Warned"})
 		synctest.Wait()
 		if c, err := x.Cluster("s/g/b"); err != nil || c.Value.ID != "s/g/b" || !c.Exists() {
 			t.Errorf("%+v, %v", c, err)
@@ -164,11 +160,8 @@ func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 		if x.Subscription("s") != "Warned" || x.Subscription("t") != "" {
 			t.Errorf("%q, %q", x.Subscription("s"), x.Subscription("t"))
 		}
-		update(t, s, func(v *View) error {
-			s.Clusters.Delete(v, "s/g/a")
-			s.Subscriptions.Delete(v, "s")
-			return nil
-		})
+		drop(t, s.Clusters, "s/g/a")
+		drop(t, s.Subscriptions, "s")
 		synctest.Wait()
 		if c, err := x.Cluster("s/g/a"); err != nil || c.Exists() || x.Subscription("s") != "" {
 			t.Errorf("%+v, %v", c, err)
@@ -243,9 +236,7 @@ func TestIndexTellsSubscribers(t *testing.T) {
 		})
 		putNode(t, s, "s/g/c/n", node("n", 1))
 		putStatus(t, s, "s/g/c/n", "True")
-		update(t, s, func(v *View) error {
-			return s.Clusters.Set(v, "s/g/c", flexnode.Cluster{ID: "c"})
-		})
+		putCluster(t, s, "s/g/c")
 		set(t, s, "not", "indexed")
 		synctest.Wait()
 		equal(t, "what was told", fmt.Sprint(told), "[nodes s/g/c/n status s/g/c/n clusters s/g/c]")
@@ -262,18 +253,14 @@ func TestIndexWithADamagedRow(t *testing.T) {
 	put(t, m, s.Nodes.Key("s/g/c/bad"), "{", s.Clusters.Key("s/g/c"), "{",
 		s.Status.Key("s/g/c/bad"), "{", indexed+"newer/x", "{")
 	putNode(t, s, "s/g/d/n", node("n", 1))
-	x := NewIndex(s)
-	must(0, x.Load(t.Context()))
+	x, _ := following(t, s)
 	equal(t, "a good row is there", polled(x, "s/g/d/n"), true)
-	if _, err := x.Node("s/g/c/bad"); err == nil {
-		t.Error("a damaged node was read")
-	}
-	if _, err := x.Cluster("s/g/c"); err == nil {
-		t.Error("a damaged cluster was read")
-	}
-	if _, err := x.Status("s/g/c/bad"); err == nil {
-		t.Error("a damaged status was read")
-	}
+	_, err := x.Node("s/g/c/bad")
+	refused(t, "a damaged node", err, "")
+	_, err = x.Cluster("s/g/c")
+	refused(t, "a damaged cluster", err, "")
+	_, err = x.Status("s/g/c/bad")
+	refused(t, "a damaged status", err, "")
 	equal(t, "the version of a damaged status", x.Applied("s/g/c/bad"), -1)
 }
 

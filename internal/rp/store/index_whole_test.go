@@ -37,18 +37,15 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 			case 0:
 				dropNode(t, s, key)
 			case 1, 2:
-				status := someStatus(random)
-				update(t, s, func(v *View) error { return s.Status.Set(v, key, status) })
+				setRow(t, s.Status, key, someStatus(random))
 			case 3:
-				update(t, s, func(v *View) error {
-					if random.IntN(2) == 0 {
-						s.Clusters.Delete(v, flexnode.ClusterOf(key))
-						s.Subscriptions.Delete(v, "s")
-						return nil
-					}
-					return errors.Join(s.Subscriptions.Set(v, "s", flexnode.Subscription{}),
-						s.Clusters.Set(v, flexnode.ClusterOf(key), flexnode.Cluster{ID: key}))
-				})
+				if random.IntN(2) == 0 {
+					drop(t, s.Clusters, flexnode.ClusterOf(key))
+					drop(t, s.Subscriptions, "s")
+				} else {
+					setRow(t, s.Subscriptions, "s", flexnode.Subscription{})
+					setRow(t, s.Clusters, flexnode.ClusterOf(key), flexnode.Cluster{ID: key})
+				}
 			default:
 				putNode(t, s, key, someNode(random))
 			}
@@ -115,16 +112,9 @@ func rowsOf[T any](rows iter.Seq2[Row[T], error]) (all []Row[T]) {
 // compare compares an index with the tables that it copies.
 func compare(t *testing.T, s *Store, x *Index) {
 	t.Helper()
-	nodes, _, err := s.Nodes.List(t.Context(), "")
-	must(0, err)
-	have := rowsOf(x.Nodes("", ""))
-	if len(have) != len(nodes) {
-		t.Fatalf("%d nodes of %d", len(have), len(nodes))
-	}
-	for i := range nodes {
-		if diff := cmp.Diff(nodes[i], have[i]); diff != "" {
-			t.Fatal(diff)
-		}
+	nodes := rowsIn(t, s.Nodes)
+	if diff := cmp.Diff(nodes, rowsOf(x.Nodes("", ""))); diff != "" {
+		t.Fatal(diff)
 	}
 	unsettled := map[string]bool{}
 	counts := map[[2]string]int{}
@@ -158,10 +148,8 @@ func compareClusters(
 	t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node], unsettled map[string]bool,
 ) {
 	t.Helper()
-	clusters, _, err := s.Clusters.List(t.Context(), "")
-	must(0, err)
-	have := rowsOf(x.Clusters("", ""))
-	if diff := cmp.Diff(fmt.Sprint(clusters), fmt.Sprint(have)); diff != "" {
+	clusters := fmt.Sprint(rowsIn(t, s.Clusters))
+	if diff := cmp.Diff(clusters, fmt.Sprint(rowsOf(x.Clusters("", "")))); diff != "" {
 		t.Fatal(diff)
 	}
 	for _, cluster := range []string{"s/g/c0", "s/g/c1", "s/g/c2"} {
@@ -278,8 +266,7 @@ func TestIndexCountsBytes(t *testing.T) {
 	putNode(t, s, "s/g/c/a", node("a", 1))
 	putNode(t, s, "s/g/c/b", node("b", 1))
 	putNode(t, s, "other/g/c/a", node("a", 1))
-	x := NewIndex(s)
-	must(0, x.Load(t.Context()))
+	x, _ := following(t, s)
 	two, _ := x.Used("s")
 	one, _ := x.Used("other")
 	if one.Bytes < 50 || two.Bytes < 2*one.Bytes-50 || two.Bytes > 2*one.Bytes+50 {

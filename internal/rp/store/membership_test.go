@@ -64,7 +64,7 @@ func chosen(name string) string {
 }
 
 func putCluster(t *testing.T, s *Store, key string) {
-	update(t, s, func(v *View) error { return s.Clusters.Set(v, key, flexnode.Cluster{ID: key}) })
+	setRow(t, s.Clusters, key, flexnode.Cluster{ID: key})
 }
 
 // ownersOf returns the owner of each cluster; it fails the test if one has two.

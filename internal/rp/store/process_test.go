@@ -31,9 +31,8 @@ func TestProcesses(t *testing.T) {
 				t.Error(diff, err)
 			}
 		}
-		if _, err := s.Lacking(t.Context(), nil); err == nil {
-			t.Error("without any row, no process lacks anything")
-		}
+		_, err := s.Lacking(t.Context(), nil)
+		refused(t, "what processes lack without any row", err, "")
 		right, stopRight := run("a", Process{Role: "front", Version: "1"}, 0)
 		lack("a (front, 1)")
 		ahead, stopAhead := run("b", Process{Role: "all", Version: "2", Keys: []string{"new"}},
@@ -53,9 +52,7 @@ func TestProcesses(t *testing.T) {
 		synctest.Wait()
 		equal(t, "how far it is ahead, alone", ahead.Lead(), 0)
 		stopAhead()
-		if rows, _, err := s.Processes.List(t.Context(), ""); err != nil || len(rows) != 0 {
-			t.Errorf("%d rows are left, %v", len(rows), err)
-		}
+		equal(t, "rows that are left", len(rowsIn(t, s.Processes)), 0)
 	})
 }
 
@@ -71,9 +68,9 @@ func TestProcessInAFullStore(t *testing.T) {
 		age := func(when string, rows int, most time.Duration) {
 			t.Helper()
 			synctest.Wait()
-			list, _, err := s.Processes.List(t.Context(), "")
-			if err != nil || len(list) != rows {
-				t.Fatalf("%s: %d rows, %v", when, len(list), err)
+			list := rowsIn(t, s.Processes)
+			if len(list) != rows {
+				t.Fatalf("%s: %d rows", when, len(list))
 			}
 			if rows > 0 && time.Since(list[0].Value.Clock) > most {
 				t.Errorf("%s: a clock of %v", when, list[0].Value.Clock)

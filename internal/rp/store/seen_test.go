@@ -90,9 +90,7 @@ func TestSeenOfASuccessor(t *testing.T) {
 		dropNode(t, s, "s/g/c/n")
 		synctest.Wait()
 		flushed(t, a) // of a node that is gone
-		if rows, _, _ := s.Status.List(t.Context(), ""); len(rows) != 0 {
-			t.Errorf("the deleted node has rows again: %v", rows)
-		}
+		equal(t, "rows of the deleted node", len(rowsIn(t, s.Status)), 0)
 		putNode(t, s, "s/g/c/n", uidNode("u2"))
 		synctest.Wait()
 		equal(t, "when the successor was seen", a.Last("s/g/c/n"), time.Time{})
@@ -106,12 +104,7 @@ func TestSeenCostsFewWrites(t *testing.T) {
 		const many = 2000
 		putNodes(t, m, many)
 		at := map[time.Time]int{}
-		its.Before(func(c storetest.Call) error {
-			if c.Op == "commit" {
-				at[time.Now()]++
-			}
-			return nil
-		})
+		its.Before(on("commit", func() { at[time.Now()]++ }))
 		runs(t, a)
 		poll := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(30 * time.Second) {
@@ -205,15 +198,10 @@ func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 func TestSeenRowsThatAreDamaged(t *testing.T) {
 	m, s := newMemory()
 	putNode(t, s, "s/g/c/n", uidNode("u1"))
-	var writes []Write
 	for i, key := range []string{"", "x", "99", "-1", "zz", "/", "00"} {
-		value := []byte(strings.Repeat("\xff", i))
-		writes = append(writes, Write{Key: indexed + "seen/" + key, Value: value})
+		put(t, m, indexed+"seen/"+key, strings.Repeat("\xff", i))
 	}
-	write(t, m, writes...)
-	x := NewIndex(s)
-	seen := NewSeen(s, x)
-	must(0, x.Load(t.Context()))
+	seen, _ := seer(t, m)
 	equal(t, "when it was seen", seen.Last("s/g/c/n"), time.Time{})
 }
 
@@ -251,9 +239,7 @@ func TestSeenOfAClockThatIsAhead(t *testing.T) {
 	putNode(t, New(m), "s/g/c/a", uidNode("a"))
 	s, _ := seer(t, m)
 	hash, now := seenHash("a"), time.Now()
-	row := func(at time.Time) []byte {
-		return packSeen(map[uint64]uint32{hash: minutes(at)})
-	}
+	row := func(at time.Time) []byte { return packSeen(map[uint64]uint32{hash: minutes(at)}) }
 	key := fmt.Sprintf("%02d", hash>>58)
 	s.merge(key, row(now.Add(24*time.Hour)))
 	equal(t, "when it is heard of", s.Last("s/g/c/a"), time.Time{})
@@ -267,9 +253,6 @@ func TestSeenOfAClockThatIsAhead(t *testing.T) {
 	write(t, m, Write{Key: seenKey(int(hash >> 58)), Value: row(now.Add(24 * time.Hour))})
 	s.Note("s/g/c/a", now.Add(2*time.Minute))
 	must(0, s.Flush(t.Context()))
-	got, _, err := m.Read(t.Context(), seenKey(int(hash>>58)))
-	if at := unpackSeen(got[seenKey(int(hash>>58))].Value)[hash]; err != nil ||
-		at != minutes(now.Add(2*time.Minute)) {
-		t.Errorf("the row has %d, %v", at, err)
-	}
+	got := []byte(values(t, m, seenKey(int(hash>>58)))[0])
+	equal(t, "the time in the row", unpackSeen(got)[hash], minutes(now.Add(2*time.Minute)))
 }

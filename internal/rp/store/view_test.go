@@ -34,6 +34,16 @@ func inMemory(t *testing.T, test func(*testing.T, *storetest.Memory, *Store)) {
 	})
 }
 
+// on does something before each call of a kind.
+func on(op string, do func()) func(storetest.Call) error {
+	return func(c storetest.Call) error {
+		if c.Op == op {
+			do()
+		}
+		return nil
+	}
+}
+
 // fails makes the calls of some kinds fail.
 func fails(err error, ops ...string) func(storetest.Call) error {
 	return func(c storetest.Call) error {
@@ -48,6 +58,17 @@ func update(t *testing.T, s *Store, decide func(*View) error) int64 {
 	return must(s.Update(t.Context(), "test", nil, decide))
 }
 
+// setRow writes a row, whatever was there.
+func setRow[T any](t *testing.T, table Table[T], key string, value T) int64 {
+	return update(t, table.store, func(v *View) error { return table.Set(v, key, value) })
+}
+
+// rowsIn returns all rows of a table.
+func rowsIn[T any](t *testing.T, table Table[T]) []Row[T] {
+	rows, _, err := table.List(t.Context(), "")
+	return must(rows, err)
+}
+
 // drop deletes a row.
 func drop[T any](t *testing.T, table Table[T], key string) int64 {
 	return update(t, table.store, func(v *View) error {
@@ -57,7 +78,12 @@ func drop[T any](t *testing.T, table Table[T], key string) int64 {
 }
 
 func set(t *testing.T, s *Store, key, value string) int64 {
-	return update(t, s, func(v *View) error { return names(s).Set(v, key, value) })
+	return setRow(t, names(s), key, value)
+}
+
+// stored returns the value of a name.
+func stored(t *testing.T, s *Store, key string) string {
+	return must(names(s).Get(t.Context(), key)).Value
 }
 
 func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
@@ -74,7 +100,7 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 			return names(s).Put(v, "a", row.Value+"+")
 		})
 		equal(t, "what decide saw", fmt.Sprint(seen), "[0 1 2 3]")
-		equal(t, "what is stored", must(names(s).Get(t.Context(), "a")).Value, "3+")
+		equal(t, "what is stored", stored(t, s, "a"), "3+")
 		if waited := time.Since(began); waited < 3*time.Millisecond ||
 			waited > 16*time.Millisecond {
 			t.Errorf("three conflicts took %v of pauses", waited) // 1-2, 1-4 and 1-8 ms
@@ -85,12 +111,7 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 // Many writers of the same row pause for different times, so that all succeed.
 func TestUpdatesOfManyAllHappen(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
-		m.Before(func(c storetest.Call) error {
-			if c.Op == "commit" {
-				time.Sleep(time.Millisecond) // so that they overlap
-			}
-			return nil
-		})
+		m.Before(on("commit", func() { time.Sleep(time.Millisecond) })) // so that they overlap
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
@@ -104,7 +125,7 @@ func TestUpdatesOfManyAllHappen(t *testing.T) {
 			})
 		}
 		all.Wait()
-		equal(t, "what ten changes made", must(names(s).Get(t.Context(), "n")).Value, "iiiiiiiiii")
+		equal(t, "what ten changes made", stored(t, s, "n"), "iiiiiiiiii")
 	})
 }
 
@@ -192,7 +213,7 @@ func TestFence(t *testing.T) {
 	if !errors.Is(err, ErrFenced) || calls != 2 {
 		t.Errorf("%v after %d calls", err, calls)
 	}
-	equal(t, "what is stored", must(names(s).Get(t.Context(), "a")).Value, "x")
+	equal(t, "what is stored", stored(t, s, "a"), "x")
 }
 
 // A change with an unknown outcome is not retried: its caller must find out.
@@ -202,22 +223,20 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 	s.Did = func(what string) { t.Errorf("did %s", what) }
 	m.After(func(storetest.Call) error { return lost })
 	calls := 0
-	decide := func(v *View) error {
+	_, err := s.Update(t.Context(), "unknown", nil, func(v *View) error {
 		calls++
 		return names(s).Put(v, "a", "1")
-	}
-	_, err := s.Update(t.Context(), "unknown", nil, decide)
+	})
 	isError(t, "an unknown outcome", err, lost)
 	equal(t, "the calls until then", calls, 1)
-	equal(t, "what was written", must(names(s).Get(t.Context(), "a")).Value, "1")
+	equal(t, "what was written", stored(t, s, "a"), "1")
 	m.After(nil)
 	m.Before(fails(lost, "commit"))
 	_, err = s.Update(t.Context(), "failed", nil, func(v *View) error {
 		return names(s).Put(v, "a", "2")
 	})
 	isError(t, "a write that has failed", err, lost)
-	equal(t, "what is stored when nothing was written", must(names(s).Get(t.Context(), "a")).Value,
-		"1")
+	equal(t, "what is stored when nothing was written", stored(t, s, "a"), "1")
 }
 
 func TestSetAndDeleteDependOnNothing(t *testing.T) {
@@ -251,9 +270,9 @@ func TestAViewReadsWhatItWrites(t *testing.T) {
 		equal(t, "after Delete it is there", must(names(s).In(v, "a")).Exists(), false)
 		return errors.Join(names(s).Put(v, "a", "3"), names(s).Put(v, "b", "4"))
 	})
-	rows, _, err := names(s).List(t.Context(), "")
-	if err != nil || len(rows) != 2 || rows[0].Value != "3" || rows[1].Value != "4" {
-		t.Errorf("stored is %+v, %v", rows, err)
+	rows := rowsIn(t, names(s))
+	if len(rows) != 2 || rows[0].Value != "3" || rows[1].Value != "4" {
+		t.Errorf("stored is %+v", rows)
 	}
 }
 
@@ -280,10 +299,7 @@ func TestWhatWasReadIsACondition(t *testing.T) {
 // of many changes only that one fails.
 func TestRowThatCannotBeRead(t *testing.T) {
 	_, s := newMemory()
-	update(t, s, func(v *View) error {
-		v.write(Write{Key: s.Nodes.Key("bad"), Value: []byte("no row")})
-		return nil
-	})
+	put(t, s, s.Nodes.Key("bad"), "no row")
 	_, get := s.Nodes.Get(t.Context(), "bad")
 	if _, _, list := s.Nodes.List(t.Context(), ""); get == nil || list == nil {
 		t.Errorf("it was read: %v, %v", get, list)
@@ -388,9 +404,7 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 		row := s.Nodes.Row(v, key)
 		if interfere {
 			interfere = false
-			update(t, s, func(v *View) error {
-				return s.Nodes.Set(v, key, flexnode.Node{UID: key, Reason: "of others"})
-			})
+			putNode(t, s, key, flexnode.Node{UID: key, Reason: "of others"})
 		}
 		row.Value.UID = "ours"
 		return s.Nodes.Put(v, key, row.Value)
@@ -418,6 +432,14 @@ func equal[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// refused reports that something has not failed, or with an error without a part.
+func refused(t testing.TB, what string, err error, part string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), part) {
+		t.Errorf("%s: %v, want %q", what, err, part)
 	}
 }
 
