@@ -27,10 +27,9 @@ type backedUp struct {
 func newBackedUp(t *testing.T) *backedUp {
 	dir := t.TempDir()
 	b := &backedUp{t: t, dir: dir, settings: settingsIn(t, dir)}
-	ring := must(seal.Init(filepath.Join(dir, "keys.json"), filepath.Join(dir, "root.pem"),
-		time.Now()))
-	b.backend = must(store.Open(t.Context(), filepath.Join(dir, "data"),
-		store.Options{NoSync: true}))
+	keys := filepath.Join(dir, "keys.json")
+	ring := must(seal.Init(keys, seal.RootFile(keys), time.Now()))
+	b.backend = must(store.Open(t.Context(), filepath.Join(dir, "data"), store.Options{NoSync: true}))
 	t.Cleanup(func() { _ = b.backend.Close() })
 	b.st = store.New(b.backend)
 	must(0, b.st.BeginSchema(t.Context()))
@@ -46,9 +45,7 @@ func newBackedUp(t *testing.T) *backedUp {
 func (b *backedUp) take(name string) string {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
-	if out, err := run(b.t, "--settings", b.settings, "backup", path); err != nil {
-		b.t.Fatalf("%v: %s", err, out)
-	}
+	must(run(b.t, "--settings", b.settings, "backup", path))
 	return path
 }
 
@@ -127,9 +124,8 @@ func TestBackupIsVerified(t *testing.T) {
 	b.verify(b.take("secret"), 2, "cannot open what is sealed for secrets/s/g/c/n")
 	b.put(b.st.Meta.Key("schema"), "999")
 	b.verify(b.take("newer"), 2, "run a newer flexnode-rp")
-	left, err := os.ReadDir(temporary)
-	if err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	if left := must(os.ReadDir(temporary)); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 	t.Setenv("TMPDIR", filepath.Join(temporary, "none")) // the backup is not to blame
 	b.verify(good, 1, "")
@@ -139,9 +135,6 @@ func TestBackupIsVerified(t *testing.T) {
 func TestRaiseTheEpoch(t *testing.T) {
 	b := newBackedUp(t)
 	for _, want := range []string{"epoch 2 ", "epoch 3 "} {
-		out, err := run(t, "--settings", b.settings, "epoch", "raise")
-		if err != nil || !strings.Contains(out, want) {
-			t.Errorf("%q, %v; want %q", out, err, want)
-		}
+		cli{t, nil}.says(want, "--settings", b.settings, "epoch", "raise")
 	}
 }

@@ -14,10 +14,12 @@ import (
 // The command shows the changes and asks; exit codes and JSON report missing parts.
 func TestClusterPrepare(t *testing.T) {
 	s := preparetest.New(t)
-	run := func(stdin string, args ...string) (string, int) {
+	// wants runs a command, and checks its exit code, the writes so far (-1: any), and its output.
+	wants := func(stdin, args string, code, writes int, texts ...string) string {
+		t.Helper()
 		var out bytes.Buffer
 		root := newRoot()
-		root.SetArgs(append([]string{"cluster", "--kubeconfig", s.Kubeconfig}, args...))
+		root.SetArgs(append([]string{"cluster", "--kubeconfig", s.Kubeconfig}, strings.Fields(args)...))
 		root.SetIn(strings.NewReader(stdin))
 		root.SetOut(&out)
 		root.SetErr(&out)
@@ -25,49 +27,37 @@ func TestClusterPrepare(t *testing.T) {
 		if err != nil {
 			out.WriteString(err.Error())
 		}
-		return out.String(), exitCode(err)
-	}
-	wants := func(name, out string, got, code, writes int, texts ...string) {
-		t.Helper()
 		for _, text := range texts {
-			if !strings.Contains(out, text) {
-				t.Errorf("%s does not say %q:\n%s", name, text, out)
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("%s does not say %q:\n%s", args, text, out.String())
 			}
 		}
-		if got != code || s.Writes != writes {
-			t.Errorf("%s: exit code %d, %d writes:\n%s", name, got, s.Writes, out)
+		if exitCode(err) != code || writes >= 0 && s.Writes != writes {
+			t.Errorf("%s: exit code %d, %d writes:\n%s", args, exitCode(err), s.Writes, out.String())
 		}
+		return out.String()
 	}
-	out, code := run("", "prepare", "--dry-run")
-	wants("a dry run", out, code, 2, 0, "create     DaemonSet kube-system/aks-flex-node-kube-proxy",
+	wants("", "prepare --dry-run", 2, 0, "create     DaemonSet kube-system/aks-flex-node-kube-proxy",
 		"(the cluster's operator)", "PodRoutes")
-	out, code = run("no\n", "prepare", "--server", "https://api.example")
-	wants("a refusal", out, code, 1, 0, "? [y/N]", "nothing was changed")
-	out, code = run("", "prepare", "--server", "https://api.example", "-y")
+	wants("no\n", "prepare --server https://api.example", 1, 0, "? [y/N]", "nothing was changed")
+	wants("", "prepare --server https://api.example -y", 2, -1, "changes made", "missing   ClusterDNS")
 	all := s.Writes
-	wants("prepare", out, code, 2, all, "changes made", "missing   ClusterDNS")
 	s.Put("/api/v1/namespaces/kube-system/services/kube-dns", `{"kind": "Service",
 		"metadata": {"name": "kube-dns"}, "spec": {"clusterIP": "10.0.0.10"}}`)
 	s.Put("/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/a", `{
 		"kind": "EndpointSlice", "metadata": {"name": "a",
 		"labels": {"kubernetes.io/service-name": "kube-dns"}},
 		"endpoints": [{"addresses": ["::1"]}]}`)
-	out, code = run("", "prepare", "--server", "https://api.example", "-o", "json")
-	wants("a second time", out, code, 0, all, `"unchanged"`)
+	again := wants("", "prepare --server https://api.example -o json", 0, all, `"unchanged"`)
 	var r prepare.Report
-	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Version != "1.36.3" ||
+	if err := json.Unmarshal([]byte(again), &r); err != nil || r.Version != "1.36.3" ||
 		len(r.Checks) < 8 || len(r.Changes) != all {
 		t.Errorf("%v: %+v", err, r)
 	}
-	out, code = run("", "unprepare", "--dry-run")
-	wants("a dry run of unprepare", out, code, 2, all, "delete     DaemonSet")
-	out, code = run("y\n", "unprepare")
-	wants("unprepare", out, code, 0, 2*all-1, "changes made") // all but the ConfigMap
+	wants("", "unprepare --dry-run", 2, all, "delete     DaemonSet")
+	wants("y\n", "unprepare", 0, 2*all-1, "changes made") // all but the ConfigMap
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1") // as in the provider's own pod
-	out, code = run("", "prepare", "--kubeconfig", "")
-	wants("without a kubeconfig", out, code, 1, 2*all-1, "cannot use the kubeconfig",
-		"no configuration")
-	out, code = run("", "prepare", "-o", "yaml")
-	wants("a wrong flag", out, code, 1, 2*all-1, "it must be text or json")
+	wants("", "prepare --kubeconfig=", 1, 2*all-1, "cannot use the kubeconfig", "no configuration")
+	wants("", "prepare -o yaml", 1, 2*all-1, "it must be text or json")
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,30 @@ func run(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// cli is the program with first arguments.
+type cli struct {
+	t    *testing.T
+	args []string
+}
+
+func (c cli) run(args ...string) (string, error) { return run(c.t, slices.Concat(c.args, args)...) }
+
+// says checks that a command succeeds, with a text in its output.
+func (c cli) says(want string, args ...string) {
+	c.t.Helper()
+	if out, err := c.run(args...); err != nil || !strings.Contains(out, want) {
+		c.t.Errorf("%v: %q, %v; want %q", args, out, err, want)
+	}
+}
+
+// refuses checks that a command fails, with a text in its error.
+func (c cli) refuses(want string, args ...string) {
+	c.t.Helper()
+	if out, err := c.run(args...); err == nil || !strings.Contains(err.Error(), want) {
+		c.t.Errorf("%v: %q, %v; want the error %q", args, out, err, want)
+	}
+}
+
 // settingsIn writes settings of a provider with an embedded store, and returns their path.
 func settingsIn(t *testing.T, dir string) string {
 	settings := filepath.Join(dir, "settings.json")
@@ -33,9 +58,8 @@ func settingsIn(t *testing.T, dir string) string {
 			"address": "127.0.0.1:0", "certFile": "c", "keyFile": "k", "clientCAFile": "a",
 			"clientNames": []string{"arm"},
 		},
-		"blob": map[string]any{
-			"containerURL": "https://a.example/c", "account": "a", "accountKeyFile": "k",
-		},
+		"blob": map[string]any{"containerURL": "https://a.example/c", "account": "a",
+			"accountKeyFile": "k"},
 	}))
 	must(0, os.WriteFile(settings, text, 0o600))
 	return settings
@@ -46,22 +70,9 @@ func settingsIn(t *testing.T, dir string) string {
 func TestKeys(t *testing.T) {
 	dir := t.TempDir()
 	file, settings := filepath.Join(dir, "keys.json"), settingsIn(t, dir)
-	expect := func(want string, args ...string) {
-		t.Helper()
-		out, err := run(t, append([]string{"--settings", settings, "keys"}, args...)...)
-		if err != nil || !strings.Contains(out, want) {
-			t.Errorf("%v: %q, %v; want %q", args, out, err, want)
-		}
-	}
-	refused := func(want string, args ...string) {
-		t.Helper()
-		out, err := run(t, append([]string{"--settings", settings, "keys"}, args...)...)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %q, %v; want the error %q", args, out, err, want)
-		}
-	}
-	expect("made", "init", file)
-	refused("keys add", "init", file)
+	keys := cli{t, []string{"--settings", settings, "keys"}}
+	keys.says("made", "init", file)
+	keys.refuses("keys add", "init", file)
 	backend := must(store.Open(t.Context(), filepath.Join(dir, "data"), store.Options{}))
 	defer backend.Close()
 	st := store.New(backend)
@@ -70,41 +81,41 @@ func TestKeys(t *testing.T) {
 	must(st.Update(t.Context(), "", nil, func(v *store.View) error {
 		return st.Secrets.Put(v, "n", store.Sealed{Box: box})
 	}))
-	refused("run `flexnode-rp serve` first", "status")
+	keys.refuses("run `flexnode-rp serve` first", "status")
 	must(0, st.BeginSchema(t.Context()))
-	expect(ring.Keys[0].ID+"  1 boxes  seals and signs", "status")
-	runs := func(keys ...string) {
+	keys.says(ring.Keys[0].ID+"  1 boxes  seals and signs", "status")
+	runs := func(known ...string) {
 		lease := must(st.Lease(t.Context(), store.MemberTTL))
-		p := store.Process{Role: "front", Version: "1", Keys: keys}
+		p := store.Process{Role: "front", Version: "1", Keys: known}
 		must(st.Update(t.Context(), "", nil, func(v *store.View) error {
 			return st.Processes.Lease(v, "a", p, lease)
 		}))
 	}
 	for _, change := range []string{"promote", "drop"} {
-		refused("no process of the provider has a row in the store", change, file)
+		keys.refuses("no process of the provider has a row in the store", change, file)
 	}
 	runs(ring.Keys[0].ID)
-	refused("it has only one", "promote", file)
-	expect("added; "+ring.Keys[0].ID+" seals", "add", file)
+	keys.refuses("it has only one", "promote", file)
+	keys.says("added; "+ring.Keys[0].ID+" seals", "add", file)
 	now := must(seal.Load(file))
 	was, next := now.Keys[0].ID, now.Keys[1].ID
 	runs(was)
-	refused("since it changed: a (front, 1)", "promote", file)
+	keys.refuses("since it changed: a (front, 1)", "promote", file)
 	runs(was, next)
-	expect("promoted", "promote", file)
-	expect("a  front 1  "+was+" "+next, "status")
-	expect(ring.Keys[0].ID+"  1 boxes  opens", "status")
-	refused("since it changed: a (front, 1)", "drop", file)
+	keys.says("promoted", "promote", file)
+	keys.says("a  front 1  "+was+" "+next, "status")
+	keys.says(ring.Keys[0].ID+"  1 boxes  opens", "status")
+	keys.refuses("since it changed: a (front, 1)", "drop", file)
 	runs(next, was)
-	refused("run `keys rewrap` first", "drop", file)
-	expect("1 boxes sealed again", "rewrap")
-	expect("0 boxes sealed again", "rewrap")
-	expect("is the only one", "drop", file)
+	keys.refuses("run `keys rewrap` first", "drop", file)
+	keys.says("1 boxes sealed again", "rewrap")
+	keys.says("0 boxes sealed again", "rewrap")
+	keys.says("is the only one", "drop", file)
 	now = must(seal.Load(file))
 	if len(now.Keys) != 1 || now.Keys[0].ID == ring.Keys[0].ID {
 		t.Errorf("the file has %d keys", len(now.Keys))
 	}
-	expect(now.Keys[0].ID+"  1 boxes  seals and signs", "status")
+	keys.says(now.Keys[0].ID+"  1 boxes  seals and signs", "status")
 }
 
 // A misspelt command fails; without one, a group shows its commands.
@@ -112,13 +123,8 @@ func TestUnknownCommand(t *testing.T) {
 	for _, args := range [][]string{
 		{"epoch", "rise"}, {"keys", "rotate", "x"}, {"store", "dearm"}, {"cluster", "prepar", "--yes"},
 	} {
-		out, err := run(t, args...)
-		if err == nil || !strings.Contains(err.Error(), "unknown command") {
-			t.Errorf("%v: %v\n%s", args, err, out)
-		}
-		if out, err = run(t, args[0]); err != nil || !strings.Contains(out, "Available Commands") {
-			t.Errorf("%s: %v\n%s", args[0], err, out)
-		}
+		cli{t, args}.refuses("unknown command")
+		cli{t, args[:1]}.says("Available Commands")
 	}
 }
 

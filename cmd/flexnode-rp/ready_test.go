@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -38,10 +37,7 @@ func TestReady(t *testing.T) {
 		{"http://127.0.0.1:1", "cannot check whether the provider is ready"},
 		{"flexnode-rp:9447", "not an http or https URL"},
 	} {
-		out, err := run(t, "ready", "--timeout", "50ms", tt.at)
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v %s, want %q", tt.at, err, out, tt.want)
-		}
+		cli{t, nil}.refuses(tt.want, "ready", "--timeout", "50ms", tt.at)
 	}
 }
 
