@@ -236,23 +236,16 @@ func TestIndexIsReadWhileItChanges(t *testing.T) {
 func TestPagesAreOfBytes(t *testing.T) {
 	m, s := newMemory()
 	const rows, size = 1500, 16 << 10
-	writes := make([]Write, 0, MaxWrites)
 	for i := range rows {
-		writes = append(writes, Write{Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size)})
-		if len(writes) == 50 {
-			write(t, m, writes...)
-			writes = writes[:0]
-		}
+		write(t, m, Write{Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size)})
 	}
-	after, limit, read, pages := "", firstPage, 0, 0
-	for more := true; more; pages++ {
-		page := must(s.Scan(t.Context(), "large/", after, limit, 0))
-		if len(page.KVs)*size > pageBytes {
-			t.Errorf("a page of %d rows", len(page.KVs))
+	read, pages := 0, 0
+	must(s.pages(t.Context(), "large/", func(kvs []KV) error {
+		if read, pages = read+len(kvs), pages+1; len(kvs)*size > pageBytes {
+			t.Errorf("a page of %d rows", len(kvs))
 		}
-		read, more = read+len(page.KVs), page.More
-		after, limit = page.KVs[len(page.KVs)-1].Key, nextPage(page)
-	}
+		return nil
+	}))
 	if read != rows || pages != 6 {
 		t.Errorf("%d rows in %d pages", read, pages)
 	}

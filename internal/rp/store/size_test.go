@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,14 +62,12 @@ func benchStatus(i int) flexnode.Status {
 			{Name: "/etc/containerd/config.toml",
 				Message: fmt.Sprintf("its mode is 06%02o", i%64)}}},
 	}
-	for n, c := range []string{
-		"ConfigurationApplied", "CredentialValid", "NodeReady", "ServicesRunning", "NetworkReady",
-		"NoDrift", "SystemSupported", "DiskSpace", "ContainerdRunning", "KubeletRunning",
-		"KubeletStable", "APIServerReachable", "VersionsCompatible", "NodeRegistered",
-		"LabelsApplied", "TaintsApplied", "HostAsConfigured", "StoreIntact",
-	} {
-		r.Conditions = append(r.Conditions, api.Condition{Type: c, Status: "True", Reason: c,
-			LastTransitionTime: at.Add(time.Duration(n*i%900) * time.Second)})
+	r.Conditions = trueOnes(`ConfigurationApplied CredentialValid NodeReady ServicesRunning
+		NetworkReady NoDrift SystemSupported DiskSpace ContainerdRunning KubeletRunning KubeletStable
+		APIServerReachable VersionsCompatible NodeRegistered LabelsApplied TaintsApplied
+		HostAsConfigured StoreIntact`, at)
+	for n := range r.Conditions {
+		r.Conditions[n].LastTransitionTime = at.Add(time.Duration(n*i%900) * time.Second)
 	}
 	return flexnode.Status{Report: r, Ready: &api.Condition{
 		Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
@@ -166,17 +165,11 @@ func sampleNodes(at time.Time) []any {
 	return []any{n, arc, managed, principal}
 }
 
-// sampleConditions has those of the agent (internal/health).
-func sampleConditions(at time.Time) []api.Condition {
-	var list []api.Condition
-	for _, kind := range []string{
-		"Applied", "KubeletRunning", "ContainerdRunning", "APIServerReachable", "CredentialValid",
-		"NodeRegistered", "LeaseRenewed", "NodeReady", "RunsAsConfigured", "LabelsApplied",
-		"TaintsApplied", "HostAsConfigured", "ConfigurationAccepted", "ServicesReachable",
-	} {
-		list = append(list, api.Condition{
-			Type: kind, Status: "True", LastTransitionTime: at, Reason: kind,
-		})
+// trueOnes returns conditions of some types.
+func trueOnes(types string, at time.Time) (list []api.Condition) {
+	for _, is := range strings.Fields(types) {
+		list = append(list,
+			api.Condition{Type: is, Status: "True", LastTransitionTime: at, Reason: is})
 	}
 	return list
 }
@@ -196,7 +189,9 @@ func sampleStatus(at time.Time) any {
 			Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
 				{Name: "/etc/systemd/system/kubelet.service", Message: "it is not as configured"},
 			}},
-			Conditions: sampleConditions(at),
+			Conditions: trueOnes(`Applied KubeletRunning ContainerdRunning APIServerReachable
+				CredentialValid NodeRegistered LeaseRenewed NodeReady RunsAsConfigured LabelsApplied
+				TaintsApplied HostAsConfigured ConfigurationAccepted ServicesReachable`, at), // the agent's
 		},
 		Ready: &api.Condition{
 			Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",

@@ -141,24 +141,3 @@ func TestSyncTriesItsFirstReadingAgain(t *testing.T) {
 		equal(t, "how often it is said", said, 3)
 	})
 }
-
-// A list of several pages is of one revision.
-func TestListIsOfOneRevision(t *testing.T) {
-	m, s := newMemory()
-	for i := range 2500 {
-		set(t, s, fmt.Sprintf("c/%06d", i), "x")
-	}
-	at := set(t, s, "d/1", "x")
-	pages := 0
-	m.Before(on("scan", func() {
-		if pages++; pages == 2 {
-			set(t, New(m.Another()), "c/002400", "changed")
-			drop(t, names(New(m.Another())), "c/002401")
-		}
-	}))
-	rows, revision, err := names(s).List(t.Context(), "c/")
-	if err != nil || revision != at || len(rows) != 2500 || rows[0].Key != "c/000000" ||
-		rows[2400].Value != "x" || rows[2499].Key != "c/002499" {
-		t.Errorf("%d rows at %d (%d), %v", len(rows), revision, at, err)
-	}
-}
