@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,8 +43,7 @@ type load struct {
 	polls   atomic.Int64
 	others  atomic.Int64
 	changed atomic.Int64
-	mu      sync.Mutex
-	urls    map[string]string // configuration URLs of the nodes, for joining machines
+	urls    sync.Map // configuration URLs of the nodes, for joining machines
 }
 
 const (
@@ -63,7 +63,7 @@ func agentNode(i int, label string) string {
 
 func startLoad(f *fleet) *load {
 	f.t.Helper()
-	l := &load{fleet: f, urls: map[string]string{}}
+	l := &load{fleet: f}
 	ops := f.caller("operator", false)
 	for i := range agents {
 		f.must(ops, 201, "PUT", nodeURL(fmt.Sprint("agent-", i)), agentNode(i, "first"))
@@ -71,22 +71,16 @@ func startLoad(f *fleet) *load {
 	for i := range joiners {
 		name := fmt.Sprint("joiner-", i)
 		text := f.must(ops, 201, "PUT", nodeURL(name)+"&configUrl=true", withToken)
-		url := path(shownNode(f.t, text).Properties.ConfigURL)
-		l.mu.Lock()
-		l.urls[name] = url
-		l.mu.Unlock()
-		l.run(func() { l.read(f.caller("nobody", i%2 == 0), name) })
+		l.urls.Store(name, path(shownNode(f.t, text).Properties.ConfigURL))
+		l.running.Go(func() { l.read(f.caller("nobody", i%2 == 0), name) })
 	}
 	for i := range agents {
-		l.run(func() { l.poll(f.caller(agentID(i), i%2 == 0), i) })
+		l.running.Go(func() { l.poll(f.caller(agentID(i), i%2 == 0), i) })
 	}
-	l.run(func() { l.write(f.caller("operator", true)) })
-	l.run(func() { l.refresh(f.caller(agentID(0), false)) })
+	l.running.Go(func() { l.write(f.caller("operator", true)) })
+	l.running.Go(func() { l.refresh(f.caller(agentID(0), false)) })
 	return l
 }
-
-// run repeats do in the background.
-func (l *load) run(do func()) { l.running.Go(do) }
 
 // end stops the load, and logs the number of requests.
 func (l *load) end() {
@@ -109,13 +103,10 @@ func (l *load) got(
 		l.t.Errorf("%s %.60s: %v", method, url, errors.Unwrap(err))
 		return "", "", false
 	}
-	for _, status := range right {
-		if response.StatusCode == status {
-			return response.Header.Get("ETag"), text, true
-		}
+	if ok = slices.Contains(right, response.StatusCode); !ok {
+		l.t.Errorf("%s %s: %d %.300s", method, url, response.StatusCode, text)
 	}
-	l.t.Errorf("%s %s: %d %.300s", method, url, response.StatusCode, text)
-	return "", "", false
+	return response.Header.Get("ETag"), text, ok
 }
 
 // poll acts as an agent: every second one waits for changes, every third closes its connections.
@@ -142,10 +133,8 @@ func (l *load) poll(c caller, i int) {
 // read acts as a machine that fetches its configuration.
 func (l *load) read(c caller, name string) {
 	for !l.ended.Load() {
-		l.mu.Lock()
-		url := l.urls[name]
-		l.mu.Unlock()
-		if _, _, ok := l.got(c, "GET", url, "", []int{200}); !ok {
+		url, _ := l.urls.Load(name)
+		if _, _, ok := l.got(c, "GET", url.(string), "", []int{200}); !ok {
 			return
 		}
 		l.others.Add(1)
@@ -190,9 +179,7 @@ func (l *load) listURLs() {
 		var u api.ConfigURL
 		text := l.must(ops, 200, "POST", nodeURL(name, "/listConfigUrl"), "{}")
 		must(0, json.Unmarshal([]byte(text), &u))
-		l.mu.Lock()
-		l.urls[name] = path(u.ConfigURL)
-		l.mu.Unlock()
+		l.urls.Store(name, path(u.ConfigURL))
 	}
 }
 
@@ -251,6 +238,7 @@ type fleet struct {
 	ready    [replicas]atomic.Bool
 	turn     atomic.Int64
 	over     atomic.Bool
+	balancer sync.WaitGroup
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -266,14 +254,10 @@ func newFleet(t *testing.T) *fleet {
 		Listen: &listen, PublicURL: publicURL, Installation: "here", TenantID: tenant,
 		KeysFile: keysFile(t, dir), Polls: defaultPolls,
 		Limits: fair.Limits{Connections: fair.DefaultLimits().Connections},
-		Authentication: Authentication{
-			Issuers:   []front.Issuer{{URL: "https://sts/", TenantID: tenant, KeysURL: issuer.URL}},
-			Audiences: []string{"a"},
-		},
-		CAFile: write(t, dir, "ca.pem", encode("CERTIFICATE", issuer.Certificate().Raw)),
-		RoleAssignments: front.Assignments{
-			{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
-		},
+		Authentication: Authentication{Audiences: []string{"a"}, Issuers: []front.Issuer{
+			{URL: "https://sts/", TenantID: tenant, KeysURL: issuer.URL}}},
+		CAFile:          write(t, dir, "ca.pem", encode("CERTIFICATE", issuer.Certificate().Raw)),
+		RoleAssignments: front.Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}}},
 	}
 	for i := range replicas {
 		f.address[i] = free(t)
@@ -281,6 +265,7 @@ func newFleet(t *testing.T) *fleet {
 	}
 	t.Cleanup(func() {
 		f.over.Store(true)
+		f.balancer.Wait()
 		for i := range replicas {
 			f.stop[i]()
 		}
@@ -300,9 +285,7 @@ func (f *fleet) showKeys(w http.ResponseWriter, _ *http.Request) {
 func (f *fleet) token(who string) string {
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
 		"iss": "https://sts/", "aud": "a", "tid": tenant, "oid": who, "appid": who, "idtyp": "app",
-		"iat": time.Now().Unix(), "nbf": time.Now().Unix(),
-		"exp": time.Now().Add(time.Hour).Unix(),
-	})
+		"iat": time.Now().Unix(), "nbf": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()})
 	token.Header["kid"] = "one"
 	return must(token.SignedString(f.signer))
 }
@@ -342,14 +325,10 @@ func (f *fleet) start(i int) {
 	}
 }
 
-func (f *fleet) restart(i int) {
-	f.stop[i]()
-	f.start(i)
-}
-
 func (f *fleet) restartAll() {
 	for i := range replicas {
-		f.restart(i)
+		f.stop[i]()
+		f.start(i)
 	}
 }
 
@@ -367,22 +346,18 @@ func (f *fleet) isReady(i int) bool {
 
 // balance makes the load balancer follow /readyz until the test ends.
 func (f *fleet) balance() {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
 	look := func() {
 		for i := range replicas {
 			f.ready[i].Store(f.isReady(i))
 		}
 	}
 	look()
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			store.Pause(ctx, noticed)
+	f.balancer.Go(func() {
+		for !f.over.Load() {
+			time.Sleep(noticed)
 			look()
 		}
-	}()
-	f.t.Cleanup(func() { cancel(); <-done })
+	})
 }
 
 // dial opens a new connection to a ready replica, in turn.
@@ -403,9 +378,8 @@ type caller struct {
 }
 
 func (f *fleet) caller(who string, http2 bool) caller {
-	transport := &http.Transport{
-		DialContext: f.dial, TLSClientConfig: f.trust.Clone(), ForceAttemptHTTP2: http2,
-	}
+	transport := &http.Transport{DialContext: f.dial, TLSClientConfig: f.trust.Clone(),
+		ForceAttemptHTTP2: http2}
 	f.t.Cleanup(transport.CloseIdleConnections)
 	return caller{&http.Client{Transport: transport, Timeout: time.Minute}, f.token(who)}
 }
@@ -415,9 +389,6 @@ func (c caller) ask(method, url, body string, headers ...string) (*http.Response
 	r, err := http.NewRequest(method, "https://127.0.0.1:1"+url, strings.NewReader(body))
 	if err != nil {
 		return nil, "", err
-	}
-	if body == "" {
-		r.Body, r.GetBody = nil, nil
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Authorization", "Bearer "+c.token)
