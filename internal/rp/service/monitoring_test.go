@@ -23,7 +23,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// The metrics of alerts and dashboards are on /metrics, and promtool accepts them.
+// The metrics of alerts and dashboards are on /metrics, promtool accepts them, and the reference
+// has all. The end of a kubeconfig's certificate is not told any more once it has a token.
 func TestMetricsThatAreWatched(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.must(201, http.MethodPut, nodeURL("edge-1"), withToken)
@@ -34,19 +35,26 @@ func TestMetricsThatAreWatched(t *testing.T) {
 		data := func(file string) string {
 			return base64.StdEncoding.EncodeToString(must(os.ReadFile(file)))
 		}
-		file := write(t, dir, "kubeconfig", `{"current-context": "x", "contexts": [{"name": "x",
-			"context": {"cluster": "x", "user": "x"}}], "clusters": [{"name": "x", "cluster":
-			{"server": "https://x"}}], "users": [{"name": "x", "user": {"client-certificate-data": "`+
-			data(l.CertFile)+`", "client-key-data": "`+data(l.KeyFile)+`"}}]}`)
-		sources := w.api.Kubeconfigs.(*cluster.Sources)
-		sources.Bindings = []cluster.Binding{{ClusterID: clusterID, Kubeconfig: file}}
-		must(sources.Access(t.Context(), flexnode.Cluster{ID: clusterID}, false))
-		shown := metrics(w)
+		with := func(user string) string {
+			file := write(t, dir, "kubeconfig", `{current-context: x, contexts: [{name: x, context:
+				{cluster: x, user: x}}], clusters: [{name: x, cluster: {server: "https://x"}}],
+				users: [{name: x, user: {`+user+`}}]}`)
+			sources := w.api.Kubeconfigs.(*cluster.Sources)
+			sources.Bindings = []cluster.Binding{{ClusterID: clusterID, Kubeconfig: file}}
+			must(sources.Access(t.Context(), flexnode.Cluster{ID: clusterID}, false))
+			return metrics(w)
+		}
+		shown := with("client-certificate-data: " + data(l.CertFile) + ", client-key-data: " +
+			data(l.KeyFile))
 		for _, file := range []string{"provider.rules.yaml", "provider.dashboard.json"} {
 			text := string(must(os.ReadFile("../../../packaging/monitoring/" + file)))
 			watched(t, file, strings.ReplaceAll(text, `\"`, `"`), shown)
 		}
 		checkMetrics(t, shown)
+		documented(t, shown)
+		const ends = "\nflexnode_rp_kubeconfig_ends_timestamp_seconds{"
+		has(t, "with a certificate", shown, ends)
+		equal(t, "it has an end with a token", strings.Contains(with("token: abc"), ends), false)
 	})
 }
 

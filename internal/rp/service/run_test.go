@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,9 +20,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
@@ -51,10 +47,8 @@ func settingsIn(t *testing.T, dir string) Settings {
 		Listen: &l, MetricsAddress: free(t), DebugAddress: free(t),
 		PublicURL: "https://" + l.Address, DataDir: filepath.Join(dir, "data"),
 		KeysFile: keysFile(t, dir), TenantID: "t", LogLevel: "error",
-		Authentication: Authentication{
-			Issuers:   []front.Issuer{{URL: keys.URL, TenantID: "t", KeysURL: keys.URL}},
-			Audiences: []string{"a"},
-		},
+		Authentication: Authentication{Audiences: []string{"a"}, Issuers: []front.Issuer{
+			{URL: keys.URL, TenantID: "t", KeysURL: keys.URL}}},
 		CAFile: write(t, dir, "ca.pem", encode("CERTIFICATE", keys.Certificate().Raw)),
 	}))
 	return must(Load(write(t, dir, "settings.json", string(text))))
@@ -267,13 +261,10 @@ func TestReadyWithoutTheStore(t *testing.T) {
 // A restored data directory begins a new epoch, once.
 func TestEpochAfterARestore(t *testing.T) {
 	s, dir := store.New(storetest.NewMemory()), t.TempDir()
-	epoch := func() string {
-		return string(must(s.Meta.Get(t.Context(), "epoch")).Value)
-	}
 	start := func(want string) {
 		t.Helper()
 		must(0, beginEpoch(t.Context(), s, dir))
-		equal(t, "the epoch", epoch(), want)
+		equal(t, "the epoch", string(must(s.Meta.Get(t.Context(), "epoch")).Value), want)
 	}
 	start("")
 	for _, want := range []string{"2", "3"} {
@@ -281,9 +272,8 @@ func TestEpochAfterARestore(t *testing.T) {
 		start(want)
 		start(want)
 	}
-	if err := MarkRestored(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a directory that is not there: %v", err)
-	}
+	err := MarkRestored(filepath.Join(dir, "none"))
+	equal(t, "a directory that is not there", errors.Is(err, os.ErrNotExist), true)
 }
 
 // A backup of a store that was full and had freed nothing makes a provider that starts.
@@ -316,15 +306,11 @@ func TestRestoreMarksFirst(t *testing.T) {
 			t.Errorf("the mark: %v, want %v", err, want)
 		}
 	}
-	if err := Restore(filepath.Join(dir, "no-backup"), dir); err == nil {
-		t.Error("there is no backup, and it was restored")
-	}
+	has(t, "without a backup", fmt.Sprint(Restore("no-backup", dir)), "no-backup: no such file")
 	marked(true)
 	must(0, os.Remove(filepath.Join(dir, restoredMark)))
 	must(0, os.MkdirAll(filepath.Join(dir, "etcd"), 0o700))
-	if err := Restore("backup", dir); err == nil || !strings.Contains(err.Error(), "already") {
-		t.Errorf("a directory that is in use: %v", err)
-	}
+	has(t, "a directory that is in use", fmt.Sprint(Restore("backup", dir)), "already")
 	marked(false)
 }
 
@@ -402,26 +388,4 @@ func TestWaitersLeaveConnections(t *testing.T) {
 		pass(time.Minute)
 		equal(t, "the polls that wait afterwards", limited.api.Waiters.Count(), 0)
 	})
-}
-
-// The end of a kubeconfig's certificate is not told any more once the kubeconfig has a token.
-func TestEndOfKubeconfig(t *testing.T) {
-	dir, registry := t.TempDir(), prometheus.NewRegistry()
-	client := pair(t, dir, "client")
-	data := func(file string) string {
-		return base64.StdEncoding.EncodeToString(must(os.ReadFile(file)))
-	}
-	id := "/subscriptions/s/resourceGroups/g/providers/" + flexnode.ClusterType + "/c"
-	sources := cluster.Sources{Ends: kubeconfigEnds(registry)}
-	for i, user := range []string{
-		`{client-certificate-data: ` + data(client.CertFile) + `, client-key-data: ` +
-			data(client.KeyFile) + `}`, `{token: abc}`,
-	} {
-		file := write(t, dir, "kubeconfig", `{current-context: c, clusters: [{name: c, cluster: {
-			server: "https://c.example", certificate-authority-data: `+data(client.CertFile)+`}}],
-			contexts: [{name: c, context: {cluster: c, user: c}}], users: [{name: c, user: `+user+`}]}`)
-		sources.Bindings = []cluster.Binding{{ClusterID: id, Kubeconfig: file}}
-		must(sources.Access(t.Context(), flexnode.Cluster{ID: id}, false))
-		equal(t, "ends told with "+user, len(must(registry.Gather())), 1-i)
-	}
 }
