@@ -20,6 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -32,18 +33,16 @@ const (
 )
 
 var (
-	azOperator = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000001",
-		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f1", Name: "operator",
-		Secrets: []azuresim.Secret{{Value: "correct-horse"}}}
-	azStranger = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000002",
-		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f2", Name: "stranger",
-		Secrets: []azuresim.Secret{{Value: "battery-staple"}}}
-	azDeployer = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000003",
-		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f3", Name: "deployer",
-		Secrets: []azuresim.Secret{{Value: "pony-express"}}}
-	azProvider = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000004",
-		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f4", Name: "provider"}
+	azOperator = azApplication("1", "operator", azuresim.Secret{Value: "correct-horse"})
+	azStranger = azApplication("2", "stranger", azuresim.Secret{Value: "battery-staple"})
+	azDeployer = azApplication("3", "deployer", azuresim.Secret{Value: "pony-express"})
+	azProvider = azApplication("4", "provider")
 )
+
+func azApplication(id, name string, secrets ...azuresim.Secret) azuresim.Application {
+	return azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-00000000000" + id, Name: name,
+		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f" + id, Secrets: secrets}
+}
 
 // azWorld is the az CLI with the extension, a simulated Azure, and the provider, in real time.
 type azWorld struct {
@@ -63,9 +62,8 @@ func newAzWorld(t *testing.T) *azWorld {
 	if _, err := exec.LookPath("az"); err != nil {
 		t.Skip("there is no az here (Debian: apt-get install azure-cli)")
 	}
-	w := &azWorld{
-		t: t, dir: t.TempDir(), cluster: &fakeCluster{kubetest.New("factory")}, sim: &azuresim.Sim{},
-	}
+	w := &azWorld{t: t, dir: t.TempDir(), cluster: &fakeCluster{kubetest.New("factory")},
+		sim: &azuresim.Sim{}}
 	w.sim.Load(azuresim.World{
 		Subscriptions:  []azuresim.Subscription{{ID: subscription, Name: "Edge"}},
 		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/my-rg"},
@@ -121,7 +119,6 @@ func (w *azWorld) provide() {
 	s.log = slog.New(slog.NewTextHandler(kubetest.Log{T: t}, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.begin(ctx)
-	w.store = s.api.Store
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial
 	stop := s.work(ctx)
 	t.Cleanup(func() { _ = stop(ctx); cancel() })
@@ -142,9 +139,8 @@ func (w *azWorld) provide() {
 		{azCluster + versionQuery, `{"location":"westeurope","properties":{}}`},
 	} {
 		recorder := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodPut, public+put.path, strings.NewReader(put.body))
-		r.Header.Set("Content-Type", "application/json")
-		if behind.ServeHTTP(recorder, r); recorder.Code >= 300 {
+		behind.ServeHTTP(recorder, rptest.Request(http.MethodPut, put.path, put.body))
+		if recorder.Code >= 300 {
 			t.Fatalf("PUT %s: %d %s", put.path, recorder.Code, recorder.Body)
 		}
 	}

@@ -50,12 +50,11 @@ func TestAz(t *testing.T) {
 		run  func(*azWorld, *testing.T)
 	}{
 		{"Documented", (*azWorld).documented}, {"Life", (*azWorld).life},
-		{"Revoke", (*azWorld).revoke},
-		{"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
-		{"Existing", (*azWorld).existing}, {"Fleet", (*azWorld).fleet},
-		{"FleetRefusals", (*azWorld).fleetRefusals}, {"Replace", (*azWorld).replaced},
-		{"Identities", (*azWorld).identities}, {"Unfollowed", (*azWorld).unfollowed},
-		{"Diagnose", (*azWorld).diagnose},
+		{"Revoke", (*azWorld).revoke}, {"Direct", (*azWorld).askedDirectly},
+		{"Secrets", (*azWorld).secrets}, {"Existing", (*azWorld).existing},
+		{"Fleet", (*azWorld).fleet}, {"FleetRefusals", (*azWorld).fleetRefusals},
+		{"Replace", (*azWorld).replaced}, {"Identities", (*azWorld).identities},
+		{"Unfollowed", (*azWorld).unfollowed}, {"Diagnose", (*azWorld).diagnose},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
@@ -257,12 +256,10 @@ func (w *azWorld) askedDirectly(t *testing.T) {
 		t.Errorf("created %q, shown %q", before, got)
 	}
 	w.must("az config unset defaults.flexnode_audience --only-show-errors")
-	_, errors, code := w.run("az aks flex-node show $G -n own-1 --endpoint $DIRECT")
+	w.fails("az aks flex-node show $G -n own-1 --endpoint $DIRECT",
+		"az configure --defaults flexnode_audience=ID")
 	w.must("az config set defaults.flexnode_audience=api://" + azProvider.ClientID +
 		" --only-show-errors")
-	if code == 0 || !strings.Contains(errors, "az configure --defaults flexnode_audience=ID") {
-		t.Errorf("without an audience: exit code %d\n%s", code, errors)
-	}
 }
 
 // A secret comes from a file, is in no answer and no log, and is kept by an update.
@@ -282,10 +279,7 @@ func (w *azWorld) secrets(t *testing.T) {
 		t.Errorf("the secret is not in the bundle: %d", status)
 	}
 	w.must("az aks flex-node update $G -n sp-1 -m 33 -o none")
-	if _, errors, code := w.run(create + "</dev/null"); code == 0 ||
-		!strings.Contains(errors, "--client-secret @FILE") {
-		t.Errorf("without a secret and a terminal: exit code %d\n%s", code, errors)
-	}
+	w.fails(create, "--client-secret @FILE") // and there is no terminal
 }
 
 // A create of an existing node changes nothing. With --replace it asks, and then replaces all.
@@ -366,31 +360,22 @@ func (w *azWorld) noProvider(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	const want = "The endpoint does not answer as a resource provider does"
 	at := " --endpoint " + server.URL
-	w.refused([]refusal{
-		{"", "show $G -n page" + at, want},
-		{"", "list -g my-rg -c list" + at, want},
-		{"", "create $G -n moved" + at, want},
-		{"", "delete $G -n teapot --yes" + at, "teapot"},
-		{"", "create $G -n empty" + at, want},
-		{"", "update $G -n empty --max-pods 50" + at, want},
-		{"", "show $G -n empty" + at, want},
-		{"", "list -g my-rg -c empty" + at, want},
-		{"", "wait $G -n empty --ready" + at, want},
-		{"", "history $G -n empty" + at, want},
-		{"", "diff $G -n empty" + at, want},
-		{"", "summary -g my-rg -c empty" + at, want},
-		{"", "pause -g my-rg -c empty" + at, want},
-		{"", "allow-versions -g my-rg -c empty" + at, want},
-		{"", "pause -g my-rg -c deaf" + at, "has not stored rolloutPolicy.paused of 'deaf'"},
-		{"", "get-config-url $G -n empty" + at, want},
-		{"", "create $G -n half --output-config-url" + at, want},
-		{"", "rotate-token $G -n empty" + at, want},
-		{"", "diagnose $G -n empty" + at, want},
-		{"", "wait $G -n half --ready" + at, want},
-		{"", "show $G -n unknown" + at, "With --endpoint, instead: az rest --method post"},
-	})
+	var all []refusal
+	for _, command := range []string{
+		"show $G -n page", "list -g my-rg -c list", "create $G -n moved", "create $G -n empty",
+		"update $G -n empty --max-pods 50", "show $G -n empty", "list -g my-rg -c empty",
+		"wait $G -n empty --ready", "history $G -n empty", "diff $G -n empty",
+		"summary -g my-rg -c empty", "pause -g my-rg -c empty", "allow-versions -g my-rg -c empty",
+		"get-config-url $G -n empty", "create $G -n half --output-config-url",
+		"rotate-token $G -n empty", "diagnose $G -n empty", "wait $G -n half --ready",
+	} {
+		all = append(all, refusal{"", command + at,
+			"The endpoint does not answer as a resource provider does"})
+	}
+	w.refused(append(all, refusal{"", "delete $G -n teapot --yes" + at, "teapot"},
+		refusal{"", "pause -g my-rg -c deaf" + at, "has not stored rolloutPolicy.paused of 'deaf'"},
+		refusal{"", "show $G -n unknown" + at, "With --endpoint, instead: az rest --method post"}))
 }
 
 // refusal is a command that fails, and a part of its error.
@@ -427,19 +412,15 @@ func (w *azWorld) fails(script, want string) {
 // A cluster that is down lets no caller wait for ever, and the request is carried out later.
 func (w *azWorld) clusterIsDown(t *testing.T) {
 	w.cluster.Down.Store(true)
-	_, errors, code := w.run("az aks flex-node create $G -n down-1 --output-url --timeout 1")
-	if code == 0 || !strings.Contains(errors, "The resource provider cannot use the cluster "+
-		"'my-cluster' yet, so 'down-1' is stored") {
-		t.Errorf("exit code %d\n%s", code, errors)
-	}
-	_, errors, code = w.run("az aks flex-node rotate-token $G -n down-1 --timeout 1")
-	if code == 0 || !strings.Contains(errors, "The resource provider cannot use the cluster "+
-		"'my-cluster' yet, so 'down-1' is stored, and its URL is made when it can.") ||
-		!strings.Contains(errors, "The reason: az aks flex-node show -g my-rg -c my-cluster -n down-1 "+
-			"--query properties.status.join.reason") ||
-		!strings.Contains(errors, "az aks flex-node get-config-url -g my-rg -c my-cluster -n down-1") {
-		t.Errorf("exit code %d\n%s", code, errors)
-	}
+	const stored = "The resource provider cannot use the cluster 'my-cluster' yet, so 'down-1' is " +
+		"stored"
+	w.fails("az aks flex-node create $G -n down-1 --output-url --timeout 1", stored)
+	_, errors, code := w.run("az aks flex-node rotate-token $G -n down-1 --timeout 1")
+	has(t, "the error", errors, stored+", and its URL is made when it can.",
+		"The reason: az aks flex-node show -g my-rg -c my-cluster -n down-1 "+
+			"--query properties.status.join.reason",
+		"az aks flex-node get-config-url -g my-rg -c my-cluster -n down-1")
+	equal(t, "it succeeds", code == 0, false)
 	w.cluster.Down.Store(false)
 	w.must("az aks flex-node wait $G -n down-1 --created --interval 1 --timeout 600")
 	if url := w.must("az aks flex-node get-config-url $G -n down-1 -o tsv 2>/dev/null"); url == "" {

@@ -4,9 +4,7 @@ import (
 	"crypto/ecdsa"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +18,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
-	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // token reads the bootstrap token out of a bundle.
@@ -220,9 +217,7 @@ func TestNodesOfAClusterThatWasDownPollHere(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			_, text := w.must(200, "GET", nodeURL(name), "")
 			var config map[string]any
-			if err := json.Unmarshal(shownNode(t, text).Properties.Config, &config); err != nil {
-				t.Fatal(err)
-			}
+			must(0, json.Unmarshal(shownNode(t, text).Properties.Config, &config))
 			agents = append(agents, config["agent"].(map[string]any)["monitoring"])
 		}
 		if diff := cmp.Diff(agents[1], agents[0]); diff != "" || !strings.Contains(fmt.Sprint(agents[0]),
@@ -235,16 +230,9 @@ func TestNodesOfAClusterThatWasDownPollHere(t *testing.T) {
 // The metrics have the number of credentials by state, without reads of the store.
 func TestCredentialsAreCounted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		var reads atomic.Int64
-		w.memory.Before(func(c storetest.Call) error {
-			if c.Op == "read" || c.Op == "scan" {
-				reads.Add(1)
-			}
-			return nil
-		})
-		check := func(when string, want map[string]float64) {
+		check := func(when, want string) {
 			t.Helper()
-			before, got := reads.Load(), map[string]float64{}
+			before, got := w.memory.Reads(), map[string]float64{}
 			for _, family := range must(w.registry.Gather()) {
 				for _, m := range family.Metric {
 					if family.GetName() == "flexnode_rp_credentials" {
@@ -252,26 +240,22 @@ func TestCredentialsAreCounted(t *testing.T) {
 					}
 				}
 			}
-			if n := reads.Load() - before; !maps.Equal(got, want) || n != 0 {
-				t.Errorf("%s: %v with %d reads", when, got, n)
-			}
+			equal(t, when, fmt.Sprint(got), "map["+want+"]")
+			equal(t, when+": reads", w.memory.Reads()-before, 0)
 		}
-		check("before", map[string]float64{"Pending": 0, "Live": 0, "Consumed": 0, "Revoking": 0})
+		check("before", "Consumed:0 Live:0 Pending:0 Revoking:0")
 		w.must(201, "PUT", nodeURL("a")+"&configUrl=true", withToken)
 		w.must(201, "PUT", nodeURL("b")+"&configUrl=true", withToken)
 		pass(time.Second)
-		check("two are live", map[string]float64{"Pending": 0, "Live": 2, "Consumed": 0,
-			"Revoking": 0})
+		check("two are live", "Consumed:0 Live:2 Pending:0 Revoking:0")
 		w.cluster.Down.Store(true)
 		pass(time.Minute)
 		w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 		w.must(200, "DELETE", nodeURL("a"), "")
 		pass(time.Second)
-		check("the cluster is down", map[string]float64{"Pending": 1, "Live": 1, "Consumed": 0,
-			"Revoking": 1})
+		check("the cluster is down", "Consumed:0 Live:1 Pending:1 Revoking:1")
 		w.cluster.Down.Store(false)
 		pass(time.Minute)
-		check("it is back", map[string]float64{"Pending": 0, "Live": 2, "Consumed": 0,
-			"Revoking": 0})
+		check("it is back", "Consumed:0 Live:2 Pending:0 Revoking:0")
 	})
 }

@@ -72,10 +72,8 @@ func (c *fakeCluster) Access(context.Context, flexnode.Cluster, bool) (cluster.A
 }
 
 func (c *fakeCluster) dial(cluster.Access) (*cluster.Connection, error) {
-	return &cluster.Connection{
-		Client: c, CA: testCA(),
-		ServerURL: "https://factory.example:6443", Version: c.Serves,
-	}, nil
+	return &cluster.Connection{Client: c, CA: testCA(), ServerURL: "https://factory.example:6443",
+		Version: c.Serves}, nil
 }
 
 var testCA = sync.OnceValue(func() []byte {
@@ -108,15 +106,13 @@ func newWorldOf(t testing.TB, role Role) *world {
 	t.Helper()
 	w := &world{
 		t: t, role: role, cluster: &fakeCluster{kubetest.New("factory")}, audit: &rptest.Log{},
-		caller: front.Caller{
-			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: tenant,
-		},
+		caller: front.Caller{ObjectID: "operator", Name: "ops@example.com", Type: "User",
+			TenantID: tenant},
 		settings: Settings{
 			PublicURL: publicURL, OtherURLs: []string{publicURL}, Installation: "here",
 			KeysFile: keysFile(t, t.TempDir()), TenantID: "unknown",
-			RoleAssignments: front.Assignments{
-				{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
-			},
+			RoleAssignments: front.Assignments{{PrincipalID: "operator", Scope: "/",
+				Actions: []string{"*"}}},
 		},
 	}
 	w.start(storetest.NewMemory())
@@ -136,12 +132,9 @@ func keysFile(t testing.TB, dir string) string {
 // newService returns a provider on a store, without logs.
 func newService(settings Settings, role Role, memory *storetest.Memory) *service {
 	silent := slog.New(slog.DiscardHandler)
-	return &service{
-		Program:  Program{Version: "test", Role: role, Notify: func(string) {}},
-		settings: settings,
-		log:      silent, audit: silent, store: store.New(memory),
-		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
-	}
+	return &service{Program: Program{Version: "test", Role: role, Notify: func(string) {}},
+		settings: settings, log: silent, audit: silent, store: store.New(memory),
+		registry: prometheus.NewRegistry(), fatal: make(chan error, 8)}
 }
 
 // begin does the program's work before it serves, without limits for callers.
