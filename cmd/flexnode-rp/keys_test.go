@@ -54,10 +54,8 @@ func settingsIn(t *testing.T, dir string) string {
 	text := must(json.Marshal(map[string]any{
 		"publicURL": "https://provider.example", "dataDir": filepath.Join(dir, "data"),
 		"keysFile": filepath.Join(dir, "keys.json"), "tenantId": "t",
-		"armListen": map[string]any{
-			"address": "127.0.0.1:0", "certFile": "c", "keyFile": "k", "clientCAFile": "a",
-			"clientNames": []string{"arm"},
-		},
+		"armListen": map[string]any{"address": "127.0.0.1:0", "certFile": "c", "keyFile": "k",
+			"clientCAFile": "a", "clientNames": []string{"arm"}},
 		"blob": map[string]any{"containerURL": "https://a.example/c", "account": "a",
 			"accountKeyFile": "k"},
 	}))

@@ -17,10 +17,8 @@ func reads(t *testing.T, b Backend) {
 	if err != nil || at != second {
 		t.Errorf("read at %d, %v; want %d", at, err, second)
 	}
-	want := map[string]KV{
-		"reads/a": {Key: "reads/a", Value: []byte("1"), Revision: first},
-		"reads/b": {Key: "reads/b", Value: []byte("2"), Revision: second},
-	}
+	want := map[string]KV{"reads/a": {Key: "reads/a", Value: []byte("1"), Revision: first},
+		"reads/b": {Key: "reads/b", Value: []byte("2"), Revision: second}}
 	equal(t, "what is read", got, want)
 	write(t, b, Write{Key: "reads/b", Delete: true})
 	again := put(t, b, "reads/b", "3")
@@ -154,13 +152,11 @@ func commits(t *testing.T, b Backend) {
 		"another revision":                      {{Key: "commits/a", Revision: first - 1}},
 		"there, but it is absent":               {{Key: "commits/none", Revision: first}},
 		"nothing below, but there is something": {{Key: "commits/", Empty: true}},
-		"the second of two": {
-			{Key: "commits/a", Revision: first}, {Key: "commits/none", Revision: first},
-		},
+		"the second of two": {{Key: "commits/a", Revision: first},
+			{Key: "commits/none", Revision: first}},
 	} {
-		_, err := b.Commit(ctx, conditions, []Write{
-			{Key: "commits/b", Value: []byte("1")}, {Key: "commits/a", Delete: true},
-		})
+		_, err := b.Commit(ctx, conditions, []Write{{Key: "commits/b", Value: []byte("1")},
+			{Key: "commits/a", Delete: true}})
 		isError(t, name, err, ErrConflict)
 	}
 	equal(t, "after conflicts", values(t, b, "commits/a", "commits/b"), []string{"1", "-"})

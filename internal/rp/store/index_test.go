@@ -15,10 +15,8 @@ import (
 )
 
 func node(name string, revision int64) flexnode.Node {
-	return flexnode.Node{
-		ID: "/" + name, UID: "1234abcd-0000-4000-8000-00000000" + name, Revision: revision,
-		Assigned: revision, Facts: "f1", Identity: "app:tenant/client",
-	}
+	return flexnode.Node{ID: "/" + name, UID: "1234abcd-0000-4000-8000-00000000" + name,
+		Revision: revision, Assigned: revision, Facts: "f1", Identity: "app:tenant/client"}
 }
 
 func putNode(t *testing.T, s *Store, key string, n flexnode.Node) int64 {

@@ -74,9 +74,8 @@ func someStatus(g *rand.Rand) flexnode.Status {
 	ready := []string{"", "True", "False", "Unknown"}[g.IntN(4)]
 	s := flexnode.Status{Report: api.Report{
 		AppliedConfigVersion: version(), AgentVersion: "v1",
-		Config: &api.Applied{
-			Observed: version(), Failed: &api.FailedConfig{Version: version(), Reason: "NotReady"},
-		},
+		Config: &api.Applied{Observed: version(),
+			Failed: &api.FailedConfig{Version: version(), Reason: "NotReady"}},
 		Components: &api.Components{Kubelet: fmt.Sprint(g.IntN(3))},
 		Conditions: []api.Condition{{Type: "Applied", Status: "True", Reason: "two words"}},
 	}}

@@ -27,23 +27,17 @@ func benchNode(i int) flexnode.Node {
 		Revision: 1777636800 + int64(i), Assigned: 1777636800 + int64(i),
 		Desired: flexnode.Desired{
 			ContinuousMonitoring: true,
-			AzureAuth: flexnode.AzureAuth{
-				Method:           api.ServicePrincipal,
-				ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: client},
-			},
-			NodeConfig: flexnode.NodeConfig{
-				MaxPods: 30, Labels: map[string]string{"line": fmt.Sprint(i % 50)},
-			},
+			AzureAuth: flexnode.AzureAuth{Method: api.ServicePrincipal,
+				ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: client}},
+			NodeConfig: flexnode.NodeConfig{MaxPods: 30,
+				Labels: map[string]string{"line": fmt.Sprint(i % 50)}},
 		},
 		Facts:    fmt.Sprintf("%032x", i%20+1),
 		Identity: "app:11111111-1111-1111-1111-111111111111/" + client,
-		Chosen: flexnode.Chosen{Versions: flexnode.Versions{
-			Kubernetes: "1.34.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
-		}},
-		SystemData: api.SystemData{
-			CreatedBy: client, CreatedByType: "Application", CreatedAt: at,
-			LastModifiedBy: client, LastModifiedByType: "Application", LastModifiedAt: at,
-		},
+		Chosen: flexnode.Chosen{Versions: flexnode.Versions{Kubernetes: "1.34.4", Containerd: "2.2.1",
+			Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0"}},
+		SystemData: api.SystemData{CreatedBy: client, CreatedByType: "Application", CreatedAt: at,
+			LastModifiedBy: client, LastModifiedByType: "Application", LastModifiedAt: at},
 	}
 }
 
@@ -53,10 +47,8 @@ func benchStatus(i int) flexnode.Status {
 	version := fmt.Sprint(1777636800 + i)
 	r := api.Report{
 		AppliedConfigVersion: version, LastConfigApplied: &at, AgentVersion: "v1.4.0",
-		Components: &api.Components{
-			Kubelet: "1.34.4", Containerd: "2.2.7", Runc: "1.3.6", CNI: "1.9.1", NPD: "1.34.0",
-			Kernel: fmt.Sprintf("6.8.0-%d-generic", i%90), OS: "Ubuntu 24.04.3 LTS",
-		},
+		Components: &api.Components{Kubelet: "1.34.4", Containerd: "2.2.7", Runc: "1.3.6", CNI: "1.9.1",
+			NPD: "1.34.0", Kernel: fmt.Sprintf("6.8.0-%d-generic", i%90), OS: "Ubuntu 24.04.3 LTS"},
 		Config: &api.Applied{Observed: version},
 		Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
 			{Name: "/etc/containerd/config.toml",
@@ -69,9 +61,8 @@ func benchStatus(i int) flexnode.Status {
 	for n := range r.Conditions {
 		r.Conditions[n].LastTransitionTime = at.Add(time.Duration(n*i%900) * time.Second)
 	}
-	return flexnode.Status{Report: r, Ready: &api.Condition{
-		Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
-	}}
+	return flexnode.Status{Report: r, Ready: &api.Condition{Type: "Ready", Status: "True",
+		LastTransitionTime: at, Reason: "KubeletReady"}}
 }
 
 // A node with a full report takes little more than a kilobyte in the index of a replica, so that
@@ -88,10 +79,8 @@ func TestFullStatusIsSmall(t *testing.T) {
 		}
 		key := fmt.Sprintf("%s/plants/north-%02d/edge-node-%06d",
 			"12345678-90ab-cdef-1234-567890abcdef", i%20, i)
-		e := entry{
-			key: key, uid: n.UID, identity: n.Identity, node: string(p.Encode(nil, row)),
-			status: string(packed),
-		}
+		e := entry{key: key, uid: n.UID, identity: n.Identity, node: string(p.Encode(nil, row)),
+			status: string(packed)}
 		total += e.size() + int(reflect.TypeOf(e).Size())
 		status += len(packed)
 	}
@@ -132,34 +121,26 @@ func sampleNodes(at time.Time) []any {
 		UID:      "bbbbbbbb-1111-4222-8333-444444444444",
 		Revision: 1795255960, Assigned: 1795255960, Facts: "0123456789abcdef0123456789abcdef",
 		Chosen: flexnode.Chosen{PodCIDR: "10.244.0.0/24", Versions: flexnode.Versions{
-			Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
-		}},
+			Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0"}},
 		State: "Creating", Credential: "cluster/" + sampleUUID,
-		SystemData: api.SystemData{
-			CreatedBy: sampleUUID, CreatedByType: "User", CreatedAt: at,
-			LastModifiedBy: sampleUUID, LastModifiedByType: "Application", LastModifiedAt: at,
-		},
+		SystemData: api.SystemData{CreatedBy: sampleUUID, CreatedByType: "User", CreatedAt: at,
+			LastModifiedBy: sampleUUID, LastModifiedByType: "Application", LastModifiedAt: at},
 	}
 	n.Desired.ContinuousMonitoring = true
 	n.Desired.KubernetesAuth.UseAzureAuth = true
 	n.Desired.Versions = n.Chosen.Versions
-	n.Desired.NodeConfig = flexnode.NodeConfig{
-		MaxPods: 50, Labels: map[string]string{"environment": "prod", "site": "factory"},
-		Taints: []string{"edge=true:NoSchedule"},
-	}
+	n.Desired.NodeConfig = flexnode.NodeConfig{MaxPods: 50,
+		Labels: map[string]string{"environment": "prod", "site": "factory"},
+		Taints: []string{"edge=true:NoSchedule"}}
 	arc, managed, principal := n, n, n
 	arc.Desired.AzureAuth = flexnode.AzureAuth{Method: api.Arc, Arc: &flexnode.ArcAuth{}}
 	arc.Identity = "mirid:" + sampleGroup +
 		"/providers/microsoft.hybridcompute/machines/edge-node-1"
-	managed.Desired.AzureAuth = flexnode.AzureAuth{
-		Method:          api.ManagedIdentity,
-		ManagedIdentity: &flexnode.ManagedIdentityAuth{ClientID: sampleUUID},
-	}
+	managed.Desired.AzureAuth = flexnode.AzureAuth{Method: api.ManagedIdentity,
+		ManagedIdentity: &flexnode.ManagedIdentityAuth{ClientID: sampleUUID}}
 	managed.Identity, managed.State = "oid:"+sampleUUID, ""
-	principal.Desired.AzureAuth = flexnode.AzureAuth{
-		Method:           api.ServicePrincipal,
-		ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: sampleUUID, ClientTenant: sampleUUID},
-	}
+	principal.Desired.AzureAuth = flexnode.AzureAuth{Method: api.ServicePrincipal,
+		ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: sampleUUID, ClientTenant: sampleUUID}}
 	principal.Identity, principal.Credential = "app:"+sampleUUID+"/"+sampleUUID, ""
 	n.Desired.AzureAuth.Method = api.BootstrapToken
 	return []any{n, arc, managed, principal}
@@ -178,23 +159,17 @@ func sampleStatus(at time.Time) any {
 	return flexnode.Status{
 		Report: api.Report{
 			AppliedConfigVersion: "1795255960", LastConfigApplied: &at, AgentVersion: "v1.0.0",
-			Components: &api.Components{
-				Kubelet: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
-				Kernel: "6.8.0-60-generic", OS: "Ubuntu 24.04.2 LTS",
-			},
-			Config: &api.Applied{Observed: "1795255960", Failed: &api.FailedConfig{
-				Version: "1795255960", Reason: "NodeNotReady", Message: "the Node was not Ready",
-				At: &at,
-			}},
+			Components: &api.Components{Kubelet: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1",
+				NPD: "1.34.0", Kernel: "6.8.0-60-generic", OS: "Ubuntu 24.04.2 LTS"},
+			Config: &api.Applied{Observed: "1795255960", Failed: &api.FailedConfig{Version: "1795255960",
+				Reason: "NodeNotReady", Message: "the Node was not Ready", At: &at}},
 			Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
-				{Name: "/etc/systemd/system/kubelet.service", Message: "it is not as configured"},
-			}},
+				{Name: "/etc/systemd/system/kubelet.service", Message: "it is not as configured"}}},
 			Conditions: trueOnes(`Applied KubeletRunning ContainerdRunning APIServerReachable
 				CredentialValid NodeRegistered LeaseRenewed NodeReady RunsAsConfigured LabelsApplied
 				TaintsApplied HostAsConfigured ConfigurationAccepted ServicesReachable`, at), // the agent's
 		},
-		Ready: &api.Condition{
-			Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
-		},
+		Ready: &api.Condition{Type: "Ready", Status: "True", LastTransitionTime: at,
+			Reason: "KubeletReady"},
 	}
 }

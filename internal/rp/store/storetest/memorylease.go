@@ -35,9 +35,8 @@ func (m *Memory) Lease(ctx context.Context, ttl time.Duration) (kv.Lease, error)
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.lastLease++
-	l := &memoryLease{
-		m: m, id: db.lastLease, ttl: ttl, done: make(chan struct{}), keys: map[string]bool{},
-	}
+	l := &memoryLease{m: m, id: db.lastLease, ttl: ttl, done: make(chan struct{}),
+		keys: map[string]bool{}}
 	db.leases[l.id] = l
 	l.renew()
 	return l, nil
