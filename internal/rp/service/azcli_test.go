@@ -252,9 +252,7 @@ func (w *azWorld) askedDirectly(t *testing.T) {
   --only-show-errors`)
 	got := w.must("az aks flex-node show -g my-rg -n own-1 --query name -o tsv")
 	w.must("az config unset defaults.flexnode_endpoint defaults.flexnode_cluster --only-show-errors")
-	if before != "own-1" || got != "own-1" {
-		t.Errorf("created %q, shown %q", before, got)
-	}
+	equal(t, "what is created and shown", before+" "+got, "own-1 own-1")
 	w.must("az config unset defaults.flexnode_audience --only-show-errors")
 	w.fails("az aks flex-node show $G -n own-1 --endpoint $DIRECT",
 		"az configure --defaults flexnode_audience=ID")
@@ -423,9 +421,8 @@ func (w *azWorld) clusterIsDown(t *testing.T) {
 	equal(t, "it succeeds", code == 0, false)
 	w.cluster.Down.Store(false)
 	w.must("az aks flex-node wait $G -n down-1 --created --interval 1 --timeout 600")
-	if url := w.must("az aks flex-node get-config-url $G -n down-1 -o tsv 2>/dev/null"); url == "" {
-		t.Error("there is no URL when the cluster is back")
-	}
+	url := w.must("az aks flex-node get-config-url $G -n down-1 -o tsv 2>/dev/null")
+	equal(t, "there is no URL when the cluster is back", url == "", false)
 }
 
 // linter checks the rules of azdev's linter, which is not available here.

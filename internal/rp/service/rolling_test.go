@@ -213,9 +213,8 @@ func TestKeyRotation(t *testing.T) {
 		ring := must(seal.Promote(file))
 		f.restartAll()
 		st := store.New(f.memory.Another())
-		if n := must(credential.Rewrap(context.Background(), st, ring)); n == 0 {
-			t.Error("nothing was sealed with the old key")
-		}
+		n := must(credential.Rewrap(context.Background(), st, ring))
+		equal(t, "nothing was sealed with the old key", n == 0, false)
 		l.listURLs() // a day later all that the old key has signed have ended
 		must(seal.Drop(file, must(credential.Boxes(context.Background(), st))))
 		f.restartAll()

@@ -174,9 +174,8 @@ func TestAFrontWithoutControllers(t *testing.T) {
 		controller := front.another(Controller)
 		pass(10 * time.Second)
 		_, text = front.must(200, "GET", nodeURL("edge-1"), "")
-		if n := shownNode(t, text); n.Properties.ProvisioningState != api.Succeeded {
-			t.Errorf("with a controller: %s", text)
-		}
+		state := shownNode(t, text).Properties.ProvisioningState
+		equal(t, "the state with a controller", state, api.Succeeded)
 		equal(t, "what the controller owns", len(controller.membership.Owned()), 1)
 	})
 }
@@ -204,9 +203,7 @@ func TestFrontsAndControllers(t *testing.T) {
 		pass(2 * store.MemberTTL)
 		equal(t, "what the controller that is left owns", len(second.membership.Owned()), 1)
 		_, text = other.must(201, "PUT", nodeURL("edge-2")+"&configUrl=true", withToken)
-		if n := shownNode(t, text); n.Properties.ConfigURL == "" {
-			t.Errorf("with the second controller: %s", text)
-		}
+		has(t, "the node of the second controller", shownNode(t, text).Properties.ConfigURL, "https://")
 	})
 }
 

@@ -221,9 +221,8 @@ func compacts(t *testing.T, b Backend) {
 		t.Errorf("a scan of then: %+v, %v", page, err)
 	}
 	events := followUntil(t, b, "compaction/", at-1, atLeast(2))
-	if events[0].Revision != at || events[1].Revision != last {
-		t.Errorf("%+v", events)
-	}
+	is := []int64{events[0].Revision, events[1].Revision}
+	equal(t, "the revisions", is, []int64{at, last})
 	now := values(t, b, "compaction/a", "compaction/b")
 	equal(t, "what is there now", now, []string{"2", "2"})
 }

@@ -134,13 +134,10 @@ func scans(t *testing.T, b Backend) {
 		fmt.Sprint(keys) != "[scans/0497x scans/0498]" {
 		t.Errorf("keys that are there now: %v, %t, %v", keys, more, err)
 	}
-	if keys, more, err := b.Keys(ctx, "scans/none/", "", 2); err != nil || more || len(keys) > 0 {
-		t.Errorf("no keys: %v, %t, %v", keys, more, err)
-	}
+	keys, more, err := b.Keys(ctx, "scans/none/", "", 2)
+	equal(t, "no keys", fmt.Sprint(keys, more, err), "[] false <nil>")
 	none, err := b.Scan(ctx, "scans/none/", "", 10, 0)
-	if err != nil || none.More || len(none.KVs) > 0 {
-		t.Errorf("nothing: %+v, %v", none, err)
-	}
+	equal(t, "nothing", fmt.Sprint(none.KVs, none.More, err), "[] false <nil>")
 }
 
 func commits(t *testing.T, b Backend) {

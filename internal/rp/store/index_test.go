@@ -42,6 +42,12 @@ func following(t *testing.T, s *Store) (*Index, *atomic.Int64) {
 	return x, keepUp(t, x)
 }
 
+// pollOf returns what an index has for the polls of a node.
+func pollOf(x *Index, key string) Poll {
+	p, _ := x.Poll(key)
+	return p
+}
+
 // polled reports whether an index has a node.
 func polled(x *Index, key string) bool {
 	_, ok := x.Poll(key)
@@ -81,13 +87,10 @@ func TestIndexFollows(t *testing.T) {
 			revision = putNode(t, s, fmt.Sprintf("s/g/idx2/n%d", i), node("x", 9))
 		}
 		synctest.Wait()
-		if x.Revision() != revision || x.Age() != 0 {
-			t.Errorf("at %d of %d, %v old", x.Revision(), revision, x.Age())
-		}
+		equal(t, "the revision", x.Revision(), revision)
+		equal(t, "the age", x.Age(), 0)
 		want := Poll{UID: node("3", 3).UID, ETag: `"1234abcd-3"`, Identity: "app:tenant/client"}
-		if p, ok := x.Poll("s/g/idx/n3"); !ok || p != want {
-			t.Errorf("poll: %+v, %v", p, ok)
-		}
+		equal(t, "a poll", pollOf(x, "s/g/idx/n3"), want)
 		equal(t, "a row from before the start is in the index", polled(x, "s/g/idx/before"), true)
 		rest := rowsOf(x.Nodes("s/g/idx/", "s/g/idx/n2"))
 		if len(rest) != 2 || rest[1].Key != "s/g/idx/n4" {
@@ -123,9 +126,7 @@ func TestIndexOfStatus(t *testing.T) {
 		synctest.Wait()
 		want := Poll{changed.UID, changed.ETag(), changed.Identity, "app:old", "key", "boot",
 			true, true, true}
-		if p, _ := x.Poll("s/g/c/n"); p != want {
-			t.Errorf("%+v", p)
-		}
+		equal(t, "a poll", pollOf(x, "s/g/c/n"), want)
 		drop(t, s.Nodes, "s/g/c/n")
 		synctest.Wait()
 		equal(t, "the status without its node", must(x.Status("s/g/c/n")).Revision, at)
@@ -152,9 +153,8 @@ func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 		if rest := rowsOf(x.Clusters("s/g/", "s/g/a")); len(rest) != 1 || rest[0].Key != "s/g/b" {
 			t.Errorf("%+v", rest)
 		}
-		if x.Subscription("s") != "Warned" || x.Subscription("t") != "" {
-			t.Errorf("%q, %q", x.Subscription("s"), x.Subscription("t"))
-		}
+		equal(t, "the state of the subscription", x.Subscription("s"), "Warned")
+		equal(t, "that of one without a row", x.Subscription("t"), "")
 		drop(t, s.Clusters, "s/g/a")
 		drop(t, s.Subscriptions, "s")
 		synctest.Wait()
@@ -186,9 +186,7 @@ func TestIndexAfterABreak(t *testing.T) {
 		time.Sleep(4 * followPause)
 		synctest.Wait() // before told is read
 		equal(t, "the revision", x.Revision(), last)
-		if p, _ := x.Poll("s/g/c/a"); p.ETag != `"1234abcd-2"` {
-			t.Errorf("%+v", p)
-		}
+		equal(t, "the changed node", pollOf(x, "s/g/c/a").ETag, `"1234abcd-2"`)
 		equal(t, "a node that was deleted meanwhile is there", polled(x, "s/g/c/gone"), false)
 		if !polled(x, "s/g/c/same") || !told["s/g/c/gone"] || !told["s/g/c/a"] {
 			t.Errorf("told %v", told)

@@ -196,9 +196,8 @@ func TestIndexLoadsInPages(t *testing.T) {
 	})
 	x := NewIndex(s)
 	must(0, x.Load(t.Context()))
-	if p, _ := x.Poll("s/g/c/00000"); p.ETag != `"1234abcd-7"` || pages != 5 {
-		t.Errorf("%+v after %d pages", p, pages)
-	}
+	equal(t, "a node that has changed", pollOf(x, "s/g/c/00000").ETag, `"1234abcd-7"`)
+	equal(t, "the pages", pages, 5)
 	m.Before(nil)
 	compare(t, s, x)
 }
@@ -226,9 +225,8 @@ func TestIndexIsReadWhileItChanges(t *testing.T) {
 	for x.Revision() < last {
 		time.Sleep(time.Millisecond)
 	}
-	if p, _ := x.Poll("s/g/c/n"); p.ETag != `"1234abcd-200"` || breaks.Load() != 0 {
-		t.Errorf("%+v, %d breaks", p, breaks.Load())
-	}
+	equal(t, "the node", pollOf(x, "s/g/c/n").ETag, `"1234abcd-200"`)
+	equal(t, "the breaks", breaks.Load(), 0)
 }
 
 // A page has some megabytes for rows of any size; it is limited by bytes.
@@ -245,9 +243,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 		}
 		return nil
 	}))
-	if read != rows || pages != 6 {
-		t.Errorf("%d rows in %d pages", read, pages)
-	}
+	equal(t, "the rows and pages", []int{read, pages}, []int{rows, 6})
 	small := Page{KVs: make([]KV, 1024)}
 	equal(t, "after rows without content", nextPage(small), maxPage)
 }

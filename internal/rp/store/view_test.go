@@ -155,9 +155,7 @@ func TestUpdateThatWritesNothingCommitsNothing(t *testing.T) {
 		_, err := names(s).In(v, "a")
 		return err
 	})
-	if revision != 0 || err != nil || m.Commits() != 0 {
-		t.Errorf("revision %d, %v, %d commits", revision, err, m.Commits())
-	}
+	equal(t, "revision, error, commits", fmt.Sprint(revision, err, m.Commits()), "0 <nil> 0")
 }
 
 func TestUpdateReadsAheadOnce(t *testing.T) {
@@ -176,9 +174,9 @@ func TestUpdateReadsAheadOnce(t *testing.T) {
 		}
 		return names(s).Put(v, "a", "3")
 	})
-	if reads := m.Reads() - before; err != nil || reads != 1 || did != "ahead" {
-		t.Errorf("%d reads for %q, %v", reads, did, err)
-	}
+	must(0, err)
+	equal(t, "the reads", m.Reads()-before, 1)
+	equal(t, "what it did", did, "ahead")
 }
 
 func TestErrorOfDecideEndsIt(t *testing.T) {
@@ -192,9 +190,8 @@ func TestErrorOfDecideEndsIt(t *testing.T) {
 			}
 			return want
 		})
-		if err != want || calls != 1 || m.Commits() != 0 {
-			t.Errorf("%v after %d calls and %d commits", err, calls, m.Commits())
-		}
+		equal(t, "its error", err == want, true)
+		equal(t, "calls, commits", fmt.Sprint(calls, m.Commits()), "1 0")
 	}
 }
 
@@ -212,9 +209,8 @@ func TestFence(t *testing.T) {
 	update(t, s, fenced)
 	set(t, s, "owner", "another")
 	_, err := s.Update(t.Context(), "fenced", nil, fenced)
-	if !errors.Is(err, ErrFenced) || calls != 2 {
-		t.Errorf("%v after %d calls", err, calls)
-	}
+	isError(t, "without its fence", err, ErrFenced)
+	equal(t, "the calls", calls, 2)
 	equal(t, "what is stored", stored(t, s, "a"), "x")
 }
 
@@ -253,11 +249,9 @@ func TestSetAndDeleteDependOnNothing(t *testing.T) {
 		names(s).Delete(v, "never was")
 		return names(s).Set(v, "a", "mine")
 	})
-	a, _ := names(s).Get(t.Context(), "a")
-	gone, _ := names(s).Get(t.Context(), "gone")
-	if calls != 1 || a.Value != "mine" || gone.Exists() {
-		t.Errorf("%d calls, %+v, %+v", calls, a, gone)
-	}
+	equal(t, "the calls", calls, 1)
+	equal(t, "what is stored", stored(t, s, "a"), "mine")
+	equal(t, "what is deleted", must(names(s).Get(t.Context(), "gone")).Exists(), false)
 }
 
 func TestAViewReadsWhatItWrites(t *testing.T) {
