@@ -15,11 +15,7 @@ func TestMakeRoom(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	e := must(store.Open(ctx, filepath.Join(dir, "data"),
 		store.Options{Quota: 2 << 20, NoSync: true}))
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must(0, e.Close()) })
 	of := cli{t, []string{"--settings", settingsIn(t, dir), "store"}}
 	of.says("leader", "status")
 	st := store.New(e)

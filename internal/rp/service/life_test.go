@@ -171,9 +171,8 @@ func TestClusterIsDown(t *testing.T) {
 
 // Last-seen times are written only by flushes, and kept over a restart.
 func TestLastSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
 		const client = "aaaaaaaa-0000-0000-0000-000000000001"
-		w := newWorld(t)
 		operator := w.caller
 		r, _ := w.must(201, "PUT", nodeURL("a"), `{"properties":{"continuousMonitoring":true,
 			"azureAuth":{"method":"managedIdentity","managedIdentity":{"clientId":"`+client+`"}}}}`)

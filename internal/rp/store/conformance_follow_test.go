@@ -66,9 +66,7 @@ func readsHeard(t *testing.T, b Backend) {
 	followUntil(t, b, "told/", start, func(all []Event, revision int64) bool {
 		for ; seen < len(all); seen++ {
 			got, at, err := b.Read(t.Context(), all[seen].Key)
-			if err != nil {
-				t.Error(err)
-			}
+			isError(t, "a read", err, nil)
 			if at < all[seen].Revision || got[all[seen].Key].Revision < all[seen].Revision {
 				early++
 			}
@@ -151,9 +149,7 @@ func (s subject) leases(t *testing.T, b Backend) {
 	ctx := t.Context()
 	for name, end := range map[string]func(*testing.T, Backend, Lease){
 		"closed": func(t *testing.T, _ Backend, l Lease) {
-			if err := errors.Join(l.Close(), l.Close()); err != nil {
-				t.Error(err)
-			}
+			isError(t, "its end, twice", errors.Join(l.Close(), l.Close()), nil)
 		},
 		"abandoned": func(_ *testing.T, holder Backend, l Lease) { s.abandon(holder, l) },
 	} {

@@ -72,9 +72,7 @@ func startMembers(t *testing.T, n int, quota int64) (*storetest.Members, *Etcd) 
 
 func closed(t *testing.T, b Backend) {
 	t.Helper()
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
+	isError(t, "the end of a store", b.Close(), nil)
 }
 
 func restored(t *testing.T, b Backend) Backend {

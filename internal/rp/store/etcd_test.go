@@ -268,9 +268,8 @@ func TestReadBesideACompaction(t *testing.T) {
 	}()
 	keys := slices.Repeat([]string{"a"}, MaxWrites)
 	for {
-		if _, _, err := e.Read(ctx, keys...); err != nil {
-			t.Error(err)
-		}
+		_, _, err := e.Read(ctx, keys...)
+		isError(t, "a read", err, nil)
 		select {
 		case <-done:
 			return

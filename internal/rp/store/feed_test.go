@@ -150,9 +150,7 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 			row, err := its.PodCIDRs.Wait(ctx, "a", func(r Row[string]) bool {
 				return r.Value == "1"
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			isError(t, "the wait", err, nil)
 			got <- row
 		}()
 		synctest.Wait()

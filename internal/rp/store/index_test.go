@@ -115,9 +115,8 @@ func TestIndexOfStatus(t *testing.T) {
 		equal(t, "the revision of the status", row.Revision, at)
 		equal(t, "the status", row.Value.Ready.Status, "True")
 		equal(t, "a status alone is polled", polled(x, "s/g/c/n"), false)
-		if rows := rowsOf(x.Nodes("", "")); len(rows) != 0 || len(x.Counts()) != 0 {
-			t.Errorf("a status alone is a node: %v, %v", rows, x.Counts())
-		}
+		equal(t, "nodes for a status alone", len(rowsOf(x.Nodes("", ""))), 0)
+		equal(t, "counts for a status alone", len(x.Counts()), 0)
 		changed := node("n", 5)
 		changed.State, changed.Former, changed.Credential = "Updating", "app:old", "s/g/c/cred"
 		changed.MachineKey, changed.Boots.Current = "key", "boot"

@@ -186,11 +186,10 @@ func TestClaimsOutliveErrors(t *testing.T) {
 		"reads":  func(m *storetest.Memory, err error) { m.Before(fails(err, "read", "scan")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := storetest.NewMemory()
+			inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 				a := join(t, m, "a")
 				fail(a.m, errors.New("leader changed"))
-				putCluster(t, New(m), "s/g/c")
+				putCluster(t, s, "s/g/c")
 				time.Sleep(time.Minute)
 				a.m.Before(nil)
 				a.m.After(nil)

@@ -119,9 +119,7 @@ func TestUpdatesOfManyAllHappen(t *testing.T) {
 					row := names(s).Row(v, "n")
 					return names(s).Put(v, "n", row.Value+"i")
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				isError(t, "a change", err, nil)
 			})
 		}
 		all.Wait()
