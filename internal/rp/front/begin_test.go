@@ -18,14 +18,14 @@ import (
 // begins asks, as the node itself, whether a node may begin a revision.
 func (w *world) begins(name, version string) api.ChangeBegun {
 	w.t.Helper()
-	status := w.do("POST", nodeURL(name, "/beginChange"), `{"configVersion":"`+version+`"}`,
+	r, text := w.must(200, "POST", nodeURL(name, "/beginChange"), versionOf(version),
 		uidHeader+": "+w.storedNode(name).UID)
-	text := readAll(w.t, status.Body)
-	if status.StatusCode != 200 || status.Header.Get("Cache-Control") != "no-store" {
-		w.t.Fatalf("%d %s: %s", status.StatusCode, status.Header, text)
-	}
+	equal(w.t, "Cache-Control", r.Header.Get("Cache-Control"), "no-store")
 	return decoded[api.ChangeBegun](w.t, text)
 }
+
+// versionOf returns the body of a request about a version of the configuration.
+func versionOf(version string) string { return `{"configVersion":"` + version + `"}` }
 
 // edit changes the row of a node.
 func (w *world) edit(name string, with func(n *flexnode.Node)) {
@@ -37,6 +37,10 @@ func (w *world) edit(name string, with func(n *flexnode.Node)) {
 func TestBeginChange(t *testing.T) {
 	t.Parallel()
 	const usual = 15*60 + 5*60 + 5*60
+	edits := func(with func(*flexnode.Node)) func(*world) {
+		return func(w *world) { w.edit("n", with) }
+	}
+	upgrades := func(w *world) { w.upgrading("n", "1.35.1") }
 	for name, tt := range map[string]struct {
 		// before is done before the agent asks for the desired revision, or the one before it.
 		before func(w *world)
@@ -44,7 +48,7 @@ func TestBeginChange(t *testing.T) {
 		hold   string
 		asks   bool // the node waits for a slot then
 	}{
-		"it has a slot": {},
+		"it has a slot": {before: func(*world) {}},
 		"it asks again": {before: func(w *world) {
 			w.begins("n", w.desires("n"))
 			w.clock.Pass(20 * time.Minute)
@@ -57,49 +61,35 @@ func TestBeginChange(t *testing.T) {
 			w.clock.Pass(31 * time.Minute)
 			w.admit()
 		}, hold: flexnode.HoldNoSlot, asks: true},
-		"no slot yet": {before: func(w *world) {
-			w.edit("n", func(n *flexnode.Node) { n.Attempt = nil })
-		}, hold: flexnode.HoldNoSlot, asks: true},
-		"another revision is desired": {before: func(w *world) {
-			w.upgrading("n", "1.35.1")
-		}, former: true, hold: flexnode.HoldSuperseded},
-		"another one is on offer": {before: func(w *world) {
-			w.upgrading("n", "1.35.1")
-		}, hold: flexnode.HoldSuperseded},
-		"it has failed it": {before: func(w *world) {
-			w.edit("n", func(n *flexnode.Node) { n.Failed = n.Revision })
-		}, hold: flexnode.HoldRefused},
+		"no slot yet": {hold: flexnode.HoldNoSlot, asks: true,
+			before: edits(func(n *flexnode.Node) { n.Attempt = nil })},
+		"another revision is desired": {before: upgrades, former: true, hold: flexnode.HoldSuperseded},
+		"another one is on offer":     {before: upgrades, hold: flexnode.HoldSuperseded},
+		"it has failed it": {hold: flexnode.HoldRefused,
+			before: edits(func(n *flexnode.Node) { n.Failed = n.Revision })},
 		"the store was restored": {before: func(w *world) {
 			w.report("n", fmt.Sprint(w.storedNode("n").Revision+5), "")
 		}, hold: flexnode.HoldRestored},
-		"it has failed too much": {before: func(w *world) {
-			w.edit("n", func(n *flexnode.Node) {
-				n.Attempt, n.FailedChanges = nil, []string{"a", "b", "c"}
-			})
-		}, hold: flexnode.HoldLeftOut},
-		"paused": {before: func(w *world) {
-			w.policy(flexnode.RolloutPolicy{Paused: true})
-		}, hold: flexnode.HeldPaused, asks: true},
-		"its node is paused": {before: func(w *world) {
-			w.edit("n", func(n *flexnode.Node) { n.Desired.UpgradePolicy.Paused = true })
-		}, hold: flexnode.HoldNodePaused, asks: true},
-		"the canaries have failed": {before: func(w *world) {
-			w.holds(flexnode.HeldCanary)
-		}, hold: flexnode.HeldCanary, asks: true},
-		"too many have failed": {before: func(w *world) {
-			w.holds(flexnode.HeldFailed)
-		}, hold: flexnode.HeldFailed, asks: true},
-		"too many are unknown": {before: func(w *world) {
-			w.holds(flexnode.HeldUnknown)
-		}, hold: flexnode.HeldUnknown, asks: true},
+		"it has failed too much": {hold: flexnode.HoldLeftOut, before: edits(func(n *flexnode.Node) {
+			n.Attempt, n.FailedChanges = nil, []string{"a", "b", "c"}
+		})},
+		"paused": {before: paused, hold: flexnode.HeldPaused, asks: true},
+		"its node is paused": {hold: flexnode.HoldNodePaused, asks: true,
+			before: edits(func(n *flexnode.Node) { n.Desired.UpgradePolicy.Paused = true })},
+		"the canaries have failed": {
+			before: holds(flexnode.HeldCanary), hold: flexnode.HeldCanary, asks: true},
+		"too many have failed": {
+			before: holds(flexnode.HeldFailed), hold: flexnode.HeldFailed, asks: true},
+		"too many are unknown": {
+			before: holds(flexnode.HeldUnknown), hold: flexnode.HeldUnknown, asks: true},
 		"a person insists": {before: func(w *world) {
-			w.holds(flexnode.HeldCanary)
+			holds(flexnode.HeldCanary)(w)
 			w.edit("n", func(n *flexnode.Node) { n.Insisted = n.Revision })
 		}},
 		"it needs no slot": {before: func(w *world) {
 			w.edit("n", func(n *flexnode.Node) { n.Attempt = nil })
 			w.report("n", w.desires("n"), "")
-			w.policy(flexnode.RolloutPolicy{Paused: true})
+			paused(w)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,19 +98,15 @@ func TestBeginChange(t *testing.T) {
 			w.upgrading("n", "1.35.0")
 			w.admit()
 			version := w.desires("n")
-			if tt.before != nil {
-				tt.before(w)
-			}
+			tt.before(w)
 			if !tt.former {
 				version = w.desires("n")
 			}
-			got := w.begins("n", version)
-			n := w.storedNode("n")
-			if got.Hold != tt.hold || (tt.hold == "") != (got.GrantedSeconds == usual) ||
-				(tt.hold != "") != (got.Reason != "" && got.RetryAfter > 0) ||
-				(n.Asks == n.Revision) != tt.asks {
-				t.Errorf("%+v, asks %d", got, n.Asks)
-			}
+			got, n := w.begins("n", version), w.storedNode("n")
+			equal(t, "why it holds", got.Hold, tt.hold)
+			shows(t, "it is granted, held with a reason, and asks", fmt.Sprint(tt.hold == "", tt.hold != "",
+				tt.asks), got.GrantedSeconds == usual, got.Reason != "" && got.RetryAfter > 0,
+				n.Asks == n.Revision)
 			equal(t, "asked again, why it holds", w.begins("n", version).Hold, got.Hold)
 			if n.Attempt != nil && n.Attempt.Outcome == "" && tt.hold == "" &&
 				!n.Attempt.Until.Equal(w.clock.Now().Add(usual*time.Second)) {
@@ -130,21 +116,21 @@ func TestBeginChange(t *testing.T) {
 	}
 }
 
-// policy sets the rollout policy of the cluster.
-func (w *world) policy(p flexnode.RolloutPolicy) {
-	w.t.Helper()
+// paused pauses the rollouts of the cluster.
+func paused(w *world) {
 	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
-		c.Properties.RolloutPolicy = &p
+		c.Properties.RolloutPolicy = &flexnode.RolloutPolicy{Paused: true}
 	})
 }
 
 // holds holds the change of the node n.
-func (w *world) holds(why string) {
-	w.t.Helper()
-	change := flexnode.Change{ID: w.storedNode("n").Attempt.Change}
-	edit(w, w.api.Store.Rollouts, clusterKey, func(r *flexnode.Rollout) {
-		r.Changes = []flexnode.State{{Change: change, Hold: why}}
-	})
+func holds(why string) func(*world) {
+	return func(w *world) {
+		change := flexnode.Change{ID: w.storedNode("n").Attempt.Change}
+		edit(w, w.api.Store.Rollouts, clusterKey, func(r *flexnode.Rollout) {
+			r.Changes = []flexnode.State{{Change: change, Hold: why}}
+		})
+	}
 }
 
 // The granted time is that of the configuration which the node is about to apply.
@@ -163,21 +149,17 @@ func TestBeginChangeLasts(t *testing.T) {
 func TestBeginChangeIsRefused(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	const first = `{"configVersion":"1"}`
-	w.must(200, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientA))
-	w.must(403, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientB))
+	begin := nodeURL("n", "/beginChange")
+	w.must(200, "POST", begin, versionOf("1"), i.app(w, clientA))
+	w.must(403, "POST", begin, versionOf("1"), i.app(w, clientB))
 	has(t, "the audit log", w.audit.String(), "beginChange/action")
-	w = newWorld(t)
-	w.register("")
-	w.must(201, "PUT", nodeURL("n"), withPrincipal)
-	for _, body := range []string{`{}`, `{"configVersion":"x"}`, `{"configVersion":"-1"}`, `[]`} {
-		w.must(400, "POST", nodeURL("n", "/beginChange"), body)
+	w.front = w.api.Direct(w.callers())
+	for _, body := range []string{`{}`, versionOf("x"), versionOf("-1"), `[]`} {
+		w.must(400, "POST", begin, body)
 	}
-	w.must(404, "POST", nodeURL("other", "/beginChange"), `{"configVersion":"1"}`)
-	w.must(404, "POST", nodeURL("n", "/beginChange"), `{"configVersion":"1"}`,
-		uidHeader+": 0d7e0f2c-1111-2222-3333-444455556666")
-	w.must(200, "POST", nodeURL("n", "/beginChange"), `{"configVersion":"`+w.desires("n")+
-		`","another":"member"}`)
+	w.must(404, "POST", nodeURL("other", "/beginChange"), versionOf("1"))
+	w.must(404, "POST", begin, versionOf("1"), uidHeader+": 0d7e0f2c-1111-2222-3333-444455556666")
+	w.must(200, "POST", begin, `{"configVersion":"`+w.desires("n")+`","another":"member"}`)
 }
 
 // The poll of a held node ends once it may begin, and not because of other writes.
@@ -199,9 +181,7 @@ func TestBeginChangeWakesThePoll(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.admit()
 		a.is(304, 10*time.Second, "wait=25")
-		if got := w.begins("n", w.desires("n")); got.GrantedSeconds == 0 {
-			t.Errorf("%+v", got)
-		}
+		w.granted("n")
 	})
 }
 
@@ -229,41 +209,44 @@ func TestBeginChangeAtTheDeadline(t *testing.T) {
 	w := newEdge(t)
 	for _, name := range []string{"a", "n"} {
 		w.report(name, w.upgrading(name, "1.34.4"), "")
-	}
-	for _, name := range []string{"a", "n"} {
 		w.upgrading(name, "1.35.0")
 	}
 	w.admit()
 	w.clock.Pass(29 * time.Minute)
 	was := must(w.index.Node(clusterKey + "/a"))
-	if got := w.begins("a", w.desires("a")); got.GrantedSeconds == 0 {
-		t.Fatalf("%+v", got)
-	}
+	w.granted("a")
 	w.caughtUp()
 	w.clock.Pass(2 * time.Minute)
 	r := w.rollout()
 	r.Index = staleIndex{r.Index, was}
 	w.round(r)
-	if n := w.storedNode("n"); n.Attempt != nil || n.Assigned == n.Revision {
-		t.Errorf("another node has got the slot: %+v", n.Attempt)
-	}
-	if n := w.storedNode("a"); n.Attempt.Outcome != "" || n.Attempt.Until.IsZero() {
-		t.Errorf("the node has lost its slot: %+v", n.Attempt)
-	}
+	n, a := w.storedNode("n"), w.storedNode("a").Attempt
+	shows(t, "another node has the slot", "false false", n.Attempt != nil, n.Assigned == n.Revision)
+	shows(t, "the node has lost its slot", "false false", a.Outcome != "", a.Until.IsZero())
 }
 
 // upgrading puts a node with a version of Kubernetes, and returns its configVersion.
 func (w *world) upgrading(name, kubernetes string) string {
 	w.t.Helper()
 	w.clock.Pass(1e9)
-	body := strings.Replace(withPrincipal, "1.34.4", kubernetes, 1)
-	status := w.do("PUT", nodeURL(name), body)
-	return shownNode(w.t, readAll(w.t, status.Body)).Properties.ConfigVersion
+	r := w.do("PUT", nodeURL(name), strings.Replace(withPrincipal, "1.34.4", kubernetes, 1))
+	return shownNode(w.t, readAll(r.Body)).Properties.ConfigVersion
+}
+
+// granted begins the desired revision of a node.
+func (w *world) granted(name string) {
+	w.t.Helper()
+	equal(w.t, "it may begin", w.begins(name, w.desires(name)).GrantedSeconds > 0, true)
 }
 
 // desires returns the version of a node's desired revision.
 func (w *world) desires(name string) string {
 	return flexnode.ShownVersion(w.storedNode(name).Revision)
+}
+
+// offered returns the version that a node is offered.
+func (w *world) offered(name string) string {
+	return flexnode.ShownVersion(w.storedNode(name).Assigned)
 }
 
 func (w *world) report(name, applied, failed string) {
@@ -318,33 +301,27 @@ func TestNodeThatFails(t *testing.T) {
 	equal(t, "what the agent is offered", told.Properties.ConfigVersion, first)
 	r, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+offered)
 	n := shownNode(t, text)
-	if n.Properties.ConfigVersion != second || n.Properties.Versions.Kubernetes != "1.35.0" ||
-		r.Header.Get("ETag") == offered || !strings.Contains(text, `"reason":"Failed"`) {
-		t.Errorf("after the failure: %s", text)
-	}
+	shows(t, "after the failure", second+" 1.35.0 false", n.Properties.ConfigVersion,
+		n.Properties.Versions.Kubernetes, r.Header.Get("ETag") == offered)
+	has(t, "after the failure", text, `"reason":"Failed"`)
 	w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+n.ETag)
 	w.must(200, "PUT", nodeURL("n"), text) // changes nothing
 	equal(t, "after an equal PUT", w.desires("n"), second)
-	if all := w.revisions(); !all[0].Failed || !all[0].Desired || all[0].Assigned ||
-		!all[1].Assigned || !all[1].Applied {
-		t.Errorf("history: %+v", all)
-	}
-	body := `{"configVersion":"` + second + `"}`
-	again := w.node(200, "POST", nodeURL("n", "/rollback"), body).Properties
-	if again.ConfigVersion <= second || again.Versions.Kubernetes != "1.35.0" {
-		t.Errorf("again: %+v", again)
-	}
+	all := w.revisions()
+	shows(t, "the failed revision and the one before", "true true false true true", all[0].Failed,
+		all[0].Desired, all[0].Assigned, all[1].Assigned, all[1].Applied)
+	again := w.node(200, "POST", nodeURL("n", "/rollback"), versionOf(second)).Properties
+	shows(t, "the same again, later", "1.35.0 true", again.Versions.Kubernetes,
+		again.ConfigVersion > second)
 	// The agent reports the old failure again, which changes nothing.
 	w.report("n", first, second)
 	w.admit()
-	equal(t, "what is offered", flexnode.ShownVersion(w.storedNode("n").Assigned), again.ConfigVersion)
+	equal(t, "what is offered", w.offered("n"), again.ConfigVersion)
 	w.report("n", first, again.ConfigVersion)
 	w.admit()
 	third := w.upgrading("n", "1.34.9")
 	w.admit()
-	if now := w.storedNode("n"); flexnode.ShownVersion(now.Assigned) != third || now.Failed != 0 {
-		t.Errorf("a change is not offered: %+v", now)
-	}
+	shows(t, "a change is offered", third+" 0", w.offered("n"), w.storedNode("n").Failed)
 }
 
 // A change that its first node has failed is held until more failures are allowed; a joining node
@@ -355,8 +332,6 @@ func TestChangeThatFails(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		first[name] = w.upgrading(name, "1.34.4")
 		w.report(name, first[name], "")
-	}
-	for _, name := range []string{"a", "b"} {
 		equal(t, "the answer to a PUT", w.upgrading(name, "1.35.0"), w.desires(name))
 	}
 	_, text := w.must(200, "GET", nodeURL("a"), "")
@@ -367,46 +342,37 @@ func TestChangeThatFails(t *testing.T) {
 	w.admit()
 	_, text = w.must(200, "POST", summarizeURL, "")
 	changes := decoded[api.Summary](t, text).Changes
-	if len(changes) != 1 || changes[0].Failed != 1 || changes[0].Held != "CanaryFailed" ||
-		changes[0].Waiting != 1 || changes[0].Settings[0] != "kubernetes.version=1.35.0" {
-		t.Fatalf("changes: %s", text)
-	}
-	equal(t, "what b is offered", flexnode.ShownVersion(w.storedNode("b").Assigned), first["b"])
+	shows(t, "the changes", "1 1 CanaryFailed 1 kubernetes.version=1.35.0", len(changes),
+		changes[0].Failed, changes[0].Held, changes[0].Waiting, changes[0].Settings[0])
+	equal(t, "what b is offered", w.offered("b"), first["b"])
 	got := w.upgrading("new", "1.35.0")
-	equal(t, "what a node that joins is offered", flexnode.ShownVersion(w.storedNode("new").Assigned),
-		got)
+	equal(t, "what a node that joins is offered", w.offered("new"), got)
 	w.caughtUp()
 	equal(t, "held back", w.names(filtered("state eq 'heldBack' and state ne 'failed'")), "b")
 	url := cluster + "/allowVersions" + versionQuery
 	w.refused(409, "ChangeNotFailed", "POST", url, `{"change":"0123456789ab"}`)
 	body := `{"change":"` + changes[0].Change + `"}`
 	allowed := reads[api.AllowedVersions](w, 200, "POST", url, body).Changes[0]
-	if allowed.AllowedBy != "ops@example.com" || allowed.AllowedUntil == nil {
-		t.Errorf("allowed: %+v", allowed)
-	}
+	shows(t, "who has allowed it, and whether it ends", "ops@example.com true", allowed.AllowedBy,
+		allowed.AllowedUntil != nil)
 	w.admit()
-	equal(t, "what was allowed", flexnode.ShownVersion(w.storedNode("b").Assigned), w.desires("b"))
+	equal(t, "what was allowed", w.offered("b"), w.desires("b"))
 }
 
 // A registration with a policy that cannot be read is refused; an equal one changes nothing.
 func TestRolloutPolicyIsChecked(t *testing.T) {
 	w := beside(t)
-	body := func(policy string) string {
-		return `{"location":"westeurope","properties":{"rolloutPolicy":` + policy + `}}`
-	}
-	_, text := w.must(400, "PUT", cluster+versionQuery, body(`{"maxUnavailable":"x","soak":"1h"}`))
+	_, text := w.must(400, "PUT", clusterURL,
+		registration(`"rolloutPolicy":{"maxUnavailable":"x","soak":"1h"}`))
 	has(t, "the refusal", text, "rolloutPolicy.maxUnavailable", "rolloutPolicy.soak")
-	const good = `{"maxUnavailable":"3","canaries":0,"soak":"PT0S","paused":true}`
-	w.must(201, "PUT", cluster+versionQuery, body(good))
-	r, text := w.must(200, "PUT", cluster+versionQuery, body(good))
-	shown := decoded[api.ManagedCluster](t, text)
-	if p := shown.Properties.RolloutPolicy; p == nil || *p.Canaries != 0 || !p.Paused {
-		t.Error(text)
-	}
-	if again, _ := w.must(200, "PUT", cluster+versionQuery, body(good)); again.Header.Get("ETag") !=
-		r.Header.Get("ETag") {
-		t.Error("an equal PUT has changed the registration")
-	}
+	good := registration(
+		`"rolloutPolicy":{"maxUnavailable":"3","canaries":0,"soak":"PT0S","paused":true}`)
+	w.must(201, "PUT", clusterURL, good)
+	r, text := w.must(200, "PUT", clusterURL, good)
+	p := decoded[api.ManagedCluster](t, text).Properties.RolloutPolicy
+	shows(t, "the policy", "0 true", *p.Canaries, p.Paused)
+	again, _ := w.must(200, "PUT", clusterURL, good)
+	equal(t, "the ETag after an equal PUT", again.Header.Get("ETag"), r.Header.Get("ETag"))
 }
 
 // After a restore from a backup, an agent with a later configuration than the store is offered
@@ -422,9 +388,8 @@ func TestRestoredStoreOffersNothing(t *testing.T) {
 	w.report("n", flexnode.ShownVersion(later.Revision), "")
 	w.admit()
 	_, text := w.must(200, "GET", nodeURL("n"), "")
-	if !strings.Contains(text, `"reason":"Restored"`) || w.storedNode("n").Assigned != n.Assigned {
-		t.Error(text)
-	}
+	has(t, "the node", text, `"reason":"Restored"`)
+	equal(t, "what it is offered", w.storedNode("n").Assigned, n.Assigned)
 	w.clock.Pass(10e9)
 	second := w.upgrading("n", "1.35.0")
 	w.admit()

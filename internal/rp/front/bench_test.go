@@ -64,7 +64,7 @@ func BenchmarkPutServed(b *testing.B) {
 		request := must(http.NewRequestWithContext(b.Context(), http.MethodPut, url, body))
 		request.Header.Set("Content-Type", "application/json")
 		response := must(client.Do(request))
-		text := readAll(b, response.Body)
+		text := readAll(response.Body)
 		response.Body.Close()
 		if response.StatusCode/100 != 2 {
 			b.Errorf("status %d: %s", response.StatusCode, text)

@@ -2,6 +2,7 @@ package front
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -61,11 +62,12 @@ func (m *machine) copiedBefore(t *testing.T) *machine {
 	return c
 }
 
-// told polls, and reports whether the answer reports a second machine.
-func (m *machine) told(t *testing.T) bool {
+// told polls, and checks whether the answer, and the node, report a second machine.
+func (m *machine) told(t *testing.T, what string, want bool) {
 	t.Helper()
 	r, _ := m.w.must(200, "GET", nodeURL(m.node), "", m.signs(machinekey.Request{}))
-	return r.Header.Get(machinekey.SecondHeader) == "true"
+	shows(t, what+": a second machine is reported to it, and shown", fmt.Sprint(want, " ", want),
+		r.Header.Get(machinekey.SecondHeader) == "true", isSecond(m.w))
 }
 
 // A reboot is one write, on any replica; so is a suspended machine and a wrong clock.
@@ -83,9 +85,7 @@ func TestReboots(t *testing.T) {
 				r, _ := w.must(401, "GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
 				m.said.Nonce = r.Header.Get(machinekey.NonceHeader)
 			}
-			if m.told(t) || isSecond(w) {
-				t.Fatalf("%s ahead, poll %d: a second machine", ahead, n)
-			}
+			m.told(t, fmt.Sprintf("%s ahead, poll %d", ahead, n), false)
 			w.caughtUp()
 			w.clock.Pass(time.Hour) // suspended
 		}
@@ -101,9 +101,7 @@ func TestCopiedDisk(t *testing.T) {
 	m.poll(t, 200)
 	c := m.copied()
 	both.next()
-	if c.told(t) || isSecond(w) {
-		t.Fatal("a reboot and a copy cannot be told apart yet")
-	}
+	c.told(t, "a copy, which cannot be told from a reboot yet", false)
 	again := c.copied()
 	both.next()
 	again.poll(t, 200)
@@ -115,9 +113,7 @@ func TestCopiedDisk(t *testing.T) {
 	for range 2 {
 		both.next()
 		equal(t, "the newer machine", c.poll(t, 409), "SecondMachine")
-		if !m.told(t) || !isSecond(w) {
-			t.Error("the older machine, or the node, is not told")
-		}
+		m.told(t, "the older machine", true)
 		m.post(t, 204, "/reportStatus", `{"agentVersion":"1"}`)
 		for action, body := range map[string]string{
 			"/reportStatus": "{}", "/beginChange": `{"configVersion":"1"}`,
@@ -126,12 +122,9 @@ func TestCopiedDisk(t *testing.T) {
 			equal(t, action+" of the newer machine", c.post(t, 409, action, body), "SecondMachine")
 		}
 	}
-	fresh := w.enrolment(t, "n")
-	c.registers(t, 204, fresh)
+	c.registers(t, 204, w.enrolment(t, "n"))
 	both.next()
-	if c.told(t) || isSecond(w) {
-		t.Error("still shown after the owner has confirmed the newer one")
-	}
+	c.told(t, "the newer one, which the owner has confirmed", false)
 	w.caughtUp()
 	w.clock.Pass(48 * time.Hour)
 	equal(t, "the older machine then", m.poll(t, 409), "SecondMachine")
@@ -197,7 +190,7 @@ func TestReplayedReport(t *testing.T) {
 		return w.node(200, "GET", nodeURL("n"), "").Properties.Status.AgentVersion
 	}
 	sent := func(body string) func(status int) {
-		header := m.signs(machinekey.RequestOf("POST", m.path("/reportStatus"), []byte(body)))
+		header := m.binds("POST", "/reportStatus", body)
 		return func(status int) {
 			t.Helper()
 			both.next()
@@ -226,7 +219,7 @@ func TestReplayedReport(t *testing.T) {
 func TestTokenOfTheBootBefore(t *testing.T) {
 	w, m := enrolled(t)
 	poll := m.signs(machinekey.Request{})
-	report := m.signs(machinekey.RequestOf("POST", m.path("/reportStatus"), []byte("{}")))
+	report := m.binds("POST", "/reportStatus", "{}")
 	w.must(200, "GET", nodeURL("n"), "", poll)
 	m.boots()
 	m.poll(t, 200)
@@ -254,16 +247,12 @@ func TestRevertedSnapshot(t *testing.T) {
 	m.poll(t, 200)
 	for range 2 {
 		both.next()
-		if !m.told(t) || !isSecond(w) {
-			t.Error("the snapshot is not reported")
-		}
+		m.told(t, "the snapshot", true)
 		m.post(t, 204, "/reportStatus", `{"agentVersion":"1"}`)
 	}
 	m.registers(t, 204, w.enrolment(t, "n"))
 	both.next()
-	if m.told(t) || isSecond(w) {
-		t.Error("still shown after the owner has confirmed the machine")
-	}
+	m.told(t, "the machine, which the owner has confirmed", false)
 }
 
 // A reinstalled machine has lost its key: a new URL revokes its previous credentials.
@@ -284,9 +273,7 @@ func TestReinstalledMachine(t *testing.T) {
 	w.issued("after", fresh)
 	both.next()
 	again.poll(t, 200)
-	if may := w.listed(0); may != "after" || isSecond(w) {
-		t.Errorf("%q may write, a second machine is shown: %v", may, isSecond(w))
-	}
+	shows(t, "who may write, and whether a second is shown", "after false", w.listed(0), isSecond(w))
 }
 
 // A thief of an unused bundle is the node until the owner sees that the right machine was refused
@@ -299,9 +286,8 @@ func TestStolenBundle(t *testing.T) {
 	thief.poll(t, 200)
 	thief.post(t, 200, "/refreshCredentials", refreshBody())
 	w.issued("thief", secret)
-	if got := right.registers(t, 409, secret); got != "SecondMachine" || !isSecond(w) {
-		t.Errorf("the right machine: %s, shown %v", got, isSecond(w))
-	}
+	equal(t, "the right machine", right.registers(t, 409, secret), "SecondMachine")
+	equal(t, "a second machine is shown", isSecond(w), true)
 	fresh := right.joins(t, "right")
 	thief.poll(t, 401)
 	thief.post(t, 401, "/refreshCredentials", refreshBody())
@@ -340,12 +326,9 @@ func TestStolenURL(t *testing.T) {
 			w.caughtUp()
 			_, text := w.must(403, "GET", url, "")
 			lacks(t, "the refusal", text, secret)
-			switch name {
-			case "a deletion":
-			case "a machine that has joined":
-				w.machineOf("n").registers(t, 409, secret)
-			default:
-				w.machineOf("n").registers(t, 401, secret)
+			if name != "a deletion" {
+				status := map[bool]int{true: 409, false: 401}[name == "a machine that has joined"]
+				w.machineOf("n").registers(t, status, secret)
 			}
 		})
 	}
@@ -376,24 +359,17 @@ func TestStolenToken(t *testing.T) {
 func TestRowsHaveNoSecret(t *testing.T) {
 	w := newEdge(t)
 	const clientSecret = "correct-horse-battery"
-	w.settles(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"servicePrincipal",
-		"servicePrincipal":{"clientId":"`+clientA+`","clientSecret":"`+clientSecret+`"}}}}`)
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, clientSecret))
 	url := reads[api.ConfigURL](w, 200, "POST", nodeURL("n", "/regenerateToken"), "").ConfigURL
 	_, text := w.must(200, "GET", path(url), "")
+	has(t, "the bundle", text, clientSecret)
 	bundle := decoded[api.Bundle](t, text)
-	if !strings.Contains(text, clientSecret) || bundle.EnrolmentSecret == "" {
-		t.Fatalf("the bundle has no secrets: %s", text)
-	}
 	m := w.machineOf("n")
 	m.registers(t, 204, bundle.EnrolmentSecret)
-	credentials, _, err := w.api.Store.Credentials.List(t.Context(), "")
-	if err != nil || len(credentials) == 0 {
-		t.Fatalf("no credential: %v", err)
-	}
-	secrets, _, err := w.api.Store.Secrets.List(t.Context(), "")
-	if err != nil || len(secrets) == 0 {
-		t.Fatalf("no sealed secret: %v", err)
-	}
+	credentials, _, err1 := w.api.Store.Credentials.List(t.Context(), "")
+	secrets, _, err2 := w.api.Store.Secrets.List(t.Context(), "")
+	shows(t, "there are credentials, and sealed secrets", "true true <nil> <nil>",
+		len(credentials) > 0, len(secrets) > 0, err1, err2)
 	rows := string(must(json.Marshal([]any{w.storedNode("n"), credentials, secrets})))
 	_, mac, _ := strings.Cut(bundle.EnrolmentSecret, ".")
 	_, signature, _ := strings.Cut(url, "sig=")
@@ -415,31 +391,23 @@ func TestStolenBackup(t *testing.T) {
 	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientA, "correct-horse-battery"))
 	m.registers(t, 204, w.enrolment(t, "n"))
 	url := reads[api.ConfigURL](w, 200, "POST", nodeURL("n", "/regenerateToken"), "").ConfigURL
+	body := refreshBody()
 	w.caughtUp()
-	own := w.keys
 	for _, tt := range []struct {
 		name string
 		keys seal.Ring
 		gets bool
-	}{{"the installation's keys", own, true}, {"keys of his own", rptest.Ring(), false}} {
+	}{{"the installation's keys", w.keys, true}, {"keys of his own", rptest.Ring(), false}} {
 		w.keys = tt.keys
 		w.start()
 		his := reads[api.ConfigURL](w, 200, "POST", nodeURL("n", "/listConfigUrl"), "{}").ConfigURL
 		for what, r := range map[string]*http.Response{
 			"the bundle of a URL in force": w.do("GET", path(url), ""),
 			"the bundle of his own URL":    w.do("GET", path(his), ""),
-			"the secrets":                  m.refreshes(),
+			"the secrets": w.do("POST", nodeURL("n", "/refreshCredentials"), body,
+				m.binds("POST", "/refreshCredentials", body)),
 		} {
-			if got := r.StatusCode == 200; got != tt.gets {
-				t.Errorf("with %s he asks for %s: %d", tt.name, what, r.StatusCode)
-			}
+			equal(t, "with "+tt.name+" he gets "+what, r.StatusCode == 200, tt.gets)
 		}
 	}
-}
-
-// refreshes requests the credentials of its node.
-func (m *machine) refreshes() *http.Response {
-	body := refreshBody()
-	return m.w.do("POST", nodeURL(m.node, "/refreshCredentials"), body,
-		m.signs(machinekey.RequestOf("POST", m.path("/refreshCredentials"), []byte(body))))
 }

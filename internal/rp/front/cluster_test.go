@@ -1,6 +1,7 @@
 package front
 
 import (
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -10,7 +11,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-const clusterURL = cluster + versionQuery
+const (
+	clusterURL = cluster + versionQuery
+	nodesURL   = cluster + "/flexNodeConfig" + versionQuery
+)
 
 func (w *world) storedCluster() flexnode.Cluster {
 	return must(w.api.Store.Clusters.Get(w.t.Context(), clusterKey)).Value
@@ -20,41 +24,35 @@ func (w *world) storedCluster() flexnode.Cluster {
 func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	w := beside(t)
 	w.fails()
-	body := `{"location":"West Europe","properties":{}}`
-	r, text := w.must(201, "PUT", clusterURL, body)
+	r, text := w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
 	has(t, "the answer", text, `"provisioningState":"Creating"`)
-	status := path(r.Header.Get("Azure-AsyncOperation"))
+	status := asyncOf(r)
 	has(t, "where to ask", status, "/locations/westeurope/operationStatuses/")
 	id, _, _ := strings.Cut(status[strings.LastIndexByte(status, '/')+1:], "?")
 	equal(t, "the id is a GUID, as Resource Manager wants", flexnode.IsGUID(id), true)
 	equal(t, "the operation", w.operation(status).Status, inProgress)
 	// Nodes may be made meanwhile; they are rendered when the cluster was reached.
 	p := w.node(201, "PUT", nodeURL("n"), withToken).Properties
-	if p.ProvisioningState != api.Creating || p.Config != nil {
-		t.Errorf("properties: %+v", p)
-	}
+	shows(t, "its state, and whether it is rendered", "Creating false", p.ProvisioningState,
+		p.Config != nil)
 	w.cluster.isDown.Store(false)
 	w.until("the operation ends", func() bool { return w.operation(status).Status == api.Succeeded })
 	w.until("the node is rendered", func() bool { return w.storedNode("n").Revision != 0 })
 	p = w.node(200, "GET", nodeURL("n"), "").Properties
-	if p.ProvisioningState != api.Succeeded || p.Config == nil {
-		t.Errorf("properties: %+v", p)
-	}
+	shows(t, "its state then", "Succeeded true", p.ProvisioningState, p.Config != nil)
 }
 
 // The owner of a refused registration sees the reason on every path, and may send it back (B2).
 func TestRefusedRegistration(t *testing.T) {
 	w := beside(t)
 	w.fails()
-	r, _ := w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
+	r, _ := w.must(201, "PUT", clusterURL, registration(""))
 	const why = "The API server belongs to another registration already."
 	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
 		c.Properties.ProvisioningState, c.Probe.Refused = api.Failed, why
 	})
-	if o := w.operation(path(r.Header.Get("Azure-AsyncOperation"))); o.Status != api.Failed ||
-		o.Error == nil || o.Error.Message != why {
-		t.Errorf("operation: %+v", o)
-	}
+	o := w.operation(asyncOf(r))
+	shows(t, "the operation", "Failed "+why, o.Status, o.Error.Message)
 	_, shown := w.must(200, "GET", clusterURL, "")
 	has(t, "the registration", shown, why)
 	before := w.storedCluster()
@@ -96,29 +94,26 @@ func TestEqualRegistration(t *testing.T) {
 	w := newEdge(t)
 	r, _ := w.must(200, "GET", clusterURL, "")
 	before := w.revision()
-	again, _ := w.must(200, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
+	again, _ := w.must(200, "PUT", clusterURL, registration(""))
 	equal(t, "the ETag after an equal PUT", again.Header.Get("ETag"), r.Header.Get("ETag"))
 	equal(t, "the revision after an equal PUT", w.revision(), before)
-	uid := w.storedCluster().UID
+	was := w.storedCluster()
 	changed, _ := w.must(200, "PUT", clusterURL,
 		`{"location":"westeurope","tags":{"a":"b"},"properties":{}}`)
-	if r.Header.Get("ETag") == changed.Header.Get("ETag") || w.storedCluster().UID != uid ||
-		w.storedCluster().Facts == "" {
-		t.Errorf("a changed PUT: %v, %+v", changed.Header, w.storedCluster())
-	}
+	lacks(t, "the ETag after a change", changed.Header.Get("ETag"), r.Header.Get("ETag"))
+	now := w.storedCluster()
+	shows(t, "it is the same, with its facts", "true true", now.UID == was.UID, now.Facts != "")
 }
 
 // A kubeconfig that is bound to another cluster cannot be named (B2).
 func TestKubeconfigOfAnother(t *testing.T) {
 	w := beside(t)
-	_, text := w.must(403, "PUT", clusterURL,
-		`{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
-	if code(text) != "KubeconfigNotBound" || !strings.Contains(w.audit.String(), code(text)) {
-		t.Errorf("%s\n%s", text, w.audit.String())
-	}
+	other := registration(`"kubeconfig":"other"`)
+	w.refused(403, "KubeconfigNotBound", "PUT", clusterURL, other)
+	has(t, "the audit log", w.audit.String(), "KubeconfigNotBound")
 	w.must(404, "GET", clusterURL, "")
 	w.register(`"kubeconfig":"own"`)
-	w.must(403, "PUT", clusterURL, `{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
+	w.must(403, "PUT", clusterURL, other)
 	equal(t, "its kubeconfig", w.storedCluster().Properties.Kubeconfig, "own")
 }
 
@@ -132,9 +127,7 @@ func TestDeleteCluster(t *testing.T) {
 	}
 	w.settles(204, "POST", nodeURL("a", "/reportStatus"), `{"agentVersion":"1.0"}`)
 	w.refused(409, "ClusterHasNodes", "DELETE", clusterURL, "", "has 2 flexNodeConfigs, 1 of")
-	if c := w.storedCluster(); c.Deletion != nil {
-		t.Errorf("a deletion that was refused has left %+v", c.Deletion)
-	}
+	equal(t, "what a refused deletion has left", w.storedCluster().Deletion, nil)
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 	for _, query := range []string{"burn", "release&dryRun=1", "release&dryRun=true;",
 		"release&dryRun=false&DryRun=true"} {
@@ -143,13 +136,9 @@ func TestDeleteCluster(t *testing.T) {
 
 	w.caughtUp() // the counts are the index's
 	before := w.revision()
-	_, text := w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
-	found := decoded[api.DeletionCounts](w.t, text)
-	if want := (api.DeletionCounts{
-		DryRun: true, Nodes: 3, Joined: 1, Credentials: 1, Wipe: true,
-	}); found != want {
-		t.Errorf("dry run: %s", text)
-	}
+	found := reads[api.DeletionCounts](w, 200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
+	equal(t, "a dry run", found,
+		api.DeletionCounts{DryRun: true, Nodes: 3, Joined: 1, Credentials: 1, Wipe: true})
 	equal(t, "the revision after a dry run", w.revision(), before)
 
 	w.refused(409, "ConfirmationNeeded", "DELETE", clusterURL+"&nodes=wipe", "", "confirm=3")
@@ -167,7 +156,7 @@ func (w *world) checkAborted() {
 	abort := strings.Replace(clusterURL, "?", "/abort?", 1)
 	w.must(404, "POST", strings.Replace(abort, "Factory", "None", 1), "")
 	w.refused(409, "NothingToAbort", "POST", abort, "")
-	for _, emptied := range []bool{true, false} {
+	wipe := func(emptied bool) *http.Response {
 		r, _ := w.must(202, "DELETE", clusterURL+"&nodes=wipe&confirm=3", "")
 		edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
 			c.Deletion.Emptied = emptied
@@ -178,37 +167,31 @@ func (w *world) checkAborted() {
 			equal(w.t, "the operation of a second DELETE", again.Header.Get("Location"),
 				r.Header.Get("Location"))
 		}
-		if emptied {
-			w.refused(409, "TooLateToAbort", "POST", abort, "")
-			edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) { c.Deletion = nil })
-			continue
-		}
-		w.must(204, "POST", abort, "")
-		if o := w.operation(path(r.Header.Get("Azure-AsyncOperation"))); o.Status != api.Canceled ||
-			o.Error == nil {
-			w.t.Errorf("operation: %+v", o)
-		}
-		w.settles(200, "PUT", nodeURL("a"), withToken)
+		return r
 	}
+	wipe(true)
+	w.refused(409, "TooLateToAbort", "POST", abort, "")
+	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) { c.Deletion = nil })
+	r := wipe(false)
+	w.must(204, "POST", abort, "")
+	o := w.operation(asyncOf(r))
+	shows(w.t, "the operation, and its error", "Canceled true", o.Status, o.Error != nil)
+	w.settles(200, "PUT", nodeURL("a"), withToken)
 }
 
 // checkLeaving checks a registration that is being deleted, and its operation until it ends.
 func (w *world) checkLeaving(status, result string) {
 	t := w.t
 	t.Helper()
-	c := w.storedCluster()
-	if c.Deletion == nil || c.Deletion.Wipe || c.Deletion.Operation == "" {
-		t.Fatalf("deletion: %+v", c.Deletion)
-	}
+	id := w.storedCluster().Deletion.Operation
 	w.must(409, "DELETE", clusterURL+"&nodes=wipe", "") // its nodes are released
 	again, _ := w.must(202, "DELETE", clusterURL+"&nodes=release", "")
-	if again.Header.Get("Azure-AsyncOperation") != status || w.storedCluster().Deletion.Wipe {
-		t.Errorf("a second DELETE: %v, %+v", again.Header, w.storedCluster().Deletion)
-	}
+	equal(t, "the operation of a second DELETE", again.Header.Get("Azure-AsyncOperation"), status)
+	equal(t, "its nodes are wiped", w.storedCluster().Deletion.Wipe, false)
 	for _, change := range []struct{ method, url, body string }{
 		{"PUT", nodeURL("new"), withToken}, {"PUT", nodeURL("a"), withToken},
 		{"POST", nodeURL("a", "/regenerateToken"), "{}"},
-		{"PUT", clusterURL, `{"location":"westeurope","properties":{}}`},
+		{"PUT", clusterURL, registration("")},
 	} {
 		w.refused(409, "ClusterIsBeingDeleted", change.method, change.url, change.body)
 	}
@@ -216,21 +199,18 @@ func (w *world) checkLeaving(status, result string) {
 	_, text := w.must(200, "GET", clusterURL, "")
 	has(t, "the registration", text, `"provisioningState":"Deleting"`)
 	status, result = path(status), path(result)
-	if o := w.operation(status); o.Status != inProgress || !strings.EqualFold(o.ResourceID, cluster) ||
-		o.PercentComplete == nil || *o.PercentComplete != 0 { // its nodes have been counted
-		t.Errorf("operation: %+v", o)
-	}
+	o := w.operation(status) // its nodes have been counted
+	shows(t, "the operation", inProgress+" 0 true", o.Status, *o.PercentComplete,
+		strings.EqualFold(o.ResourceID, cluster))
 	w.must(202, "GET", result, "")
 	// The reconciler goes on, and ends it.
 	set := func(state string, done int) {
-		edit(w, w.api.Store.Operations, c.Deletion.Operation, func(o *flexnode.Operation) {
+		edit(w, w.api.Store.Operations, id, func(o *flexnode.Operation) {
 			o.State, o.Total, o.Done = state, 3, done
 		})
 	}
 	set(inProgress, 1)
-	if o := w.operation(status); o.PercentComplete == nil || *o.PercentComplete != 33 {
-		t.Errorf("operation: %+v", o)
-	}
+	equal(t, "the percentage", *w.operation(status).PercentComplete, 33)
 	set(api.Succeeded, 3)
 	w.must(204, "GET", result, "")
 }
@@ -258,8 +238,7 @@ func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	w := beside(t)
 	w.during("commit", func() { w.send(w.manager, "PUT", subscriptionURL, `{"state":"Deleted"}`) })
-	equal(t, "the status of a PUT",
-		w.do("PUT", clusterURL, `{"location":"westeurope","properties":{}}`).StatusCode, 404)
+	w.must(404, "PUT", clusterURL, registration(""))
 }
 
 // Another spelling of a registration's id or location changes nothing: no node is rendered again.
@@ -281,10 +260,9 @@ func TestRegistrationInOtherCasing(t *testing.T) {
 		w.refused(400, "InvalidParameter", "PUT", other, body+`,"properties":{}}`, target)
 	}
 	w.must(200, "PUT", other, `{"location":"westeurope","name":"factory","tags":{"a":"b"}}`)
-	if after := w.storedCluster(); after.ID != before.ID || after.Location != before.Location ||
-		after.Tags["a"] != "b" {
-		t.Errorf("%+v", after)
-	}
+	after := w.storedCluster()
+	shows(t, "after a change of its tags", before.ID+" westeurope b", after.ID, after.Location,
+		after.Tags["a"])
 }
 
 // The result of regenerateToken is given to callers that may read URLs now, also if another one
@@ -298,9 +276,8 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 	all := w.api.Authorizer
 	w.api.Authorizer = Assignments{}
 	_, text := w.must(403, "GET", result, "")
-	if code(text) != "AuthorizationFailed" || strings.Contains(text, "sig=") {
-		t.Error(text)
-	}
+	equal(t, "without a role", code(text), "AuthorizationFailed")
+	lacks(t, "the refusal", text, "sig=")
 	w.api.Authorizer = all
 	w.must(200, "GET", result, "")
 
@@ -312,34 +289,25 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 	w.must(409, "GET", result, "")
 }
 
-// A cluster may be called providers: the target of an operation on its node is found.
-func TestOperationInAClusterCalledProviders(t *testing.T) {
-	w := beside(t)
-	at := strings.TrimSuffix(cluster, "Factory") + "providers"
-	w.settles(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
-	w.fails()
-	r, _ := w.must(201, "PUT", at+"/flexNodeConfig/n"+versionQuery+"&configUrl=true", withToken)
-	o := w.operation(path(r.Header.Get("Azure-AsyncOperation")))
-	if o.Status != inProgress || o.Error != nil {
-		t.Errorf("operation: %+v", o)
-	}
-}
-
 // An operation's id is invalid for a node made since, for another subscription, or when altered.
+// The target of an operation on a node is also found in a cluster that is called providers.
 func TestOperationIDs(t *testing.T) {
 	w := newEdge(t)
+	called := strings.NewReplacer("Factory", "providers")
+	w.settles(201, "PUT", called.Replace(clusterURL), registration(""))
 	w.fails()
-	r, _ := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	status := path(r.Header.Get("Azure-AsyncOperation"))
+	r, _ := w.must(201, "PUT", called.Replace(nodeURL("n"))+"&configUrl=true", withToken)
+	there := w.operation(asyncOf(r))
+	shows(t, "the operation in providers", inProgress+" <nil>", there.Status, there.Error)
+	r, _ = w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
+	status := asyncOf(r)
 	o := w.operation(strings.Replace(status, "/operationStatuses/", "/OPERATIONSTATUSES/", 1))
-	if o.Status != inProgress || o.Error != nil || !strings.HasSuffix(o.ResourceID, "/n") ||
-		o.StartTime.IsZero() {
-		t.Errorf("operation: %+v", o)
-	}
+	node := o.ResourceID[strings.LastIndexByte(o.ResourceID, '/'):]
+	shows(t, "the operation", inProgress+" <nil> /n true", o.Status, o.Error, node,
+		!o.StartTime.IsZero())
 	w.must(404, "GET", strings.Replace(status, "&o=", "&o=a", 1), "")
 	w.must(404, "GET", status[:strings.Index(status, "&o=")], "")
-	w.must(404, "GET", strings.Replace(status, subscription,
-		"22222222-2222-3333-4444-555555555555", 1), "")
+	w.must(404, "GET", strings.Replace(status, subscription, secondSubscription, 1), "")
 	w.must(400, "GET", strings.Replace(status, "/operationStatuses/", "/operationStatuses/1", 1), "")
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
@@ -352,15 +320,14 @@ func TestOperationIDs(t *testing.T) {
 func TestEqualPutOfWhatWaitsWritesNothing(t *testing.T) {
 	w := beside(t)
 	w.fails()
-	registration := `{"location":"westeurope","properties":{}}`
-	w.must(201, "PUT", clusterURL, registration)
+	w.must(201, "PUT", clusterURL, registration(""))
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	before := w.revision()
 	for range 3 {
-		r, _ := w.must(200, "PUT", clusterURL, registration)
-		w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
-		r, _ = w.must(200, "PUT", nodeURL("n"), withToken)
-		w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
+		for url, body := range map[string]string{clusterURL: registration(""), nodeURL("n"): withToken} {
+			r, _ := w.must(200, "PUT", url, body)
+			w.must(200, "GET", asyncOf(r), "")
+		}
 	}
 	equal(t, "the revision after equal PUTs", w.revision(), before)
 }

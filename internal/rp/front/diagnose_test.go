@@ -40,9 +40,7 @@ func TestDiagnose(t *testing.T) {
 	equal(t, "before a request it is asked for", m.asked(), "")
 	w.must(409, "POST", nodeURL("n", "/listDiagnosis"), "")
 	asked := w.diagnose("doctor")
-	if asked.State != "Requested" || asked.RequestedBy != "ops@example.com" {
-		t.Errorf("asked: %+v", asked)
-	}
+	shows(t, "asked", "Requested ops@example.com", asked.State, asked.RequestedBy)
 	has(t, "the audit log", w.audit.String(), "diagnose/action")
 	equal(t, "it is asked for", m.asked(), asked.ID+" doctor")
 	equal(t, "another answer", m.answers(t, 409, api.Diagnosed{ID: "another"}),
@@ -53,10 +51,8 @@ func TestDiagnose(t *testing.T) {
 	m.answers(t, 409, api.Diagnosed{ID: asked.ID})
 	equal(t, "after its answer it is asked for", m.asked(), "")
 	d := reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/listDiagnosis"), "")
-	if d.State != "Completed" || len(d.Findings) != 1 || d.Findings[0].Type != "KubeletRunning" ||
-		d.Completed == nil {
-		t.Errorf("answered: %+v", d)
-	}
+	shows(t, "answered", "Completed 1 KubeletRunning true", d.State, len(d.Findings),
+		d.Findings[0].Type, d.Completed != nil)
 	w.clock.Pass(25 * time.Hour)
 	w.must(409, "POST", nodeURL("n", "/listDiagnosis"), "")
 	equal(t, "a day later it is asked for", m.asked(), "")
@@ -74,9 +70,8 @@ func TestDiagnoseBundle(t *testing.T) {
 	d = api.Diagnosed{ID: w.diagnose("supportBundle").ID, Refused: "there is no key"}
 	m.answers(t, 204, d)
 	got = reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/listDiagnosis"), "")
-	if got.State != "Refused" || got.Message != d.Refused || got.SupportBundle != nil {
-		t.Errorf("refused: %s %s, %d bytes", got.State, got.Message, len(got.SupportBundle))
-	}
+	shows(t, "refused", "Refused there is no key true", got.State, got.Message,
+		got.SupportBundle == nil)
 	for _, bad := range []api.Diagnosed{
 		{SupportBundle: make([]byte, flexnode.MaxBundle+1)},
 		{Findings: []api.Finding{{Type: "X", Message: "a\x1b[2J"}}},
@@ -158,34 +153,25 @@ func TestReportIsShown(t *testing.T) {
 	w := newEdge(t)
 	version := w.node(201, "PUT", nodeURL("n"), withPrincipal).Properties.ConfigVersion
 	w.settles(204, "POST", nodeURL("n", "/reportStatus"), fullReport(version))
-	_, text := w.must(200, "GET", nodeURL("n"), "")
-	s := shownNode(t, text).Properties.Status
-	if s.Config == nil || s.Config.Failed == nil || s.Config.Applied != "7" ||
-		s.AppliedConfigVersion != "7" || s.Config.Failed.Log == "" || s.Drift == nil ||
-		len(s.Drift.Items) != 2 || s.Components.Agent != "v1.2.0" || s.AgentVersion != "v1.2.0" ||
-		!told(s, "KubeletRunning") || told(s, flexnode.UpToDate) {
-		t.Errorf("%s", text)
-	}
-	_, text = w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery, "")
-	page := decoded[api.List[api.FlexNodeConfig]](w.t, text)
+	s := w.node(200, "GET", nodeURL("n"), "").Properties.Status
+	shows(t, "the report", "7 7 true 2 v1.2.0 v1.2.0", s.Config.Applied, s.AppliedConfigVersion,
+		s.Config.Failed.Log != "", len(s.Drift.Items), s.Components.Agent, s.AgentVersion)
+	shows(t, "it runs, and is up to date", "true false", told(s, "KubeletRunning"),
+		told(s, flexnode.UpToDate))
+	page := reads[api.List[api.FlexNodeConfig]](w, 200, "GET", nodesURL, "")
 	s = page.Value[0].Properties.Status
-	if s.Config.Failed.Version != version || s.Config.Failed.Log != "" || s.Drift.Items != nil ||
-		s.Drift.Count != 2 || told(s, flexnode.UpToDate) {
-		t.Errorf("%s", text)
-	}
+	shows(t, "in a list", version+" false false 2 false", s.Config.Failed.Version,
+		s.Config.Failed.Log != "", s.Drift.Items != nil, s.Drift.Count, told(s, flexnode.UpToDate))
+	w.must(200, "PUT", nodeURL("n"), withToken) // what it runs is not kept
 }
 
 // The size of a report is limited as a whole.
 func TestReportIsBounded(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
-	report := func(size int) string {
-		const frame = `{"agentVersion":"1"%s}`
-		return fmt.Sprintf(frame, strings.Repeat(" ", size-len(frame)+len("%s")))
-	}
-	w.must(204, "POST", nodeURL("n", "/reportStatus"), report(flexnode.MaxReport))
-	w.refused(413, "RequestContentTooLarge", "POST", nodeURL("n", "/reportStatus"),
-		report(flexnode.MaxReport+1), "8192")
+	report := fmt.Sprintf("%-*s", flexnode.MaxReport, `{"agentVersion":"1"}`)
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), report)
+	w.refused(413, "RequestContentTooLarge", "POST", nodeURL("n", "/reportStatus"), report+" ", "8192")
 	// A newer agent's report has one member more.
 	w.settles(204, "POST", nodeURL("n", "/reportStatus"), `{"other":{"x":1},"agentVersion":"9.0"}`)
 	_, text := w.must(200, "GET", nodeURL("n"), "")

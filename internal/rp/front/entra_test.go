@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -18,8 +20,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 const (
@@ -40,7 +40,7 @@ func newIssuer(t *testing.T) *issuer {
 	i := &issuer{keys: map[string]*rsa.PrivateKey{}}
 	i.Server = httptest.NewTLSServer(http.HandlerFunc(i.show))
 	t.Cleanup(i.Close)
-	i.add(t, "one")
+	i.add("one")
 	return i
 }
 
@@ -58,7 +58,7 @@ func (i *issuer) show(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"keys": keys})
 }
 
-func (i *issuer) add(t *testing.T, kid string) {
+func (i *issuer) add(kid string) {
 	key := must(rsa.GenerateKey(rand.Reader, 2048))
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -74,7 +74,7 @@ func (i *issuer) claims(now time.Time, app string) jwt.MapClaims {
 	}
 }
 
-func (i *issuer) sign(t *testing.T, kid string, c jwt.MapClaims) string {
+func (i *issuer) sign(kid string, c jwt.MapClaims) string {
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, c)
 	token.Header["kid"] = kid
 	i.mu.Lock()
@@ -83,13 +83,19 @@ func (i *issuer) sign(t *testing.T, kid string, c jwt.MapClaims) string {
 }
 
 // as returns the header of a caller with an object id; the operator has all roles.
-func (i *issuer) as(t *testing.T, w *world, oid string) string {
-	return i.callerWith(t, w, oid, oid)
+func (i *issuer) as(w *world, oid string) string {
+	return i.bearer(w, oid, jwt.MapClaims{"oid": oid})
 }
 
 // app returns the header of an application.
-func (i *issuer) app(t *testing.T, w *world, app string) string {
-	return "Authorization: Bearer " + i.sign(t, "one", i.claims(w.clock.Now(), app))
+func (i *issuer) app(w *world, app string) string { return i.bearer(w, app, nil) }
+
+// bearer returns the header of an application whose token has other claims; nil removes one.
+func (i *issuer) bearer(w *world, app string, other jwt.MapClaims) string {
+	c := i.claims(w.clock.Now(), app)
+	maps.Copy(c, other)
+	maps.DeleteFunc(c, func(_ string, value any) bool { return value == nil })
+	return "Authorization: Bearer " + i.sign("one", c)
 }
 
 // guarded returns a world whose callers need tokens, and the header of the operator.
@@ -102,77 +108,60 @@ func guarded(t *testing.T) (w *world, i *issuer, operator string) {
 	}
 	entra := must(NewEntra(t.Context(), issuers, []string{audience}, i.Client(), w.clock.Now))
 	w.front = w.api.Direct(entra)
-	return w, i, i.as(t, w, "operator")
+	return w, i, i.as(w, "operator")
 }
 
 func TestRefusedTokens(t *testing.T) {
 	w, i, _ := guarded(t)
-	now := w.clock.Now()
-	with := func(key string, value any) string {
-		c := i.claims(now, clientA)
-		if c[key] = value; value == nil {
-			delete(c, key)
-		}
-		return "Bearer " + i.sign(t, "one", c)
+	now, claims := w.clock.Now(), i.claims(w.clock.Now(), clientA)
+	with := func(claim string, value any) string {
+		return i.bearer(w, clientA, jwt.MapClaims{claim: value})
 	}
-	unsigned := must(jwt.NewWithClaims(jwt.SigningMethodNone, i.claims(now, clientA)).
+	unsigned := must(jwt.NewWithClaims(jwt.SigningMethodNone, claims).
 		SignedString(jwt.UnsafeAllowNoneSignatureType))
 	der := must(x509.MarshalPKIXPublicKey(&i.keys["one"].PublicKey))
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	confused := jwt.NewWithClaims(jwt.SigningMethodHS256, i.claims(now, clientA))
+	confused := jwt.NewWithClaims(jwt.SigningMethodHS256, claims)
 	confused.Header["kid"] = "one"
-	stranger := &issuer{keys: map[string]*rsa.PrivateKey{
-		"one": must(rsa.GenerateKey(rand.Reader, 2048)),
-		"two": must(rsa.GenerateKey(rand.Reader, 2048)),
-	}}
-	good := i.sign(t, "one", i.claims(now, clientA))
+	stranger := &issuer{keys: map[string]*rsa.PrivateKey{}}
+	stranger.add("one")
+	stranger.add("two")
+	good := i.sign("one", claims)
 	parts := strings.Split(good, ".")
 	payload := base64.RawURLEncoding.EncodeToString([]byte(`{"appid":"` + clientB + `"}`))
-	const invalidToken = "InvalidAuthenticationToken"
-	tests := []struct{ name, header, code string }{
-		{"none at all", "", "AuthenticationFailed"},
-		{"another scheme", "Basic dXNlcjpwYXNz", "AuthenticationFailed"},
+	const invalidToken, bearer = "InvalidAuthenticationToken", "Authorization: Bearer "
+	for _, tt := range []struct{ name, header, code string }{
+		{"none at all", "Accept: */*", "AuthenticationFailed"},
+		{"another scheme", "Authorization: Basic dXNlcjpwYXNz", "AuthenticationFailed"},
 		{"expired", with("exp", now.Add(-leeway-time.Second).Unix()), "ExpiredAuthenticationToken"},
 		{"without expiry", with("exp", nil), invalidToken},
 		{"not yet valid", with("nbf", now.Add(leeway+time.Second).Unix()), invalidToken},
 		{"for another audience", with("aud", "https://graph.microsoft.com"), invalidToken},
 		{"of another issuer", with("iss", "https://evil.example/"), invalidToken},
 		{"of another tenant", with("tid", otherTenant), "InvalidAuthenticationTokenTenant"},
-		{"without signature", "Bearer " + unsigned, invalidToken},
-		{"signed with the public key", "Bearer " + must(confused.SignedString(public)),
-			invalidToken},
-		{"signed by a stranger",
-			"Bearer " + stranger.sign(t, "one", i.claims(now, clientA)), invalidToken},
-		{"signed by a stranger with an unknown key",
-			"Bearer " + stranger.sign(t, "two", i.claims(now, clientA)), invalidToken},
-		{"with another payload", "Bearer " + parts[0] + "." + payload + "." + parts[2],
-			invalidToken},
-		{"cut off", "Bearer " + good[:len(good)-5], invalidToken},
-		{"endless", "Bearer " + strings.Repeat("a", 20<<10), invalidToken},
+		{"without signature", bearer + unsigned, invalidToken},
+		{"signed with the public key", bearer + must(confused.SignedString(public)), invalidToken},
+		{"signed by a stranger", bearer + stranger.sign("one", claims), invalidToken},
+		{"signed with an unknown key", bearer + stranger.sign("two", claims), invalidToken},
+		{"with another payload", bearer + parts[0] + "." + payload + "." + parts[2], invalidToken},
+		{"cut off", bearer + good[:len(good)-5], invalidToken},
+		{"endless", bearer + strings.Repeat("a", 20<<10), invalidToken},
+	} {
+		r, text := w.must(401, "GET", nodeURL("n"), "", tt.header)
+		challenge, _, _ := strings.Cut(r.Header.Get("WWW-Authenticate"), "=")
+		shows(t, tt.name, tt.code+" Bearer authorization_uri", code(text), challenge)
 	}
-	for _, tt := range tests {
-		headers := []string{}
-		if tt.header != "" {
-			headers = append(headers, "Authorization: "+tt.header)
-		}
-		r, text := w.must(401, "GET", nodeURL("n"), "", headers...)
-		challenge := r.Header.Get("WWW-Authenticate")
-		if code(text) != tt.code || !strings.HasPrefix(challenge, "Bearer authorization_uri=") {
-			t.Errorf("%s: %s, WWW-Authenticate %q", tt.name, text, challenge)
-		}
-	}
-	_, text := w.must(403, "GET", nodeURL("n"), "", "Authorization: Bearer "+good)
-	if code(text) != "AuthorizationFailed" || !strings.Contains(text, "flexNodeConfig/read") {
-		t.Errorf("a good token without a role: %s", text)
-	}
-	w.must(200, "GET", "/providers/Microsoft.ContainerService/operations"+versionQuery, "")
+	_, text := w.must(403, "GET", nodeURL("n"), "", bearer+good)
+	equal(t, "a good token without a role", code(text), "AuthorizationFailed")
+	has(t, "the refusal", text, "flexNodeConfig/read")
+	w.must(200, "GET", "/providers/"+namespace+"/operations"+versionQuery, "")
 	// What has been verified is not verified again, and yet expires.
 	w.clock.Pass(time.Hour + leeway + time.Second)
-	w.must(401, "GET", nodeURL("n"), "", "Authorization: Bearer "+good)
+	w.must(401, "GET", nodeURL("n"), "", bearer+good)
 	// A new key is found when a token is signed with it.
-	i.add(t, "three")
-	fresh := i.sign(t, "three", i.claims(w.clock.Now(), clientA))
-	w.must(403, "GET", nodeURL("n"), "", "Authorization: Bearer "+fresh)
+	i.add("three")
+	fresh := i.sign("three", i.claims(w.clock.Now(), clientA))
+	w.must(403, "GET", nodeURL("n"), "", bearer+fresh)
 }
 
 // nodeOf returns the body of a node with an application.
@@ -186,14 +175,10 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
 	w.must(201, "PUT", nodeURL("b"), nodeOf(clientB, "x"), ops)
-	machine := "/subscriptions/" + subscription +
-		"/resourceGroups/Edge/providers/Microsoft.HybridCompute/machines/c"
 	w.settles(201, "PUT", nodeURL("c"), `{"properties":{"continuousMonitoring":true,
 		"azureAuth":{"method":"arc"},"kubernetesAuth":{"useAzureAuth":true}}}`, ops)
-	a := i.app(t, w, clientA)
-	arc := i.claims(w.clock.Now(), "arc-app")
-	arc["xms_mirid"] = strings.ToUpper(machine)
-	c := "Authorization: Bearer " + i.sign(t, "one", arc)
+	a := i.app(w, clientA)
+	c := i.bearer(w, "arc-app", jwt.MapClaims{"xms_mirid": strings.ToUpper(arcMachine + "c")})
 
 	r, _ := w.must(200, "GET", nodeURL("a"), "", a)
 	ifNoneMatch := "If-None-Match: " + r.Header.Get("ETag")
@@ -210,10 +195,10 @@ func TestANodeIsOnlyItself(t *testing.T) {
 		{"DELETE", nodeURL("a"), "", a},
 		{"POST", nodeURL("a", "/regenerateToken"), "{}", a},
 		{"POST", nodeURL("a", "/listConfigUrl"), "{}", a},
-		{"GET", cluster + "/flexNodeConfig" + versionQuery, "", a},
-		{"GET", cluster + versionQuery, "", a},
-		{"PUT", cluster + versionQuery, `{"location":"x"}`, a},
-		{"DELETE", cluster + versionQuery, "", a},
+		{"GET", nodesURL, "", a},
+		{"GET", clusterURL, "", a},
+		{"PUT", clusterURL, `{"location":"x"}`, a},
+		{"DELETE", clusterURL, "", a},
 	} {
 		_, text := w.must(403, refused.method, refused.url, refused.body, refused.who)
 		equal(t, refused.method+" "+refused.url, code(text), "AuthorizationFailed")
@@ -230,18 +215,13 @@ func TestANodeIsOnlyItself(t *testing.T) {
 func TestNamesakesAreNotTheNode(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
-	w.must(200, "GET", nodeURL("a"), "", i.app(t, w, clientA))
-	namesake := i.claims(w.clock.Now(), clientA)
-	namesake["tid"], namesake["iss"] = otherTenant, i.URL+"/other/"
-	delegated := i.claims(w.clock.Now(), clientA)
-	delete(delegated, "idtyp")
-	delegated["scp"] = "user_impersonation"
-	user := i.claims(w.clock.Now(), clientA)
-	user["idtyp"] = "user"
-	for name, c := range map[string]jwt.MapClaims{
-		"its namesake in another tenant": namesake, "a person": delegated, "a user": user,
+	w.must(200, "GET", nodeURL("a"), "", i.app(w, clientA))
+	for name, claims := range map[string]jwt.MapClaims{
+		"its namesake in another tenant": {"tid": otherTenant, "iss": i.URL + "/other/"},
+		"a person":                       {"idtyp": nil, "scp": "user_impersonation"},
+		"a user":                         {"idtyp": "user"},
 	} {
-		token := "Authorization: Bearer " + i.sign(t, "one", c)
+		token := i.bearer(w, clientA, claims)
 		equal(t, name, w.do("GET", nodeURL("a"), "", token).StatusCode, 403)
 	}
 }
@@ -250,35 +230,29 @@ func TestNamesakesAreNotTheNode(t *testing.T) {
 func TestSpoofedHeaders(t *testing.T) {
 	w, i, ops := guarded(t)
 	spoofed := []string{
-		i.app(t, w, clientA), "x-ms-client-object-id: operator",
+		i.app(w, clientA), "x-ms-client-object-id: operator",
 		"x-ms-client-principal-name: ops@example.com", "x-ms-client-app-id: " + clientB,
 		"x-ms-client-tenant-id: " + tenant, "x-ms-arm-resource-system-data: {}",
 		"x-ms-identity-url: https://evil.example", "Referer: https://evil.example" + nodeURL("n"),
 	}
 	w.must(403, "GET", nodeURL("n"), "", spoofed...)
 
-	for n := range 3 {
-		w.must(201, "PUT", nodeURL(string(rune('a'+n))), `{"properties":{}}`, ops)
-	}
-	w.caughtUp()
-	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=1", "", ops,
+	w.must(201, "PUT", nodeURL("a"), `{"properties":{}}`, ops)
+	w.settles(201, "PUT", nodeURL("b"), `{"properties":{}}`, ops)
+	_, text := w.must(200, "GET", nodesURL+"&$top=1", "", ops,
 		"Referer: https://evil.example"+cluster+"/flexNodeConfig", "Host: evil.example")
 	lacks(t, "a list", text, "evil.example")
+
+	// Only Resource Manager may set the state of a subscription, whatever a caller's roles (M15).
+	w.must(400, "PUT", subscriptionURL, `{"state":"Deleted"}`, ops) // no route has this version
+	there := "/subscriptions/" + subscription + versionQuery
+	_, text = w.must(404, "PUT", there, `{"state":"Deleted"}`, ops)
+	equal(t, "the refusal", code(text), "NotFound")
+	w.must(200, "GET", nodeURL("a"), "", ops)
 
 	w.front = w.api.BehindARM(ManagerCertificate{"arm.example"})
 	_, text = w.must(403, "GET", nodeURL("a"), "", spoofed...)
 	equal(t, "without a client certificate", code(text), "ClientCertificateNotTrusted")
-}
-
-// Only Resource Manager may set the state of a subscription, whatever a caller's roles (M15).
-func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
-	w, _, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`, ops)
-	w.must(400, "PUT", subscriptionURL, `{"state":"Deleted"}`, ops) // no route has this version
-	_, text := w.must(404, "PUT", "/subscriptions/"+subscription+versionQuery,
-		`{"state":"Deleted"}`, ops)
-	equal(t, "the refusal", code(text), "NotFound")
-	w.must(200, "GET", nodeURL("n"), "", ops)
 }
 
 // Strangers cannot fill the audit log; refused callers with an identity are in it.
@@ -286,18 +260,13 @@ func TestAuditOfStrangers(t *testing.T) {
 	w, i, _ := guarded(t)
 	before := w.audit.String()
 	for _, method := range []string{"GET", "PUT", "DELETE", strings.Repeat("M", 8_000)} {
-		r := w.do(method, nodeURL("n"), "")
-		if r.StatusCode != 401 {
-			t.Errorf("%.8s: %d", method, r.StatusCode)
-		}
+		w.must(401, method, nodeURL("n"), "")
 	}
 	equal(t, "the audit log", w.audit.String(), before)
-	r := w.do(strings.Repeat("M", 8_000), nodeURL("n"), "", i.app(t, w, clientB))
+	w.must(405, strings.Repeat("M", 8_000), nodeURL("n"), "", i.app(w, clientB))
 	got := w.audit.String()[len(before):]
-	if r.StatusCode != 405 || strings.Count(got, "\n") != 1 || len(got) > 1_500 ||
-		!strings.Contains(got, `"method":"`+strings.Repeat("M", auditedMethod)+`..."`) {
-		t.Errorf("%d: %s", r.StatusCode, got)
-	}
+	shows(t, "its lines, and that it is short", "1 true", strings.Count(got, "\n"), len(got) <= 1_500)
+	has(t, "the audit log", got, `"method":"`+strings.Repeat("M", auditedMethod)+`..."`)
 }
 
 // Behind Resource Manager its headers are trusted: the caller, and the original URL.
@@ -310,16 +279,13 @@ func TestBehindResourceManager(t *testing.T) {
 		"/flexNodeConfig/N"
 	n := w.node(201, "PUT", nodeURL("n"), `{"properties":{}}`,
 		append(headers, "Referer: "+public+versionQuery)...)
-	if n.Name != "N" || !strings.Contains(n.ID, "EDGE") ||
-		n.SystemData.CreatedBy != "app-of-a-pipeline" ||
-		n.SystemData.CreatedByType != "Application" {
-		t.Errorf("%+v %+v", n, n.SystemData)
-	}
+	shows(t, "the node", "N app-of-a-pipeline Application", n.Name, n.SystemData.CreatedBy,
+		n.SystemData.CreatedByType)
+	has(t, "its id", n.ID, "EDGE")
 	w.settles(201, "PUT", nodeURL("m"), `{"properties":{}}`,
 		append(headers, "Referer: https://management.example/elsewhere")...)
-	nodes := cluster + "/flexNodeConfig" + versionQuery + "&$top=1"
-	_, text := w.must(200, "GET", nodes, "",
-		append(headers, "Referer: https://management.example"+nodes+"&$filter=x")...)
+	_, text := w.must(200, "GET", nodesURL+"&$top=1", "",
+		append(headers, "Referer: https://management.example"+nodesURL+"&$top=1&$filter=x")...)
 	has(t, "nextLink", text, `"nextLink":"https://management.example/`, "filter=x")
 }
 
@@ -337,9 +303,7 @@ func TestSkipTokens(t *testing.T) {
 	for i := range len(token) {
 		bent := []byte(token)
 		bent[i] = map[bool]byte{true: 'B', false: 'A'}[bent[i] == 'A']
-		if last("a", string(bent)) != "" {
-			t.Fatalf("a token is taken whose character %d was changed", i)
-		}
+		equal(t, fmt.Sprintf("with another character %d", i), last("a", string(bent)), "")
 	}
 }
 
@@ -348,11 +312,12 @@ type team struct {
 	subscription, kubeconfig, who, client string
 }
 
-func (t team) cluster() string { return strings.Replace(cluster, subscription, t.subscription, 1) }
-
-func (t team) node(more ...string) string {
-	return t.cluster() + "/flexNodeConfig/n" + strings.Join(more, "") + versionQuery
+// own returns a URL in the team's subscription.
+func (t team) own(url string) string {
+	return strings.Replace(url, subscription, t.subscription, 1)
 }
+
+func (t team) node(more ...string) string { return t.own(nodeURL("n", more...)) }
 
 // bindings maps the id of each cluster to the kubeconfig that it may name.
 type bindings map[string]string // of cluster id in lower case
@@ -371,13 +336,12 @@ func TestTwoTeams(t *testing.T) {
 	a := team{"aaaaaaaa-2222-3333-4444-555555555555", "kube-a", "lead-of-a", clientA}
 	b := team{"bbbbbbbb-2222-3333-4444-555555555555", "kube-b", "lead-of-b", clientB}
 	bound := bindings{}
-	roles := Assignments{}
-	for _, x := range []team{a, b} {
-		bound[strings.ToLower(x.cluster())] = x.kubeconfig
-		roles = append(roles, Assignment{x.who, "/subscriptions/" + x.subscription, []string{"*"}})
+	w.api.Kubeconfigs, w.api.Authorizer = bound, Assignments{
+		{a.who, "/subscriptions/" + a.subscription, []string{"*"}},
+		{b.who, "/subscriptions/" + b.subscription, []string{"*"}},
 	}
-	w.api.Kubeconfigs, w.api.Authorizer = bound, roles
 	for _, x := range []team{a, b} {
+		bound[strings.ToLower(x.own(cluster))] = x.kubeconfig
 		w.arrive(t, i, x)
 	}
 	w.caughtUp()
@@ -385,7 +349,7 @@ func TestTwoTeams(t *testing.T) {
 		w.trespass(t, i, x[0], x[1])
 	}
 	for _, x := range []team{a, b} {
-		who := i.as(t, w, x.who)
+		who := i.as(w, x.who)
 		n := w.node(200, "GET", x.node(), "", who)
 		equal(t, "what is left of the node of "+x.who, n.Properties.ProvisioningState, "Succeeded")
 		w.must(200, "POST", x.node("/listConfigUrl"), "{}", who)
@@ -395,21 +359,18 @@ func TestTwoTeams(t *testing.T) {
 // arrive registers a team's cluster and makes a node.
 func (w *world) arrive(t *testing.T, i *issuer, x team) {
 	t.Helper()
-	who := i.as(t, w, x.who)
-	w.must(200, "POST", "/subscriptions/"+x.subscription+
-		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "", who)
-	w.must(201, "PUT", x.cluster()+versionQuery,
-		`{"location":"westeurope","properties":{"kubeconfig":"`+x.kubeconfig+`"}}`, who)
+	who := i.as(w, x.who)
+	w.must(200, "POST", x.own(registerURL), "", who)
+	w.must(201, "PUT", x.own(clusterURL), registration(`"kubeconfig":"`+x.kubeconfig+`"`), who)
 	w.must(201, "PUT", x.node()+"&configUrl=true", nodeOf(x.client, "secret-of-"+x.who), who)
 }
 
 // trespass tries everything on another team's resources, as a team and as one of its nodes.
 func (w *world) trespass(t *testing.T, i *issuer, x, other team) {
 	t.Helper()
-	clusterURL := other.cluster() + versionQuery
-	operation := strings.Replace(operationURL("00000000-0000-0000-0000-000000000001"),
-		subscription, other.subscription, 1)
-	body := nodeOf(x.client, "mine")
+	own, clusterURL, body := x.own(clusterURL), other.own(clusterURL), nodeOf(x.client, "mine")
+	stolen := registration(`"kubeconfig":"` + other.kubeconfig + `"`)
+	operation := other.own(operationURL("00000000-0000-0000-0000-000000000001"))
 	attempts := []struct {
 		method, url, body string
 		status            int
@@ -422,56 +383,36 @@ func (w *world) trespass(t *testing.T, i *issuer, x, other team) {
 		{"POST", other.node("/listConfigUrl"), "{}", 403},
 		{"POST", other.node("/refreshCredentials"), "{}", 403},
 		{"POST", other.node("/reportStatus"), "{}", 403},
-		{"GET", other.cluster() + "/flexNodeConfig" + versionQuery, "", 403},
+		{"GET", other.own(nodesURL), "", 403},
 		{"GET", clusterURL, "", 403},
-		{"PUT", clusterURL, `{"location":"x","properties":{"kubeconfig":"` + x.kubeconfig + `"}}`,
-			403},
+		{"PUT", clusterURL, registration(`"kubeconfig":"` + x.kubeconfig + `"`), 403},
 		{"DELETE", clusterURL + "&nodes=wipe", "", 403},
 		{"DELETE", clusterURL + "&nodes=wipe&dryRun=true", "", 403},
-		{"GET", "/subscriptions/" + other.subscription + "/providers/" +
-			flexnode.ClusterType + versionQuery, "", 403},
-		{"POST", "/subscriptions/" + other.subscription +
-			"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "", 403},
+		{"GET", other.own(ownProvider + "/managedClusters" + versionQuery), "", 403},
+		{"POST", other.own(registerURL), "", 403},
 		{"PUT", "/subscriptions/" + other.subscription + versionQuery, `{"state":"Deleted"}`, 404},
 		{"GET", operation, "", 404},
 		// Its own cluster, by the other's kubeconfig, under its own and under another name.
-		{"PUT", x.cluster() + versionQuery,
-			`{"location":"x","properties":{"kubeconfig":"` + other.kubeconfig + `"}}`, 403},
-		{"PUT", strings.Replace(x.cluster(), "Factory", "Second", 1) + versionQuery,
-			`{"location":"x","properties":{"kubeconfig":"` + other.kubeconfig + `"}}`, 403},
+		{"PUT", own, stolen, 403},
+		{"PUT", strings.Replace(own, "Factory", "Second", 1), stolen, 403},
 	}
 	for _, caller := range []string{x.who, "object-of-" + x.client} {
 		for _, a := range attempts {
-			before := w.audited(t, caller)
-			r := w.do(a.method, a.url, a.body, i.callerWith(t, w, caller, x.client))
-			if text := readAll(t, r.Body); r.StatusCode != a.status {
-				t.Errorf("%s: %s %s: status %d, want %d: %s",
-					caller, a.method, a.url, r.StatusCode, a.status, text)
-			}
-			if a.status == 403 && w.audited(t, caller) != before+1 {
-				t.Errorf("%s: %s %s is not in the audit log", caller, a.method, a.url)
-			}
+			before, want := w.audited(t, caller), map[int]int{403: 1, 404: 0}[a.status]
+			w.must(a.status, a.method, a.url, a.body, i.bearer(w, x.client, jwt.MapClaims{"oid": caller}))
+			equal(t, "entries of "+a.method+" "+a.url, w.audited(t, caller)-before, want)
 		}
 	}
 }
 
-// callerWith returns the header of a caller with an object id and an application.
-func (i *issuer) callerWith(t *testing.T, w *world, oid, client string) string {
-	c := i.claims(w.clock.Now(), client)
-	c["oid"] = oid
-	return "Authorization: Bearer " + i.sign(t, "one", c)
-}
-
 // audited returns the number of a caller's refused requests in the audit log.
-func (w *world) audited(t *testing.T, oid string) int {
-	n := 0
+func (w *world) audited(t *testing.T, oid string) (n int) {
+	type entry struct {
+		Object string
+		Status int
+	}
 	for line := range strings.Lines(w.audit.String()) {
-		var entry struct {
-			Object string
-			Status int
-		}
-		must(0, json.Unmarshal([]byte(line), &entry))
-		if entry.Object == oid && entry.Status == 403 {
+		if decoded[entry](t, line) == (entry{oid, 403}) {
 			n++
 		}
 	}

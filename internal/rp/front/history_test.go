@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -46,36 +44,30 @@ func TestHistoryDiffRollback(t *testing.T) {
 	}
 	equal(t, "the history", history, want)
 
-	_, text := w.must(200, "POST", nodeURL("n", "/diff"), "{}")
-	d := decoded[api.Diff](t, text)
-	if d.From != first || d.To != second || len(d.Changes) != 2 ||
-		d.Changes[1].Path != "node.maxPods" || *d.Changes[1].From != "30" ||
-		*d.Changes[1].To != "50" || d.Changes[1].Disruption != config.Restart ||
-		d.Disruption != d.Changes[0].Disruption {
-		t.Errorf("diff: %s", text)
-	}
-	_, text = w.must(200, "POST", nodeURL("n", "/diff"), `{"from":"`+second+`","to":"`+first+`"}`)
-	equal(t, "the other way", *decoded[api.Diff](t, text).Changes[1].To, "30")
+	d := reads[api.Diff](w, 200, "POST", nodeURL("n", "/diff"), "{}")
+	pods := d.Changes[1]
+	shows(t, "the diff", first+" "+second+" 2", d.From, d.To, len(d.Changes))
+	shows(t, "its second change", fmt.Sprint("node.maxPods 30 50 ", config.Restart), pods.Path,
+		*pods.From, *pods.To, pods.Disruption)
+	equal(t, "its disruption", d.Disruption, d.Changes[0].Disruption)
+	back := `{"from":"` + second + `","to":"` + first + `"}`
+	d = reads[api.Diff](w, 200, "POST", nodeURL("n", "/diff"), back)
+	equal(t, "the other way", *d.Changes[1].To, "30")
 
-	r, text := w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
+	r, text := w.must(200, "POST", nodeURL("n", "/rollback"), versionOf(first))
 	n := shownNode(t, text)
-	if n.Properties.ConfigVersion <= second || n.Properties.NodeConfig.MaxPods != 30 ||
-		n.Properties.Versions.Kubernetes != "" || r.Header.Get("ETag") != n.ETag {
-		t.Errorf("rolled back: %s", text)
-	}
+	shows(t, "rolled back", "true 30 true "+n.ETag, n.Properties.ConfigVersion > second,
+		n.Properties.NodeConfig.MaxPods, n.Properties.Versions.Kubernetes == "", r.Header.Get("ETag"))
 	_, text = w.must(200, "GET", nodeURL("n"), "")
-	if got := shownNode(t, text); got.ETag != n.ETag ||
-		!cmp.Equal(got.Properties.Config, n.Properties.Config) {
-		t.Errorf("GET shows something else: %s", text)
-	}
+	got := shownNode(t, text)
+	equal(t, "the ETag of a GET", got.ETag, n.ETag)
+	equal(t, "the configuration of a GET", got.Properties.Config, n.Properties.Config)
 	before := w.revision()
 	w.must(200, "PUT", nodeURL("n"), text)
-	w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
+	w.must(200, "POST", nodeURL("n", "/rollback"), versionOf(first))
 	equal(t, "the revision after what is so already", w.revision(), before)
-	if newest := w.revisions()[0]; newest.Reason != "rollback" || newest.Repeats != first ||
-		!newest.Desired {
-		t.Errorf("history: %+v", newest)
-	}
+	newest := w.revisions()[0]
+	shows(t, "the history", "rollback "+first+" true", newest.Reason, newest.Repeats, newest.Desired)
 }
 
 // Ten revisions are kept; older ones can be neither compared nor rolled back to.
@@ -87,16 +79,14 @@ func TestHistoryEnds(t *testing.T) {
 	}
 	all := w.revisions()
 	older := func(a, b api.Revision) int { return strings.Compare(b.ConfigVersion, a.ConfigVersion) }
-	if len(all) != 10 || !slices.IsSortedFunc(all, older) {
-		t.Errorf("history: %+v", all)
-	}
+	shows(t, "the history, in its order", "10 true", len(all), slices.IsSortedFunc(all, older))
 	for _, test := range []struct {
 		action, body, code string
 		status             int
 	}{
-		{"rollback", `{"configVersion":"` + first + `"}`, "RevisionNotKept", 409},
-		{"rollback", `{"configVersion":"7.5"}`, "InvalidParameter", 400},
-		{"rollback", `{"configVersion":"-1"}`, "InvalidParameter", 400},
+		{"rollback", versionOf(first), "RevisionNotKept", 409},
+		{"rollback", versionOf("7.5"), "InvalidParameter", 400},
+		{"rollback", versionOf("-1"), "InvalidParameter", 400},
 		{"rollback", `{}`, "InvalidParameter", 400},
 		{"rollback", ``, "InvalidRequestContent", 400},
 		{"rollback", `{"to":"1"}`, "InvalidRequestContent", 400},
@@ -106,11 +96,9 @@ func TestHistoryEnds(t *testing.T) {
 	} {
 		w.refused(test.status, test.code, "POST", nodeURL("n", "/"+test.action), test.body)
 	}
-	for action, body := range map[string]string{
-		"rollback": `{"configVersion":"1"}`, "diff": "", "listHistory": "",
-	} {
-		w.must(404, "POST", nodeURL("none", "/"+action), body)
-	}
+	w.must(404, "POST", nodeURL("none", "/rollback"), versionOf("1"))
+	w.must(404, "POST", nodeURL("none", "/diff"), "")
+	w.must(404, "POST", nodeURL("none", "/listHistory"), "")
 }
 
 // A rollback revokes the credentials to join with, restores the node's identity and secret, and
@@ -120,22 +108,20 @@ func TestRollbackAndCredentials(t *testing.T) {
 	first := w.node(201, "PUT", nodeURL("n"), withPrincipal).Properties.ConfigVersion
 	more := strings.Replace(withoutSecret, "prod", "test", 1)
 	n := w.node(200, "PUT", nodeURL("n")+"&configUrl=true", more)
-	body := `{"configVersion":"` + first + `"}`
-	w.must(412, "POST", nodeURL("n", "/rollback"), body, `If-Match: "1"`)
-	r, text := w.must(200, "POST", nodeURL("n", "/rollback"), body, "If-Match: "+n.ETag)
+	rollback, body := nodeURL("n", "/rollback"), versionOf(first)
+	w.must(412, "POST", rollback, body, `If-Match: "1"`)
+	r, text := w.must(200, "POST", rollback, body, "If-Match: "+n.ETag)
 	lacks(t, "the answer", text, "hush")
 	w.must(403, "GET", path(n.Properties.ConfigURL), "")
-	w.must(412, "POST", nodeURL("n", "/rollback"), body, `If-Match: "0-`+r.Header.Get("ETag")[1:])
+	w.must(412, "POST", rollback, body, `If-Match: "0-`+r.Header.Get("ETag")[1:])
 
 	another := strings.Replace(withPrincipal, "hush-hush", "other", 1)
 	w.must(200, "PUT", nodeURL("n"), another)
-	w.refused(409, "SecretNotKept", "POST", nodeURL("n", "/rollback"), body, principal)
+	w.refused(409, "SecretNotKept", "POST", rollback, body, principal)
 	w.must(200, "PUT", nodeURL("n"), withToken)
-	equal(t, "the secret is kept",
-		must(w.api.Store.Secrets.Get(t.Context(), clusterKey+"/n")).Exists(), false)
-	if n := w.storedNode("n"); n.Identity != "" || len(n.Former.All()) != 1 {
-		t.Errorf("identity %q, former %q", n.Identity, n.Former)
-	}
+	kept, stored := must(w.api.Store.Secrets.Get(t.Context(), clusterKey+"/n")), w.storedNode("n")
+	equal(t, "the secret is kept", kept.Exists(), false)
+	shows(t, "no identity, and one before", "true 1", stored.Identity == "", len(stored.Former.All()))
 	_, text = w.must(200, "POST", nodeURL("n", "/listHistory"), "")
 	lacks(t, "the history", text, "hush", "other")
 }
@@ -146,7 +132,7 @@ func TestRollbackDuringAPut(t *testing.T) {
 	first := w.putPods(201, 30, "")
 	w.putPods(200, 40, "")
 	w.during("commit", func() { w.putPods(200, 50, "") })
-	n := w.node(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
+	n := w.node(200, "POST", nodeURL("n", "/rollback"), versionOf(first))
 	equal(t, "the maximum of pods", n.Properties.NodeConfig.MaxPods, 30)
 	equal(t, "the revisions", len(w.revisions()), 4)
 }
@@ -155,17 +141,13 @@ func TestRollbackDuringAPut(t *testing.T) {
 func TestPermissionsOfActions(t *testing.T) {
 	w := newEdge(t)
 	version := w.putPods(201, 30, "")
-	for _, action := range []string{"listHistory", "diff", "rollback", "listConfigUrl"} {
+	bodies := map[string]string{
+		"listHistory": "{}", "diff": "{}", "rollback": versionOf(version), "listConfigUrl": "{}"}
+	for action := range bodies {
 		w.api.Authorizer = Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{
 			api.ResourceType + "/" + action + "/action"}}}
-		for _, other := range []string{"listHistory", "diff", "rollback", "listConfigUrl"} {
-			body, want := "{}", 403
-			if other == "rollback" {
-				body = `{"configVersion":"` + version + `"}`
-			}
-			if other == action {
-				want = 200
-			}
+		for other, body := range bodies {
+			want := map[bool]int{true: 200, false: 403}[other == action]
 			w.must(want, "POST", nodeURL("n", "/"+other), body)
 		}
 	}
@@ -175,37 +157,29 @@ func TestPermissionsOfActions(t *testing.T) {
 func TestListConfigURLProvisions(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
-	ask := func(status int) api.ConfigURL {
-		t.Helper()
-		return reads[api.ConfigURL](w, status, "POST", nodeURL("n", "/listConfigUrl"), "{}")
-	}
-	first := ask(200)
+	list := nodeURL("n", "/listConfigUrl")
+	ask := func() api.ConfigURL { return reads[api.ConfigURL](w, 200, "POST", list, "{}") }
+	first := ask()
 	w.must(200, "GET", path(first.ConfigURL), "")
-	equal(t, "asked again", ask(200), first)
+	equal(t, "asked again", ask(), first)
 	// A change revokes it; no machine has used it, so there is another.
 	w.must(200, "PUT", nodeURL("n"), strings.Replace(withToken, "prod", "test", 1))
-	second := ask(200)
-	equal(t, "the URL is one that was revoked", second.ConfigURL == first.ConfigURL, false)
+	equal(t, "the URL is one that was revoked", ask().ConfigURL == first.ConfigURL, false)
 	// It has expired; no machine has used it.
 	w.clock.Pass(25 * time.Hour)
 	w.until("it is gone", func() bool { return w.storedNode("n").Credential == "" })
-	third := ask(200)
-	w.must(200, "GET", path(third.ConfigURL), "")
+	w.must(200, "GET", path(ask().ConfigURL), "")
 	w.use("n")
-	w.refused(409, "NoConfigUrl", "POST", nodeURL("n", "/listConfigUrl"), "{}", "regenerateToken")
+	w.refused(409, "NoConfigUrl", "POST", list, "{}", "regenerateToken")
 	// Not after a change either, nor when all that is left of the credential is the mark.
 	w.must(200, "PUT", nodeURL("n"), withToken)
-	w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "{}")
+	w.must(409, "POST", list, "{}")
 	w.must(200, "POST", nodeURL("n", "/regenerateToken"), "{}")
-	ask(200)
-}
-
-// A node from before the mark, with a status, has a machine.
-func TestListConfigURLOfANodeThatRuns(t *testing.T) {
-	w := newEdge(t)
-	w.must(201, "PUT", nodeURL("n"), withPrincipal)
-	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"v1"}`)
-	w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "{}")
+	ask()
+	// A node from before the mark, with a status, has a machine.
+	w.must(201, "PUT", nodeURL("o"), withPrincipal)
+	w.must(204, "POST", nodeURL("o", "/reportStatus"), `{"agentVersion":"v1"}`)
+	w.must(409, "POST", nodeURL("o", "/listConfigUrl"), "{}")
 }
 
 // Two concurrent callers get the same URL.
@@ -221,8 +195,8 @@ func TestListConfigURLTwice(t *testing.T) {
 // use uses the live credential of a node, like a machine.
 func (w *world) use(name string) {
 	w.t.Helper()
-	n := w.storedNode(name)
-	c := must(w.api.Store.Credentials.Get(w.t.Context(), n.Credential))
+	key := w.storedNode(name).Credential
+	c := must(w.api.Store.Credentials.Get(w.t.Context(), key))
 	a := credential.Application{TokenID: c.Value.TokenID, Node: "n", KeyHash: "key", Name: "csr"}
-	must(0, w.api.Credentials.Consume(w.t.Context(), n.Credential, a, store.Condition{}))
+	must(0, w.api.Credentials.Consume(w.t.Context(), key, a, store.Condition{}))
 }

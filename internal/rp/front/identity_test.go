@@ -2,17 +2,16 @@ package front
 
 import (
 	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
-	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // A running agent whose identity is replaced reads the configuration with the new identity and gets
@@ -20,7 +19,7 @@ import (
 func TestIdentityIsReplaced(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	old, fresh := i.app(t, w, clientA), i.app(t, w, clientB)
+	old, fresh := i.app(w, clientA), i.app(w, clientB)
 	r, _ := w.must(200, "GET", nodeURL("n"), "", old)
 	w.must(403, "GET", nodeURL("n"), "", fresh)
 
@@ -31,11 +30,9 @@ func TestIdentityIsReplaced(t *testing.T) {
 		azure["servicePrincipal"].(map[string]any)["clientId"], clientB)
 	for who, token := range map[string]string{"the former": old, "the present": fresh} {
 		c, version := w.refresh(t, token)
-		if c.Azure.ServicePrincipal.ClientSecret.Reveal() != "second" ||
-			c.Azure.BootstrapToken.Token.Reveal() == "" ||
-			version != flexnode.ShownVersion(w.storedNode("n").Revision) {
-			t.Errorf("%s identity gets %+v of version %s", who, c.Azure, version)
-		}
+		shows(t, who+" identity gets", "second true "+w.desires("n"),
+			c.Azure.ServicePrincipal.ClientSecret.Reveal(),
+			c.Azure.BootstrapToken.Token.Reveal() != "", version)
 	}
 	w.settles(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, old)
 	w.must(200, "GET", nodeURL("n"), "", old)
@@ -51,31 +48,36 @@ func TestArcMachineBehindManager(t *testing.T) {
 	w := newEdge(t)
 	w.front = w.manager
 	as := []string{"x-ms-client-object-id: o", "x-ms-client-app-id: a-machine"}
-	arc := `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
-		"arc":{"onboarding":{"clientId":"` + clientA + `","clientSecret":"hush-hush"}}}}}`
-	n := w.node(201, "PUT", nodeURL("n"), arc, as...)
+	n := w.node(201, "PUT", nodeURL("n"), withOnboarding, as...)
 	w.caughtUp()
-	key := must(sealed.NewKey())
-	ask := `{"publicKey":"` + base64.StdEncoding.EncodeToString(key.Public()) + `"`
-	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), ask+"}", as...)
-	as = append(as, "x-ms-flexnode-uid: "+n.Properties.ResourceUID)
-	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), ask+`,"revokePrevious":true}`, as...)
-	answer := reads[api.Refreshed](w, 200, "POST", nodeURL("n", "/refreshCredentials"), ask+"}", as...)
-	bundle, err := key.Open(sealed.About{ID: n.ID, UID: n.Properties.ResourceUID},
-		answer.EncapsulatedKey, answer.Ciphertext)
-	if err != nil || !strings.Contains(string(bundle), clientA) ||
-		strings.Contains(string(bundle), "hush") ||
-		strings.Contains(string(bundle), "enrolmentSecret") {
-		t.Errorf("it gets %s, %v", bundle, err)
-	}
+	key, refresh := must(sealed.NewKey()), nodeURL("n", "/refreshCredentials")
+	w.must(403, "POST", refresh, sealedFor(key), as...)
+	as = append(as, uidHeader+": "+n.Properties.ResourceUID)
+	w.must(403, "POST", refresh, sealedFor(key, `,"revokePrevious":true`), as...)
+	answer := reads[api.Refreshed](w, 200, "POST", refresh, sealedFor(key), as...)
+	bundle := string(must(key.Open(sealed.About{ID: n.ID, UID: n.Properties.ResourceUID},
+		answer.EncapsulatedKey, answer.Ciphertext)))
+	has(t, "what it gets", bundle, clientA)
+	lacks(t, "what it gets", bundle, "hush", "enrolmentSecret")
 	w.settles(200, "PUT", nodeURL("n"), `{"properties":{}}`, as...) // joins with a bootstrap token
-	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), ask+"}", as...)
-	w.must(200, "PUT", nodeURL("n"), arc, as...)
+	w.must(403, "POST", refresh, sealedFor(key), as...)
+	w.must(200, "PUT", nodeURL("n"), withOnboarding, as...)
 	w.settles(200, "DELETE", nodeURL("n"), "", as...)
 	w.buried("GET", nodeURL("n"), "", as...)
 	w.must(204, "POST", nodeURL("n", "/leave"), "{}", as...)
-	w.must(403, "POST", nodeURL("n", "/leave"), ask+"}", as...)
+	w.must(403, "POST", nodeURL("n", "/leave"), sealedFor(key), as...)
 	w.must(404, "POST", nodeURL("n", "/leave"), "{}", as[:2]...)
+}
+
+// withOnboarding is a node of an Arc machine, with the application that enrols it.
+const withOnboarding = `{"properties":{"continuousMonitoring":true,
+	"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
+		"arc":{"onboarding":{"clientId":"` + clientA + `","clientSecret":"hush-hush"}}}}}`
+
+// sealedFor returns a request whose answer is sealed for a key, with more members.
+func sealedFor(key *sealed.Key, more ...string) string {
+	return `{"publicKey":"` + base64.StdEncoding.EncodeToString(key.Public()) + `"` +
+		strings.Join(more, "") + "}"
 }
 
 // A node made again is another one: the former machine learns that its own is gone (M4).
@@ -85,9 +87,9 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	w.must(200, "DELETE", nodeURL("n"), "", ops)
 	present := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.caughtUp()
-	a := i.app(t, w, clientA)
+	a := i.app(w, clientA)
 	of := func(n api.FlexNodeConfig) string {
-		return "x-ms-flexnode-uid: " + strings.ToUpper(n.Properties.ResourceUID)
+		return uidHeader + ": " + strings.ToUpper(n.Properties.ResourceUID)
 	}
 	for range 2 {
 		for _, etag := range []string{former.ETag, present.ETag} {
@@ -111,16 +113,14 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 	n := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	key := clusterKey + "/n"
 	w.change(func(v *store.View) error {
-		row := w.api.Store.Nodes.Row(v, key)
+		was := w.api.Store.Nodes.Row(v, key).Value
 		w.api.Store.Nodes.Delete(v, key)
 		return w.api.Store.AddTombstone(v, key, flexnode.Tombstone{
-			UID: row.Value.UID, Identity: row.Value.Identity,
-			Revision: row.Value.Revision, Deleted: w.clock.Now(),
+			UID: was.UID, Identity: was.Identity, Revision: was.Revision, Deleted: w.clock.Now(),
 		})
 	})
-	for _, header := range []string{"Accept: */*", "x-ms-flexnode-uid: " +
-		n.Properties.ResourceUID} {
-		_, text := w.must(404, "GET", nodeURL("n"), "", i.app(t, w, clientA), header)
+	for _, header := range []string{"Accept: */*", uidHeader + ": " + n.Properties.ResourceUID} {
+		_, text := w.must(404, "GET", nodeURL("n"), "", i.app(w, clientA), header)
 		lacks(t, "with "+header, text, TombstoneInfo)
 	}
 }
@@ -129,19 +129,12 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	w, i, ops := guarded(t)
 	r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	a := i.app(t, w, clientA)
-	calls := 0
-	w.memory.Before(func(c storetest.Call) error {
-		if c.Op != "follow" && c.Op != "changes" {
-			calls++
-		}
-		return nil
-	})
+	a := i.app(w, clientA)
+	calls := w.calls()
 	for range 3 {
 		w.must(304, "GET", nodeURL("n"), "", a, "If-None-Match: "+r.Header.Get("ETag"))
 	}
-	w.memory.Before(nil)
-	equal(t, "the calls of three polls to the store", calls, 0)
+	equal(t, "the calls of three polls to the store", calls(""), 0)
 	equal(t, "when it was seen last", w.api.Seen.Last(clusterKey+"/n"), w.clock.Now())
 	// Another caller's conditional GET is no sign of life.
 	w.clock.Pass(1e12)
@@ -171,10 +164,13 @@ var identities = map[string]struct {
 	"Arc": {
 		`"method":"arc"`,
 		Caller{TenantID: tenant, AppID: "a", ObjectID: "o", Type: "ManagedIdentity",
-			MachineID: strings.TrimSuffix(cluster, "/providers/"+flexnode.ClusterType+"/Factory") +
-				"/providers/Microsoft.HybridCompute/machines/N"},
+			MachineID: arcMachine + "N"},
 	},
 }
+
+// arcMachine is the id of an Arc machine in the cluster's group, without its name.
+const arcMachine = "/subscriptions/" + subscription +
+	"/resourceGroups/Edge/providers/Microsoft.HybridCompute/machines/"
 
 // The URL of a machine that joins with an identity dies with the identity's first request, of any
 // kind, after a machine has fetched it, and not with requests of others.
@@ -203,7 +199,7 @@ func TestURLDiesWithTheFirstPoll(t *testing.T) {
 					w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`)
 				default:
 					r := w.send(w.manager, "GET", nodeURL("n"), "", same,
-						"x-ms-flexnode-uid: "+n.Properties.ResourceUID,
+						uidHeader+": "+n.Properties.ResourceUID,
 						"x-ms-client-tenant-id: "+identity.who.TenantID,
 						"x-ms-client-app-id: "+identity.who.AppID,
 						"x-ms-client-object-id: "+identity.who.ObjectID)
@@ -276,22 +272,15 @@ func TestFromATokenToAnIdentity(t *testing.T) {
 func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string) {
 	t.Helper()
 	key := must(sealed.NewKey())
-	body := string(must(json.Marshal(api.Refresh{PublicKey: key.Public()})))
 	url := nodeURL("n", "/refreshCredentials")
-	answer := reads[api.Refreshed](w, 200, "POST", url, body, headers...)
+	answer := reads[api.Refreshed](w, 200, "POST", url, sealedFor(key), headers...)
 	n := w.storedNode("n")
 	opened := must(key.Open(sealed.About{ID: cluster + "/flexNodeConfig/N", UID: n.UID},
 		answer.EncapsulatedKey, answer.Ciphertext))
 	b := decoded[api.Bundle](t, string(opened))
-	if b.Resource.UID != n.UID || b.Resource.ConfigVersion != answer.ConfigVersion ||
-		b.Resource.Epoch != 1 {
-		t.Errorf("the bundle is of %+v", b.Resource)
-	}
-	loaded, err := config.Parse(opened, config.Host{HostName: "x", Arch: "amd64"})
-	c := loaded.Config
-	if err != nil {
-		t.Fatalf("the agent does not take the bundle: %v\n%s", err, opened)
-	}
+	shows(t, "the bundle is of", n.UID+" "+answer.ConfigVersion+" 1", b.Resource.UID,
+		b.Resource.ConfigVersion, b.Resource.Epoch)
+	c := must(config.Parse(opened, config.Host{HostName: "x", Arch: "amd64"})).Config
 	equal(t, "whether it expires", answer.Expires != nil, c.Azure.BootstrapToken != nil)
 	return c, answer.ConfigVersion
 }
@@ -300,25 +289,24 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 func TestRefreshIsSealed(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)
-	a := i.app(t, w, clientA)
+	a := i.app(w, clientA)
 	post := func(status int, body string) string {
 		t.Helper()
 		_, text := w.must(status, "POST", nodeURL("n", "/refreshCredentials"), body, a)
 		return text
 	}
 	encoded := base64.StdEncoding.EncodeToString
-	good := encoded(must(sealed.NewKey()).Public())
-	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"`+good+`"}`, ops)
-	post(200, `{"publicKey":"`+good+`","other":true}`) // of a newer agent
-	text := post(200, `{"publicKey":"`+good+`"}`)
-	lacks(t, "the answer", text, "hush", "config\"")
+	key := must(sealed.NewKey())
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), sealedFor(key), ops)
+	post(200, sealedFor(key, `,"other":true`)) // of a newer agent
+	lacks(t, "the answer", post(200, sealedFor(key)), "hush", "config\"")
 	for body, want := range map[string]string{
-		"":                                  "InvalidRequestContent",
-		"{}":                                "InvalidParameter",
-		`{"publicKey":""}`:                  "InvalidParameter",
-		`{"publicKey":"?"}`:                 "InvalidRequestContent",
-		`{"publicKey":7}`:                   "InvalidRequestContent",
-		`{"publicKey":"` + good[:40] + `"}`: "InvalidParameter",
+		"":                  "InvalidRequestContent",
+		"{}":                "InvalidParameter",
+		`{"publicKey":""}`:  "InvalidParameter",
+		`{"publicKey":"?"}`: "InvalidRequestContent",
+		`{"publicKey":7}`:   "InvalidRequestContent",
+		`{"publicKey":"` + encoded(key.Public())[:40] + `"}`:              "InvalidParameter",
 		`{"publicKey":"` + encoded(make([]byte, 32)) + `"}`:               "InvalidParameter",
 		`{"publicKey":"` + encoded(append(make([]byte, 31), 0x80)) + `"}`: "InvalidParameter",
 	} {
@@ -331,29 +319,20 @@ func TestRefreshIsSealed(t *testing.T) {
 func TestRefreshAfterEnrolment(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "of the node"), ops)
-	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", `{"properties":{
-		"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true},
-		"azureAuth":{"method":"arc","arc":{"onboarding":{"clientId":"`+clientA+`",
-			"clientSecret":"hush-hush"}}}}}`, ops)
-	shown := shownNode(t, text)
-	onboarding := shown.Properties.AzureAuth.Arc.Onboarding
-	if strings.Contains(text, "hush") || onboarding == nil || onboarding.ClientID != clientA {
-		t.Errorf("it shows %s", text)
-	}
-	_, bundle := w.must(200, "GET", path(shown.Properties.ConfigURL), "")
+	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", withOnboarding, ops)
+	lacks(t, "the node", text, "hush")
+	shown := shownNode(t, text).Properties
+	equal(t, "the application", shown.AzureAuth.Arc.Onboarding.ClientID, clientA)
+	_, bundle := w.must(200, "GET", path(shown.ConfigURL), "")
 	has(t, "the bundle", bundle, "hush-hush")
 	w.caughtUp()
-	c, _ := w.refresh(t, i.app(t, w, clientB))
+	c, _ := w.refresh(t, i.app(w, clientB))
 	equal(t, "the secret that a former identity enrols the machine with", c.Credentials().ClientSecret,
 		"hush-hush")
-	arc := i.claims(w.clock.Now(), "arc-app")
-	arc["xms_mirid"] = strings.TrimSuffix(cluster, "/providers/"+flexnode.ClusterType+"/Factory") +
-		"/providers/Microsoft.HybridCompute/machines/N"
-	c, _ = w.refresh(t, "Authorization: Bearer "+i.sign(t, "one", arc))
-	if sp := c.Azure.ServicePrincipal; sp == nil || sp.ClientID != clientA || sp.ClientSecret != "" {
-		t.Errorf("the machine itself gets %+v", sp)
-	}
-	w.must(403, "GET", nodeURL("n"), "", i.app(t, w, clientA)) // it is not the node
+	c, _ = w.refresh(t, i.bearer(w, "arc-app", jwt.MapClaims{"xms_mirid": arcMachine + "N"}))
+	sp := c.Azure.ServicePrincipal
+	shows(t, "the machine itself gets", clientA+" true", sp.ClientID, sp.ClientSecret == "")
+	w.must(403, "GET", nodeURL("n"), "", i.app(w, clientA)) // it is not the node
 }
 
 // The present identity revokes what others may have; a former one, which is one of them, cannot.
@@ -363,9 +342,8 @@ func TestRefreshRevokesPrevious(t *testing.T) {
 	made := w.node(200, "PUT", nodeURL("n")+"&configUrl=true", nodeOf(clientB, "second"), ops)
 	url := path(made.Properties.ConfigURL)
 	w.settles(200, "GET", url, "")
-	former, present := i.app(t, w, clientA), i.app(t, w, clientB)
-	body := `{"revokePrevious":true,"publicKey":"` +
-		base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public()) + `"}`
+	former, present := i.app(w, clientA), i.app(w, clientB)
+	body := sealedFor(must(sealed.NewKey()), `,"revokePrevious":true`)
 	_, text := w.must(403, "POST", nodeURL("n", "/refreshCredentials"), body, former)
 	equal(t, "the refusal of the former identity", code(text), "FormerIdentity")
 	w.must(200, "GET", nodeURL("n"), "", former)
@@ -379,28 +357,27 @@ func TestRefreshRevokesPrevious(t *testing.T) {
 // A machine with a shared identity gets no bootstrap token for another node that runs.
 func TestRefreshOfANodeThatRuns(t *testing.T) {
 	w, i, ops := guarded(t)
-	a := i.app(t, w, clientA)
+	a := i.app(w, clientA)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush"), ops)
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		row.Value.Properties.Reachable = true
-		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value),
-			w.api.Store.Status.Put(v, clusterKey+"/n", flexnode.Status{
-				Ready: &api.Condition{Type: flexnode.Ready, Status: "True"}}))
+	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+		c.Properties.Reachable = true
 	})
+	ready := func(status string) {
+		edit(w, w.api.Store.Status, clusterKey+"/n", func(s *flexnode.Status) {
+			s.Ready = &api.Condition{Type: flexnode.Ready, Status: status}
+		})
+	}
+	ready("True")
 	w.refresh(t, a) // no other node shares it
 	w.settles(201, "PUT", nodeURL("other"), nodeOf(clientA, "hush"), ops)
 	ask := func(status int, joined string) string {
 		t.Helper()
-		_, text := w.must(status, "POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"`+
-			base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public())+`"`+joined+`}`, a)
+		_, text := w.must(status, "POST", nodeURL("n", "/refreshCredentials"),
+			sealedFor(must(sealed.NewKey()), joined), a)
 		return text
 	}
 	equal(t, "the refusal", code(ask(503, "")), "CredentialNotReady")
 	ask(200, `,"joined":true`)
-	w.change(func(v *store.View) error {
-		return w.api.Store.Status.Put(v, clusterKey+"/n", flexnode.Status{
-			Ready: &api.Condition{Type: flexnode.Ready, Status: "Unknown"}})
-	})
+	ready("Unknown")
 	ask(200, "")
 }

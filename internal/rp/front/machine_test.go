@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
@@ -41,9 +43,13 @@ func (w *world) machineOfUID(name, uid string) *machine {
 
 // signs returns the header with a token that is bound to a request.
 func (m *machine) signs(bound machinekey.Request) string {
+	return "Authorization: MachineKey " + m.token(bound)
+}
+
+func (m *machine) token(bound machinekey.Request) string {
 	c := m.said
 	c.Request = bound
-	return "Authorization: MachineKey " + m.key.Sign(c, m.w.clock.Now().Add(m.ahead))
+	return m.key.Sign(c, m.w.clock.Now().Add(m.ahead))
 }
 
 func (m *machine) path(action string) string {
@@ -51,11 +57,15 @@ func (m *machine) path(action string) string {
 	return path
 }
 
+// binds returns the header with a token for one request.
+func (m *machine) binds(method, action, body string) string {
+	return m.signs(machinekey.RequestOf(method, m.path(action), []byte(body)))
+}
+
 // post sends a signed request, and returns the code of an error.
 func (m *machine) post(t testing.TB, status int, action, body string) string {
 	t.Helper()
-	_, text := m.w.must(status, "POST", nodeURL(m.node, action), body,
-		m.signs(machinekey.RequestOf("POST", m.path(action), []byte(body))))
+	_, text := m.w.must(status, "POST", nodeURL(m.node, action), body, m.binds("POST", action, body))
 	return code(text)
 }
 
@@ -76,12 +86,9 @@ func (m *machine) registers(t testing.TB, status int, secret string) string {
 // registersAs registers its key with a token of an identity in Azure.
 func (m *machine) registersAs(t testing.TB, status int, as string) string {
 	t.Helper()
-	c := m.said
-	c.Request = machinekey.RequestOf("POST", m.path("/registerKey"), nil)
-	token := m.key.Sign(c, m.w.clock.Now())
-	_, text := m.w.must(status, "POST", nodeURL(m.node, "/registerKey"),
+	token := m.token(machinekey.RequestOf("POST", m.path("/registerKey"), nil))
+	_, text := m.w.settles(status, "POST", nodeURL(m.node, "/registerKey"),
 		`{"machineToken":"`+token+`"}`, as)
-	m.w.caughtUp()
 	return code(text)
 }
 
@@ -90,10 +97,9 @@ func (w *world) enrolment(t testing.TB, name string, as ...string) string {
 	t.Helper()
 	renew := nodeURL(name, "/regenerateToken")
 	url := reads[api.ConfigURL](w, 200, "POST", renew, "", as...).ConfigURL
-	_, text := w.must(200, "GET", path(url), "")
-	b := decoded[api.Bundle](t, text)
+	b := reads[api.Bundle](w, 200, "GET", path(url), "")
 	if b.EnrolmentSecret == "" {
-		t.Fatalf("no enrolment secret in %s", text)
+		t.Fatalf("no enrolment secret in %+v", b)
 	}
 	w.caughtUp()
 	return b.EnrolmentSecret
@@ -128,7 +134,8 @@ func isSecond(w *world) bool {
 	return told(w.node(200, "GET", nodeURL("n"), "").Properties.Status, flexnode.SecondMachineSeen)
 }
 
-func TestMachineFollowsByItsKey(t *testing.T) {
+// A machine may do for its own node what an agent may, and nothing else.
+func TestMachineIsItsNodeAlone(t *testing.T) {
 	w, m := newMachine(t)
 	secret := w.enrolment(t, "n")
 	equal(t, "before it registers", m.poll(t, 401), "MachineKeyNotRegistered")
@@ -140,18 +147,6 @@ func TestMachineFollowsByItsKey(t *testing.T) {
 	m.post(t, 400, "/beginChange", `{"configVersion":"x"}`)
 	m.post(t, 200, "/refreshCredentials", refreshBody())
 	equal(t, "the node was heard of", !w.api.Seen.Last(clusterKey+"/n").IsZero(), true)
-}
-
-// refreshBody returns a request for the credentials of a node that has joined.
-func refreshBody() string {
-	return string(must(json.Marshal(api.Refresh{
-		PublicKey: must(sealed.NewKey()).Public(), Joined: true,
-	})))
-}
-
-// A machine may do for its own node what an agent may, and nothing else.
-func TestMachineIsItsNodeAlone(t *testing.T) {
-	w, m := enrolled(t)
 	w.settles(201, "PUT", nodeURL("o"), "{}")
 	poll := m.signs(machinekey.Request{})
 	other := w.machineOf("o")
@@ -160,37 +155,33 @@ func TestMachineIsItsNodeAlone(t *testing.T) {
 	other.post(t, 401, "/reportStatus", "{}")
 	w.must(401, "GET", nodeURL("o"), "", poll)
 	w.must(401, "GET", nodeURL("n"), "", poll, "X-Ms-Flexnode-Uid: "+w.storedNode("o").UID)
-	for _, url := range []string{
-		cluster + versionQuery, cluster + "/flexNodeConfig" + versionQuery,
-		"/subscriptions/" + subscription + "/providers/Microsoft.ContainerService" +
-			"?api-version=2021-04-01",
-	} {
+	for _, url := range []string{clusterURL, nodesURL, providerURL} {
 		w.must(403, "GET", url, "", poll)
 	}
-	for method, action := range map[string]string{
-		"PUT": "", "DELETE": "", "POST": "/regenerateToken",
-	} {
-		w.must(403, method, nodeURL("n", action), "{}", m.signs(
-			machinekey.RequestOf(method, m.path(action), []byte("{}"))))
-	}
+	w.must(403, "PUT", nodeURL("n"), "{}", m.binds("PUT", "", "{}"))
+	w.must(403, "DELETE", nodeURL("n"), "{}", m.binds("DELETE", "", "{}"))
+	m.post(t, 403, "/regenerateToken", "{}")
 	m.poll(t, 200)
 }
+
+// refreshBody returns a request for the credentials of a node that has joined.
+func refreshBody() string { return sealedFor(must(sealed.NewKey()), `,"joined":true`) }
 
 // A token is valid for one request only: its method, path and body.
 func TestMachineTokenIsBound(t *testing.T) {
 	w, m := enrolled(t)
-	report, body := m.path("/reportStatus"), `{"agentVersion":"1"}`
-	post := func(status int, body string, bound machinekey.Request) {
+	const report, body = "/reportStatus", `{"agentVersion":"1"}`
+	post := func(status int, body, token string) {
 		t.Helper()
-		w.must(status, "POST", nodeURL("n", "/reportStatus"), body, m.signs(bound))
+		w.must(status, "POST", nodeURL("n", report), body, token)
 	}
-	post(204, body, machinekey.RequestOf("POST", report, []byte(body)))
-	post(401, body+" ", machinekey.RequestOf("POST", report, []byte(body)))
-	post(401, body, machinekey.RequestOf("PUT", report, []byte(body)))
-	post(401, body, machinekey.RequestOf("POST", m.path("/beginChange"), []byte(body)))
-	post(401, body, machinekey.Request{})
-	post(401, body, machinekey.Request{Method: "POST", Path: report})
-	w.must(401, "GET", nodeURL("n"), "", m.signs(machinekey.RequestOf("POST", report, nil)))
+	post(204, body, m.binds("POST", report, body))
+	post(401, body+" ", m.binds("POST", report, body))
+	post(401, body, m.binds("PUT", report, body))
+	post(401, body, m.binds("POST", "/beginChange", body))
+	post(401, body, m.signs(machinekey.Request{}))
+	post(401, body, m.signs(machinekey.Request{Method: "POST", Path: m.path(report)}))
+	w.must(401, "GET", nodeURL("n"), "", m.binds("POST", report, ""))
 	m.said.Audience = "https://other.example"
 	equal(t, "for another provider", m.poll(t, 401), "InvalidMachineToken")
 	w.must(401, "GET", nodeURL("n"), "", "Authorization: MachineKey nonsense")
@@ -203,9 +194,8 @@ func TestSecondMachine(t *testing.T) {
 	secret := w.enrolment(t, "n")
 	first.registers(t, 204, secret)
 	second := w.machineOf("n")
-	if got := second.registers(t, 409, secret); got != "SecondMachine" || !isSecond(w) {
-		t.Errorf("another machine: %s, shown %v", got, isSecond(w))
-	}
+	equal(t, "another machine", second.registers(t, 409, secret), "SecondMachine")
+	equal(t, "a second machine is shown", isSecond(w), true)
 	revision := w.index.Revision()
 	second.registers(t, 409, secret)
 	equal(t, "the revision after the same machine", w.index.Revision(), revision)
@@ -234,9 +224,8 @@ func TestEnrolmentIsRevoked(t *testing.T) {
 	m.registers(t, 401, fresh) // the URL is revoked with it
 	w.settles(201, "PUT", nodeURL("o"), "{}")
 	m.registers(t, 401, w.enrolment(t, "o"))
-	if isSecond(w) || w.storedNode("n").MachineKey != "" {
-		t.Error("it is shown although no machine is the node")
-	}
+	shows(t, "it is shown, no machine is the node", "false true", isSecond(w),
+		w.storedNode("n").MachineKey == "")
 	m.registers(t, 204, w.enrolment(t, "n"))
 }
 
@@ -272,21 +261,19 @@ func TestMachineTellsItsIdentity(t *testing.T) {
 // The token of the node's identity has its object id: when it registers the machine's key, and when
 // it polls before the machine has joined.
 func TestTokenTellsIdentity(t *testing.T) {
-	for name, contact := range map[string]func(*world, *machine, string){
-		"a poll": func(w *world, _ *machine, as string) {
-			w.must(200, "GET", nodeURL("n"), "", as)
-		},
-		"a registration": func(w *world, m *machine, as string) { m.registersAs(t, 204, as) },
-	} {
+	for _, name := range []string{"a poll", "a registration"} {
 		t.Run(name, func(t *testing.T) {
 			w, i, ops := guarded(t)
 			w.settles(201, "PUT", nodeURL("n")+"&configUrl=true", joins(clientA), ops)
 			w.must(200, "GET", nodeURL("n"), "", ops)
 			equal(t, "before it was seen it joins as", w.storedNode("n").PrincipalID(), "")
 			const own = "bbbbbbbb-0000-0000-0000-000000000001"
-			claims := i.claims(w.clock.Now(), clientA)
-			claims["oid"] = own
-			contact(w, w.machineOf("n"), "Authorization: Bearer "+i.sign(t, "one", claims))
+			as := i.bearer(w, clientA, jwt.MapClaims{"oid": own})
+			if name == "a poll" {
+				w.must(200, "GET", nodeURL("n"), "", as)
+			} else {
+				w.machineOf("n").registersAs(t, 204, as)
+			}
 			equal(t, "it joins as", w.storedNode("n").PrincipalID(), own)
 		})
 	}
@@ -297,37 +284,22 @@ func TestTokenTellsIdentity(t *testing.T) {
 func TestIdentityRegisters(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	m, mine := w.machineOf("n"), i.app(t, w, clientA)
-	register := func(m *machine, as, path string) (status int) {
-		c := m.said
-		c.Request = machinekey.RequestOf("POST", path, nil)
-		body := must(json.Marshal(api.RegisterKey{MachineToken: m.key.Sign(c, w.clock.Now())}))
-		r := w.do("POST", nodeURL("n", "/registerKey"), string(body), as)
-		w.caughtUp()
-		return r.StatusCode
-	}
-	at := m.path("/registerKey")
-	for name, got := range map[string]int{
-		"another identity": register(m, i.app(t, w, clientB), at),
-		"a person":         register(m, ops, at),
-	} {
-		equal(t, name, got, 403)
-	}
-	equal(t, "a token for another path", register(m, mine, "/x"), 401)
+	m, mine := w.machineOf("n"), i.app(w, clientA)
+	m.registersAs(t, 403, i.app(w, clientB))
+	m.registersAs(t, 403, ops)
+	elsewhere := m.token(machinekey.RequestOf("POST", "/x", nil))
+	w.must(401, "POST", nodeURL("n", "/registerKey"), `{"machineToken":"`+elsewhere+`"}`, mine)
 	w.must(200, "GET", nodeURL("n"), "", mine)
-	for range 2 {
-		equal(t, "the node", register(m, mine, at), 204)
-	}
+	m.registersAs(t, 204, mine)
+	m.registersAs(t, 204, mine)
 	m.poll(t, 200)
 	w.must(403, "GET", nodeURL("n"), "", mine)
 	w.must(403, "POST", nodeURL("n", "/reportStatus"), `{}`, mine)
-	equal(t, "another machine of the same identity", register(w.machineOf("n"), mine, at), 409)
+	w.machineOf("n").registersAs(t, 409, mine)
+	w.front = w.manager
 	through := []string{"x-ms-client-tenant-id: " + tenant, "x-ms-client-app-id: " + clientA}
-	r := w.send(w.manager, "POST", nodeURL("n", "/registerKey"), "{}", through...)
-	equal(t, "through Resource Manager", r.StatusCode, 404)
-	if r = w.send(w.manager, "GET", nodeURL("n"), "", through...); r.StatusCode != 200 {
-		t.Errorf("the identity polls through Resource Manager: %d", r.StatusCode)
-	}
+	w.must(404, "POST", nodeURL("n", "/registerKey"), "{}", through...)
+	w.must(200, "GET", nodeURL("n"), "", through...)
 }
 
 // The key of a node that was deleted reads its tombstone, and nothing of its successor.
@@ -343,14 +315,12 @@ func TestDeletedMachine(t *testing.T) {
 		m.post(t, 404, "/refreshCredentials", refreshBody())
 		m.registers(t, 401, secret)
 		w.settles(201, "PUT", nodeURL("n"), "{}") // a successor, the second time
-		if n := w.storedNode("n"); n.MachineKey != "" || n.UID == m.said.UID {
-			t.Fatalf("the successor: %+v", n)
-		}
+		n := w.storedNode("n")
+		shows(t, "the successor is another", "true true", n.MachineKey == "", n.UID != m.said.UID)
 		w.buried("GET", nodeURL("n"), "", m.signs(machinekey.Request{})) // beside the successor
 		w.settles(200, "DELETE", nodeURL("n"), "")
 	}
-	stranger := w.machineOfUID("n", m.said.UID)
-	stranger.poll(t, 401)
+	w.machineOfUID("n", m.said.UID).poll(t, 401) // a stranger
 }
 
 // A machine with a wrong clock gets a nonce, with which its times do not count; a nonce expires.
@@ -380,26 +350,20 @@ func TestMachineWithAnotherClock(t *testing.T) {
 	}
 }
 
-// A poll's token is verified once, and cached until it expires.
+// A poll's token is verified once, and cached until it expires; then it is removed from the cache
+// as others are added.
 func TestMachineTokenIsRemembered(t *testing.T) {
 	w, m := enrolled(t)
-	machines := w.front.(*listener).authenticate.(*machines)
+	known := w.front.(*listener).authenticate.(*machines).tokens.known
 	token := m.signs(machinekey.Request{})
 	for range 3 {
 		w.must(200, "GET", nodeURL("n"), "", token)
 	}
-	equal(t, "the tokens that are known", machines.tokens.known.Len(), 1)
+	equal(t, "the tokens that are known", known.Len(), 1)
 	m.post(t, 204, "/reportStatus", "{}")
-	equal(t, "the tokens that are known after a report", machines.tokens.known.Len(), 1)
+	equal(t, "the tokens that are known after a report", known.Len(), 1)
 	w.clock.Pass(machinekey.Lifetime + time.Minute)
 	w.must(401, "GET", nodeURL("n"), "", token)
-	m.poll(t, 200)
-}
-
-// Expired tokens are removed from the cache as others are added.
-func TestEndedTokensAreForgotten(t *testing.T) {
-	w, m := enrolled(t)
-	known := w.front.(*listener).authenticate.(*machines).tokens.known
 	for range 30 { // minutes, with a new token each
 		m.poll(t, 200)
 		w.clock.Pass(time.Minute)
@@ -432,17 +396,14 @@ func TestNodesFollowByDefault(t *testing.T) {
 		`"continuousMonitoring":false`: {nil, publicURL},
 		`"monitoring":{"endpoint":"` + otherURL + `/"}`: {true, otherURL + "/"},
 		`"azureAuth":{"method":"arc"},"monitoring":{"endpoint":"resourceManager"}`: {
-			true, "resourceManager",
-		},
+			true, "resourceManager"},
 	} {
 		shown := w.node(201, "PUT", nodeURL("n"), `{"properties":{`+properties+`}}`)
 		config := shownConfig(t, shown)
 		monitoring := config["agent"].(map[string]any)["monitoring"].(map[string]any)
-		got := [2]any{config["continuousMonitoring"], monitoring["endpoint"]}
 		equal(t, properties+": the audience", monitoring["audience"], nodeAudience)
-		if got != want || shown.Properties.ContinuousMonitoring != (want[0] == true) {
-			t.Errorf("%s: %v, want %v", properties, got, want)
-		}
+		equal(t, properties, [2]any{config["continuousMonitoring"], monitoring["endpoint"]}, want)
+		equal(t, properties+": it follows", shown.Properties.ContinuousMonitoring, want[0] == true)
 		_, text := w.must(200, "GET", nodeURL("n"), "")
 		again, _ := w.must(200, "PUT", nodeURL("n"), text)
 		equal(t, properties+": written as it is read", again.Header.Get("ETag"), shown.ETag)
@@ -496,11 +457,10 @@ func TestRestoredProvider(t *testing.T) {
 			m.poll(t, 401)
 			m.registersAsKubelet(t, 204, "used.secret", pair)
 			m.poll(t, 200)
-			audit := w.audit.String()
-			has(t, "the audit log", audit, "is not proved by its kubelet", "is proved by its kubelet")
-			other := w.machineOf("n")
+			has(t, "the audit log", w.audit.String(), "is not proved by its kubelet",
+				"is proved by its kubelet")
 			w.api.Kubelets = nil // a front that reaches no cluster
-			other.registersAsKubelet(t, 401, "used.secret", pair)
+			w.machineOf("n").registersAsKubelet(t, 401, "used.secret", pair)
 			m.poll(t, 200)
 		})
 	}

@@ -1,6 +1,8 @@
 package front
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -14,16 +16,15 @@ import (
 // Every problem of a request is reported, with its place in the resource.
 func TestProblems(t *testing.T) {
 	w := newEdge(t)
-	w.refused(400, "InvalidParameter", "PUT", nodeURL("n"),
-		`{"properties":{"versions":{"kubernetes":"1.36.0"}}}`,
+	n, two := nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":-1,"taints":["x"]}}}`
+	w.refused(400, "InvalidParameter", "PUT", n, `{"properties":{"versions":{"kubernetes":"1.36.0"}}}`,
 		`"target":"properties.versions.kubernetes"`)
-	w.refused(400, "MultipleErrorsOccurred", "PUT", nodeURL("n"),
-		`{"properties":{"nodeConfig":{"maxPods":-1,"taints":["x"]}}}`,
+	w.refused(400, "MultipleErrorsOccurred", "PUT", n, two,
 		`"target":"properties.nodeConfig.maxPods"`, `"target":"properties.nodeConfig.taints[0]"`)
 	for _, body := range []string{"", `{"properties":{}} {}`, " null\n"} {
-		w.refused(400, "InvalidRequestContent", "PUT", nodeURL("n"), body)
+		w.refused(400, "InvalidRequestContent", "PUT", n, body)
 	}
-	w.must(404, "GET", nodeURL("n"), "")
+	w.must(404, "GET", n, "")
 }
 
 // Common rules of ARM, for any operation.
@@ -32,9 +33,7 @@ func TestManners(t *testing.T) {
 	n := nodeURL("n")
 	but := func(old, new string) string { return strings.Replace(n, old, new, 1) }
 	const other = "99999999-2222-3333-4444-555555555555"
-	nodes := cluster + "/flexNodeConfig" + versionQuery
-	provider := "/subscriptions/" + subscription + "/providers/" + namespace
-	tests := []struct {
+	for _, tt := range []struct {
 		method, url, body, header string
 		status                    int
 		want                      string
@@ -44,7 +43,7 @@ func TestManners(t *testing.T) {
 		{"GET", but("2026-05-01-preview", "2020-01-01"), "", "", 400, "NoRegisteredProviderFound"},
 		{"GET", but("api-version", "API-VERSION"), "", "", 404, "ResourceNotFound"},
 		{"GET", but("preview", "PREVIEW"), "", "", 404, "ResourceNotFound"},
-		{"GET", provider + "?api-version=soon", "", "", 400, "InvalidApiVersionParameter"},
+		{"GET", ownProvider + "?api-version=soon", "", "", 400, "InvalidApiVersionParameter"},
 		{"GET", n + "&api-version=2026-05-01-preview", "", "", 400, "InvalidApiVersionParameter"},
 		{"PATCH", n, "{}", "", 405, "MethodNotAllowed"},
 		{"GET", but("flexNodeConfig", "flexNode"), "", "", 404, "InvalidResourceType"},
@@ -60,9 +59,9 @@ func TestManners(t *testing.T) {
 		{"PUT", n, `{"properties":{}}`, "Content-Type: text/plain", 415, "UnsupportedMediaType"},
 		{"PUT", n, `{"properties":{"x":"` + strings.Repeat("x", maxBody) + `"}}`, "", 413,
 			"RequestContentTooLarge"},
-		{"GET", nodes + "&$skipToken=abc", "", "", 400, "InvalidSkipToken"},
-		{"GET", nodes + "&$top=no", "", "", 400, "InvalidParameter"},
-		{"GET", nodes + "&$filter=labels['a']+eq+'%'", "", "", 400, "InvalidParameter"},
+		{"GET", nodesURL + "&$skipToken=abc", "", "", 400, "InvalidSkipToken"},
+		{"GET", nodesURL + "&$top=no", "", "", 400, "InvalidParameter"},
+		{"GET", nodesURL + "&$filter=labels['a']+eq+'%'", "", "", 400, "InvalidParameter"},
 		{"PUT", n + "&configUrl=", "{}", "", 400, "InvalidParameter"},
 		{"PUT", n + "&acceptOldCertificate=yes", "{}", "", 400, "InvalidParameter"},
 		{"DELETE", n + "&revokenow=1", "", "", 400, "InvalidParameter"},
@@ -79,30 +78,19 @@ func TestManners(t *testing.T) {
 			"MissingSubscriptionRegistration"},
 		{"GET", operationURL(other), "", "", 404, "OperationNotFound"},
 		{"GET", operationURL("mine"), "", "", 400, "InvalidOperationId"},
-	}
-	for _, tt := range tests {
-		headers := []string{}
-		if tt.header != "" {
-			headers = append(headers, tt.header)
-		}
-		r := w.do(tt.method, tt.url, tt.body, headers...)
-		text := readAll(t, r.Body)
-		if r.StatusCode != tt.status || code(text) != tt.want ||
-			r.Header.Get("x-ms-error-code") != tt.want {
-			t.Errorf("%s %.200s: %d %s, want %d %s",
-				tt.method, tt.url, r.StatusCode, text, tt.status, tt.want)
-		}
-		if r.Header.Get("x-ms-request-id") == "" ||
-			r.Header.Get("x-ms-correlation-request-id") == "" ||
-			r.Header.Get("Content-Type") != "application/json; charset=utf-8" {
-			t.Errorf("%s %s: headers %v", tt.method, tt.url, r.Header)
-		}
+	} {
+		r := w.do(tt.method, tt.url, tt.body, cmp.Or(tt.header, "Accept: */*"))
+		what := fmt.Sprintf("%s %.200s", tt.method, tt.url)
+		shows(t, what, fmt.Sprint(tt.status, " ", tt.want, " ", tt.want), r.StatusCode,
+			code(readAll(r.Body)), r.Header.Get("x-ms-error-code"))
+		shows(t, what+" has headers", "true true application/json; charset=utf-8",
+			r.Header.Get("x-ms-request-id") != "", r.Header.Get("x-ms-correlation-request-id") != "",
+			r.Header.Get("Content-Type"))
 	}
 }
 
 func operationURL(id string) string {
-	return "/subscriptions/" + subscription + "/providers/" + namespace +
-		"/locations/westeurope/operationStatuses/" + id + versionQuery
+	return ownProvider + "/locations/westeurope/operationStatuses/" + id + versionQuery
 }
 
 func TestHeaders(t *testing.T) {
@@ -121,11 +109,10 @@ func TestHeaders(t *testing.T) {
 // Each route with a permission is in the list of operations.
 func TestOperations(t *testing.T) {
 	w := beside(t)
-	_, text := w.must(200, "GET",
-		"/providers/Microsoft.ContainerService/operations"+versionQuery, "")
+	_, text := w.must(200, "GET", "/providers/"+namespace+"/operations"+versionQuery, "")
 	for _, r := range w.api.routes() {
-		if r.permission != "" && !strings.Contains(text, `"`+r.permission+`"`) {
-			t.Errorf("%s is not listed", r.permission)
+		if r.permission != "" {
+			has(t, "the list", text, `"`+r.permission+`"`)
 		}
 	}
 }
@@ -140,11 +127,10 @@ func TestSubscriptionStates(t *testing.T) {
 	w.tell(`{"state":"Unregistered","properties":{"tenantId":"` + tenant + `"}}`)
 	w.must(200, "GET", nodeURL("n"), "")
 	w.must(409, "DELETE", nodeURL("n"), "")
-	m.post(t, 204, "/leave", "{}") // a machine is always given back
-	at := "/subscriptions/" + subscription + "/providers/" + namespace
+	m.post(t, 204, "/leave", "{}")                                // a machine is always given back
 	for _, client := range []string{"2019-05-01", "2021-04-01"} { // azcore, az
-		w.settles(200, "POST", at+"/register?api-version="+client, "")
-		w.must(200, "GET", at+"?api-version="+client, "")
+		w.settles(200, "POST", ownProvider+"/register?api-version="+client, "")
+		w.must(200, "GET", ownProvider+"?api-version="+client, "")
 	}
 	row := must(w.api.Store.Subscriptions.Get(t.Context(), subscription))
 	has(t, "what ARM told, after register", string(row.Value.Properties), tenant)
@@ -153,13 +139,11 @@ func TestSubscriptionStates(t *testing.T) {
 	// One that is deleted takes its registrations along, and gives no machine back.
 	w.tell(`{"state":"Deleted"}`)
 	w.must(404, "GET", nodeURL("n"), "")
-	c := must(w.api.Store.Clusters.Get(t.Context(), clusterKey)).Value
-	if c.Deletion == nil || c.Deletion.Operation == "" || c.Deletion.Wipe {
-		t.Errorf("deletion: %+v", c.Deletion)
-	}
+	c := w.storedCluster()
+	shows(t, "its deletion", "true false", c.Deletion.Operation != "", c.Deletion.Wipe)
 	w.must(404, "PUT", nodeURL("m"), `{"properties":{}}`)
-	w.refused(404, "SubscriptionNotFound", "POST", at+"/register?api-version=2021-04-01", "")
-	_, text := w.must(200, "GET", at+"?api-version=2021-04-01", "")
+	w.refused(404, "SubscriptionNotFound", "POST", registerURL, "")
+	_, text := w.must(200, "GET", providerURL, "")
 	has(t, "the provider", text, `"registrationState":"NotRegistered"`)
 }
 
@@ -174,10 +158,8 @@ func TestTraces(t *testing.T) {
 	w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+r.Header.Get("ETag"))
 	ended := spans.Ended()
 	last := ended[len(ended)-1]
-	if !strings.HasPrefix(last.Name(), "PUT /subscriptions/{subscription}") ||
-		last.Parent().TraceID().String() != parent {
-		t.Errorf("the span %s below %s", last.Name(), last.Parent().TraceID())
-	}
+	has(t, "the span", last.Name(), "PUT /subscriptions/{subscription}")
+	equal(t, "its parent", last.Parent().TraceID().String(), parent)
 }
 
 // A panic of a handler is answered and logged with its stack, and ends its request only.

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -9,10 +8,8 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -35,8 +32,8 @@ func TestRoutesAreASCII(t *testing.T) {
 			segments[i] = url.PathEscape(other.Replace(s))
 			path := exampleOf("/" + strings.Join(segments, "/"))
 			for name, front := range map[string]http.Handler{"direct": w.front, "arm": w.manager} {
-				equal(t, name+" "+r.method+" "+path, w.send(front, r.method, path+versionQuery, "").StatusCode,
-					404)
+				got := w.send(front, r.method, path+versionQuery, "")
+				equal(t, name+" "+r.method+" "+path, got.StatusCode, 404)
 			}
 		}
 	}
@@ -50,9 +47,8 @@ func TestDenialsFoldMore(t *testing.T) {
 	for _, group := range []string{"caf\u00e9s", "CAF\u00c9S", "caf\u00e9\u017f"} {
 		equal(t, group+" is denied", deny.at(at(group), true), true)
 	}
-	if !deny.at(at("CAF\u00e9S"), false) || deny.at(at("caf\u00e9\u017f"), false) {
-		t.Error("a grant is compared in another way")
-	}
+	shows(t, "it is granted", "true false", deny.at(at("CAF\u00e9S"), false),
+		deny.at(at("caf\u00e9\u017f"), false))
 }
 
 // FuzzScope checks that a routed path parses to a scope with its own names.
@@ -74,11 +70,10 @@ func FuzzScope(f *testing.F) {
 		if l.match(r) != nil || l.api.checkNames(r) != nil {
 			return
 		}
-		prefix := ""
+		prefix, group := "", r.name("group")
 		if s := r.name("subscription"); s != "" {
 			prefix = "/subscriptions/" + s
 		}
-		group := r.name("group")
 		if group != "" {
 			prefix += "/resourceGroups/" + group
 		}
@@ -107,11 +102,9 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	defer close(goOn)
 	w.send(w.manager, "PUT", subscriptionURL,
 		`{"state":"Suspended","properties":{"tenantId":"`+tenant+`"}}`)
-	equal(t, "the state in the index, which is behind", w.index.Subscription(subscription),
-		"Registered")
+	equal(t, "the state in the index, behind", w.index.Subscription(subscription), "Registered")
 	for _, url := range []string{nodeURL("n"), nodeURL("m")} {
-		body := strings.Replace(withToken, "prod", "test", 1)
-		w.refused(409, "InvalidSubscriptionState", "PUT", url, body)
+		w.refused(409, "InvalidSubscriptionState", "PUT", url, larger)
 	}
 	w.must(409, "POST", nodeURL("n", "/regenerateToken"), "{}")
 	equal(t, "the ETag", w.node(200, "GET", nodeURL("n"), "").ETag, r.Header.Get("ETag"))
@@ -122,21 +115,13 @@ func TestOperationsThatFail(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	const why = "a credential could not be made before it expired"
-	key := clusterKey + "/n"
-	var node flexnode.Node
-	must(w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
-		row, err := w.api.Store.Nodes.In(v, key)
-		node = row.Value
-		node.Reason = why
-		return errors.Join(err, w.api.Store.Nodes.Put(v, key, node))
-	}))
+	w.edit("n", func(n *flexnode.Node) { n.Reason = why })
+	node := w.storedNode("n")
 	o, err := w.api.progress(t.Context(), flexnode.Operation{
 		Kind: regenerateKind, Target: node.ID, UID: node.UID, State: inProgress})
-	if err != nil || o.State != api.Failed || o.Message != why {
-		t.Errorf("%+v %v", o, err)
-	}
+	shows(t, "the operation", "Failed "+why+" <nil>", o.State, o.Message, err)
 	l := w.api.listener(w.callers(), false)
-	hr := httptest.NewRequest("DELETE", publicURL+cluster+versionQuery, nil)
+	hr := httptest.NewRequest("DELETE", publicURL+clusterURL, nil)
 	query, _ := lowerKeys(hr.URL.RawQuery)
 	r := &request{Request: hr, listener: l, query: query, caller: w.caller}
 	must(0, l.match(r))
@@ -157,11 +142,11 @@ func FuzzRequest(f *testing.F) {
 	f.Add("POST", nodeURL("n", "/beginChange"), `{"configVersion":"7"}`)
 	f.Add("PUT", nodeURL("n"), withPolicies)
 	f.Add("POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"AAAA"}`)
-	f.Add("GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=1&$skipToken=x", "")
-	f.Add("PUT", cluster+versionQuery,
+	f.Add("GET", nodesURL+"&$top=1&$skipToken=x", "")
+	f.Add("PUT", clusterURL,
 		`{"location":"x","properties":{"podCidr":"10.0.0.0/8","nodeCidrMask":24}}`)
 	f.Add("DELETE", "/subscriptions/%2e%2e/x?api-version=1", "\x00")
-	f.Add("DELETE", cluster+versionQuery+"&dryRun=true&nodes=wipe", "")
+	f.Add("DELETE", clusterURL+"&dryRun=true&nodes=wipe", "")
 	f.Add("GET", operationURL("00000000-0000-0000-0000-000000000001"), "")
 	w := newWorld(f)
 	w.register("")

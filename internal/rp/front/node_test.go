@@ -15,7 +15,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
-	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const principal = "aaaaaaaa-0000-0000-0000-000000000001"
@@ -42,21 +41,12 @@ func TestPutAsksTheStoreOnce(t *testing.T) {
 	w.settles(200, "PUT", nodeURL("n"), first)
 	for _, test := range []struct {
 		body string
-		want []string
-	}{{first, []string{"read"}}, {withPrincipal, []string{"read", "commit"}}} {
-		var mu sync.Mutex
-		var asked []string
-		w.memory.Before(func(c storetest.Call) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if c.Op != "changes" {
-				asked = append(asked, c.Op)
-			}
-			return nil
-		})
+		want []int
+	}{{first, []int{1, 0, 0, 1}}, {withPrincipal, []int{1, 1, 0, 2}}} {
+		calls := w.calls()
 		w.must(200, "PUT", nodeURL("n"), test.body)
-		w.memory.Before(nil)
-		equal(t, "the calls to the store", asked, test.want)
+		equal(t, "the calls to the store: reads, commits, watches, and of any kind",
+			[]int{calls("read"), calls("commit"), calls("follow"), calls("")}, test.want)
 	}
 }
 
@@ -66,18 +56,14 @@ func TestLifeOfANode(t *testing.T) {
 	r, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withPrincipal)
 	n := shownNode(t, text)
 	p := n.Properties
-	if n.ID != cluster+"/flexNodeConfig/Edge-1" || n.Name != "Edge-1" ||
-		n.Type != api.ResourceType || n.ETag != r.Header.Get("ETag") || n.ETag == "" ||
-		!strings.Contains(n.ETag, p.ConfigVersion) {
-		t.Errorf("envelope: %+v, header ETag %s", n, r.Header.Get("ETag"))
-	}
-	if p.ProvisioningState != api.Succeeded || p.ConfigURL == "" ||
-		p.ConfigURLExpires.Sub(w.clock.Now()) != credential.Lifetime {
-		t.Errorf("properties: %+v", p)
-	}
-	if n.SystemData.CreatedBy != "ops@example.com" || n.SystemData.CreatedByType != "User" {
-		t.Errorf("systemData: %+v", n.SystemData)
-	}
+	equal(t, "id, name, type and ETag", []string{n.ID, n.Name, n.Type, n.ETag},
+		[]string{cluster + "/flexNodeConfig/Edge-1", "Edge-1", api.ResourceType, r.Header.Get("ETag")})
+	has(t, "the ETag", n.ETag, p.ConfigVersion)
+	shows(t, "the state, and whether there is a URL", "Succeeded true", p.ProvisioningState,
+		p.ConfigURL != "")
+	equal(t, "the URL's life", p.ConfigURLExpires.Sub(w.clock.Now()), credential.Lifetime)
+	shows(t, "the creator", "ops@example.com User", n.SystemData.CreatedBy,
+		n.SystemData.CreatedByType)
 	lacks(t, "the answer", text, "hush")
 	checkBundle(t, w, p.ConfigURL)
 
@@ -86,9 +72,7 @@ func TestLifeOfANode(t *testing.T) {
 	shown := shownNode(t, text)
 	lacks(t, "a GET", text, "hush", "configUrl")
 	_, err := config.Parse(shown.Properties.Config, config.Host{HostName: "x", Arch: "amd64"})
-	if err == nil || !strings.Contains(err.Error(), "clientSecret") {
-		t.Errorf("the shown configuration lacks more than its secret: %v", err)
-	}
+	has(t, "what the shown configuration lacks", fmt.Sprint(err), "clientSecret")
 	r, _ = w.must(304, "GET", nodeURL("edge-1"), "", "If-None-Match: "+n.ETag)
 	equal(t, "the ETag of a 304", r.Header.Get("ETag"), n.ETag)
 	w.must(200, "GET", nodeURL("edge-1"), "", `If-None-Match: "7"`)
@@ -98,17 +82,13 @@ func TestLifeOfANode(t *testing.T) {
 			{"type":"Applied","status":"True"}]}`)
 	r, text = w.must(200, "GET", nodeURL("edge-1"), "")
 	s := shownNode(t, text).Properties.Status
-	if s == nil || s.AppliedConfigVersion != p.ConfigVersion || !told(s, "Applied") ||
-		s.Join == nil || s.Join.State != api.JoinReady {
-		t.Errorf("status: %s", text)
-	}
+	shows(t, "the status", p.ConfigVersion+" true "+api.JoinReady, s.AppliedConfigVersion,
+		told(s, "Applied"), s.Join.State)
 	equal(t, "the ETag after a report of status", r.Header.Get("ETag"), n.ETag)
 
 	changed := w.node(200, "PUT", nodeURL("edge-1"),
 		strings.ReplaceAll(withoutSecret, "1.34.4", "1.35.0"))
-	if changed.Properties.ConfigVersion <= p.ConfigVersion {
-		t.Errorf("a change left the version at %s", changed.Properties.ConfigVersion)
-	}
+	equal(t, "a change has a later version", changed.Properties.ConfigVersion > p.ConfigVersion, true)
 	w.must(403, "GET", path(p.ConfigURL), "")
 	checkDeletion(t, w, changed)
 	has(t, "the audit log", w.audit.String(), "ops@example.com", "/flexNodeConfig/")
@@ -119,11 +99,8 @@ func TestLifeOfANode(t *testing.T) {
 func checkBundle(t *testing.T, w *world, url string) {
 	t.Helper()
 	_, bundle := w.must(200, "GET", path(url), "")
-	loaded, err := config.Parse([]byte(bundle), config.Host{HostName: "other", Arch: "amd64"})
-	c := loaded.Config
-	if err != nil {
-		t.Fatalf("the agent does not take the bundle: %v\n%s", err, bundle)
-	}
+	host := config.Host{HostName: "other", Arch: "amd64"}
+	c := must(config.Parse([]byte(bundle), host)).Config // as the agent takes it
 	got := []any{
 		c.Agent.NodeName, c.Azure.ServicePrincipal.ClientSecret.Reveal(),
 		c.Azure.TargetCluster.ResourceID, c.Azure.TargetCluster.Location, c.Kubernetes.Version,
@@ -146,11 +123,9 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	_, text := w.must(404, "GET", nodeURL("never"), "")
 	lacks(t, "the answer for a node that never was", text, TombstoneInfo)
 	again := w.node(201, "PUT", accepting(nodeURL("edge-1")), withPrincipal).Properties
-	if again.ConfigVersion <= n.Properties.ConfigVersion {
-		t.Errorf("a node that was made again goes back to version %s", again.ConfigVersion)
-	}
-	equal(t, "a node that was made again has the uid of the former one",
-		again.ResourceUID == n.Properties.ResourceUID, false)
+	shows(t, "a node that was made again has a later version, and the uid of the former one",
+		"true false", again.ConfigVersion > n.Properties.ConfigVersion,
+		again.ResourceUID == n.Properties.ResourceUID)
 	w.must(404, "GET", strings.Replace(nodeURL("edge-1"), "Factory", "Unknown", 1), "")
 }
 
@@ -175,9 +150,8 @@ func TestEqualPutWritesNothing(t *testing.T) {
 	}
 	equal(t, "the revision after equal PUTs", w.revision(), health)
 	url := must(w.api.Credentials.URL(t.Context(), w.storedNode("n").Credential))
-	if _, text := w.must(200, "GET", path(url.ConfigURL), ""); text != bundle {
-		t.Error("the URL hands out something else")
-	}
+	_, text := w.must(200, "GET", path(url.ConfigURL), "")
+	equal(t, "what the URL hands out", text, bundle)
 	// What is left open remains as it was chosen when something else changes.
 	n := w.node(200, "PUT", nodeURL("n"), strings.ReplaceAll(same, "50", "51"))
 	equal(t, "the version after a change of maxPods",
@@ -206,15 +180,13 @@ func TestPreconditions(t *testing.T) {
 func TestPages(t *testing.T) {
 	w := newEdge(t)
 	for i := range 7 {
-		w.must(201, "PUT", nodeURL(fmt.Sprintf("n-%d", i)), `{"properties":{}}`)
+		w.settles(201, "PUT", nodeURL(fmt.Sprintf("n-%d", i)), `{"properties":{}}`)
 	}
-	w.caughtUp()
-	got := w.names(cluster + "/flexNodeConfig" + versionQuery + "&$top=3")
-	equal(t, "all pages", got, "n-0 n-1 n-2 n-3 n-4 n-5 n-6")
-	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=7", "")
+	equal(t, "all pages", w.names(nodesURL+"&$top=3"), "n-0 n-1 n-2 n-3 n-4 n-5 n-6")
+	_, text := w.must(200, "GET", nodesURL+"&$top=7", "")
 	lacks(t, "the last page", text, "nextLink")
-	w.refused(404, "ParentResourceNotFound", "GET",
-		strings.Replace(cluster, "Factory", "None", 1)+"/flexNodeConfig"+versionQuery, "")
+	none := strings.Replace(nodesURL, "Factory", "None", 1)
+	w.refused(404, "ParentResourceNotFound", "GET", none, "")
 }
 
 // Of two deletions only one deletes the node; a node that is made meanwhile is another, and kept.
@@ -246,9 +218,8 @@ func TestMadeAndDeletedMeanwhile(t *testing.T) {
 		w.must(200, "DELETE", nodeURL("n"), "")
 	})
 	n := w.node(201, "PUT", nodeURL("n"), `{"properties":{}}`)
-	if got := n.Properties.ConfigVersion; got <= former.Properties.ConfigVersion {
-		t.Errorf("version %s follows %s", got, former.Properties.ConfigVersion)
-	}
+	last := former.Properties.ConfigVersion
+	equal(t, "its version is later", n.Properties.ConfigVersion > last, true)
 }
 
 // A PUT that waits for its cluster gets an operation, which succeeds once the cluster is back.
@@ -259,10 +230,7 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	p := shownNode(t, text).Properties
 	equal(t, "the state", p.ProvisioningState, api.Creating)
 	equal(t, "the URL", p.ConfigURL, "")
-	status := path(r.Header.Get("Azure-AsyncOperation"))
-	if status == "" {
-		t.Fatalf("nowhere to ask: %v", r.Header)
-	}
+	status := asyncOf(r)
 	equal(t, "the operation", w.operation(status).Status, inProgress)
 	w.cluster.isDown.Store(false)
 	w.until("the operation ends", func() bool { return w.operation(status).Status == api.Succeeded })
@@ -276,24 +244,20 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	w.api.Patience = 2 * time.Second
-	first := make(chan api.FlexNodeConfig, 1)
-	go func() {
-		first <- w.node(200, "PUT", nodeURL("n")+"&configUrl=true",
-			`{"properties":{"nodeConfig":{"maxPods":51}}}`)
-	}()
-	w.until("the first is waiting", func() bool {
-		n := w.storedNode("n")
-		return n.Credential != "" && n.Desired.NodeConfig.MaxPods == 51
-	})
-	mine := w.storedNode("n")
-	second := make(chan api.FlexNodeConfig, 1)
-	go func() {
-		second <- w.node(200, "PUT", nodeURL("n")+"&configUrl=true",
-			`{"properties":{"nodeConfig":{"maxPods":52}}}`)
-	}()
-	w.until("the second is waiting", func() bool {
-		return w.storedNode("n").Desired.NodeConfig.MaxPods == 52
-	})
+	put := func(pods int) chan api.FlexNodeConfig {
+		done := make(chan api.FlexNodeConfig, 1)
+		go func() {
+			done <- w.node(200, "PUT", nodeURL("n")+"&configUrl=true",
+				fmt.Sprintf(`{"properties":{"nodeConfig":{"maxPods":%d}}}`, pods))
+		}()
+		w.until("it is waiting", func() bool {
+			n := w.storedNode("n")
+			return n.Credential != "" && n.Desired.NodeConfig.MaxPods == pods
+		})
+		return done
+	}
+	first, mine := put(51), w.storedNode("n")
+	second := put(52)
 	w.cluster.isDown.Store(false)
 	got := <-first
 	equal(t, "the ETag that the first gets", got.ETag, mine.ETag())
@@ -333,7 +297,7 @@ func TestIndexIsBehind(t *testing.T) {
 	w.stop()
 	w.must(200, "DELETE", nodeURL("n"), "", ops)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "y"), ops)
-	former, present := i.app(t, w, clientA), i.app(t, w, clientB)
+	former, present := i.app(w, clientA), i.app(w, clientB)
 	w.must(200, "GET", nodeURL("n"), "", present)
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), "{}", present)
 	_, text := w.must(403, "GET", nodeURL("n"), "", former)
@@ -347,10 +311,9 @@ func TestIndexIsBehindASubscription(t *testing.T) {
 	w := beside(t)
 	w.tell(`{"state":"Unregistered"}`)
 	w.stop()
-	w.must(200, "POST", "/subscriptions/"+subscription+
-		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "")
+	w.must(200, "POST", registerURL, "")
 	w.api.Patience = time.Millisecond
-	w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
+	w.must(201, "PUT", clusterURL, registration(""))
 }
 
 // A registration without nodes can be deleted, even if the store lists nodes slowly.
@@ -363,14 +326,13 @@ func TestDeleteDoesNotListNodes(t *testing.T) {
 // A caller without a role costs the store next to nothing, whatever names it makes up.
 func TestStrangersDoNotWorkTheStore(t *testing.T) {
 	w, i, _ := guarded(t)
-	who := i.app(t, w, clientB)
+	who := i.app(w, clientB)
 	reads := w.memory.Reads()
 	for n := range 100 {
 		w.must(403, "GET", nodeURL("made-up-"+strconv.Itoa(n)), "", who)
 	}
-	if got := w.memory.Reads() - reads; got > 30 {
-		t.Errorf("100 refused requests have read the store %d times", got)
-	}
+	got := w.memory.Reads() - reads
+	equal(t, fmt.Sprint(got, " reads of the store for 100 refused requests"), got <= 30, true)
 }
 
 // Each node gets a pod subnet of its own, also beyond the first guesses, until none is left.
@@ -379,8 +341,7 @@ func TestPodSubnets(t *testing.T) {
 	for pool, nodes := range map[string]int{"10.200.0.0/22": 4, "10.200.0.0/19": 32} {
 		w := newWorld(t)
 		w.register(`"podCidr":"fd00:10::/48","nodeCidrMask":64`)
-		w.must(200, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
-			{"podCidr":"`+pool+`","nodeCidrMask":24}}`) // while no node has a subnet
+		w.must(200, "PUT", clusterURL, pods(pool)) // while no node has a subnet
 		equal(t, "subnets are known", w.storedCluster().SubnetsEpoch, 0)
 		edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) { c.SubnetsEpoch = 1 })
 		taken := map[string]bool{}
@@ -392,20 +353,19 @@ func TestPodSubnets(t *testing.T) {
 		}
 		for i := range nodes {
 			s := subnet(fmt.Sprintf("n%d", i))
-			if taken[s] || !strings.HasPrefix(s, "10.200.") {
-				t.Errorf("n%d got %q; taken are %v", i, s, taken)
-			}
+			shows(t, "the subnet "+s+" is of the pool, and is taken", "true false",
+				strings.HasPrefix(s, "10.200."), taken[s])
 			taken[s] = true
 		}
 		w.refused(409, "PodCIDRExhausted", "PUT", nodeURL("more"), `{"properties":{}}`)
 		w.must(200, "DELETE", nodeURL("n2"), "")
-		if s := subnet("again"); !taken[s] {
-			t.Errorf("a node got %q, which was not given back", s)
-		}
-		w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
-			{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)
+		equal(t, "a node gets what was given back", taken[subnet("again")], true)
+		w.must(400, "PUT", clusterURL, pods("10.201.0.0/22"))
 	}
 }
+
+// pods returns a registration with a pool of pod subnets.
+func pods(pool string) string { return registration(`"podCidr":"` + pool + `","nodeCidrMask":24`) }
 
 // After a restore no pod subnet is assigned until those of the Nodes are known (M26).
 func TestPodSubnetsAfterARestore(t *testing.T) {
@@ -415,10 +375,9 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	s := w.api.Store
 	w.change(func(v *store.View) error { _, err := s.RaiseEpoch(v); return err })
 	w.api.Patience = time.Millisecond
-	response, text := w.must(503, "PUT", nodeURL("n2"), `{"properties":{}}`)
-	if code(text) != "PodSubnetsNotKnown" || response.Header.Get("Retry-After") == "" {
-		t.Error(text, response.Header)
-	}
+	r, text := w.must(503, "PUT", nodeURL("n2"), `{"properties":{}}`)
+	shows(t, "the refusal, with a time to retry", "PodSubnetsNotKnown true", code(text),
+		r.Header.Get("Retry-After") != "")
 	w.must(200, "PUT", nodeURL("n1"), `{"properties":{"nodeConfig":{"maxPods":40}}}`)
 	edit(w, s.Clusters, clusterKey, func(c *flexnode.Cluster) { c.SubnetsEpoch = 2 })
 	key := clusterKey + "/n2"
@@ -436,20 +395,16 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	w := beside(t)
 	w.fails()
-	w.must(201, "PUT", clusterURL,
-		`{"location":"westeurope","properties":{"podCidr":"10.200.0.0/22","nodeCidrMask":24}}`)
+	w.must(201, "PUT", clusterURL, pods("10.200.0.0/22"))
 	w.refused(503, "PodSubnetsNotKnown", "PUT", nodeURL("n1"), `{"properties":{}}`)
 	w.must(404, "GET", nodeURL("n1"), "")
 	w.api.Patience = 20 * time.Second
 	calls := w.calls()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
-	}()
+	var putting sync.WaitGroup
+	putting.Go(func() { w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`) })
 	w.until("the PUT waits", func() bool { return calls("read") > 0 })
 	w.cluster.isDown.Store(false)
-	<-done
+	putting.Wait()
 	equal(t, "it has no pod subnet", w.storedNode("n1").Chosen.PodCIDR == "", false)
 }
 
@@ -457,13 +412,12 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 func TestDeletionShowsATokenThatIsLeft(t *testing.T) {
 	w := newEdge(t)
 	for _, revoked := range []bool{true, false} {
-		w.must(201, "PUT", nodeURL("n")+"&configUrl=true", `{"properties":{}}`)
-		if w.caughtUp(); !revoked {
+		w.settles(201, "PUT", nodeURL("n")+"&configUrl=true", `{"properties":{}}`)
+		if !revoked {
 			w.fails()
 		}
-		_, text := w.must(200, "DELETE", nodeURL("n"), "")
+		_, text := w.settles(200, "DELETE", nodeURL("n"), "")
 		has(t, "the answer", text, fmt.Sprintf(`"bootstrapTokenRevoked":%t`, revoked))
-		w.caughtUp()
 	}
 }
 
@@ -475,8 +429,7 @@ func TestPauseHasAnETag(t *testing.T) {
 	before := r.Header.Get("ETag")
 	paused := strings.Replace(withToken, `"properties":{`,
 		`"properties":{"upgradePolicy":{"paused":true},`, 1)
-	r, _ = w.must(200, "PUT", nodeURL("a"), paused, "If-Match: "+before)
-	w.caughtUp()
+	r, _ = w.settles(200, "PUT", nodeURL("a"), paused, "If-Match: "+before)
 	w.must(200, "GET", nodeURL("a"), "", "If-None-Match: "+before)
 	w.must(304, "GET", nodeURL("a"), "", "If-None-Match: "+r.Header.Get("ETag"))
 	w.must(412, "PUT", nodeURL("a"), withToken, "If-Match: "+before)
@@ -488,17 +441,10 @@ func TestPauseHasAnETag(t *testing.T) {
 	equal(t, "the ETag after the pause", w.storedNode("a").ETag(), before)
 }
 
-// gauges collects what an API counts.
-type gauges struct{ *API }
-
-func (gauges) Describe(chan<- *prometheus.Desc) {}
-
-func (g gauges) Collect(to chan<- prometheus.Metric) { g.Gauges(to) }
-
 // Alerts compare the number of Ready nodes, also while no node is Ready.
 func TestReadyNodesAreCounted(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(gauges{newEdge(t).api})
+	registry.MustRegister(prometheus.CollectorFunc(newEdge(t).api.Gauges))
 	for _, family := range must(registry.Gather()) {
 		if family.GetName() != "flexnode_rp_nodes" {
 			continue

@@ -1,8 +1,6 @@
 package front
 
 import (
-	"encoding/base64"
-	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,7 +8,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -26,10 +23,14 @@ func (w *world) issued(id, secret string) {
 	})
 }
 
+// certificates returns the row with the certificates of the node n.
+func (w *world) certificates() store.Row[flexnode.Certificates] {
+	return must(w.api.Store.Certificates.Get(w.t.Context(), clusterKey+"/n"))
+}
+
 // listed returns the only certificates that may write as a node after some time; "all" for any.
 func (w *world) listed(after time.Duration) string {
-	row := must(w.api.Store.Certificates.Get(w.t.Context(), clusterKey+"/n"))
-	ids, alone := row.Value.May(w.clock.Now().Add(after))
+	ids, alone := w.certificates().Value.May(w.clock.Now().Add(after))
 	if !alone {
 		return "all"
 	}
@@ -56,13 +57,10 @@ func TestDeletionRevokes(t *testing.T) {
 	_, text := w.must(200, "DELETE", nodeURL("n"), "")
 	until := w.clock.Now().Add(flexnode.LeaveTime).Truncate(time.Second)
 	d := decoded[deletion](t, text).Cleanup
-	if d.CertificateRevokedFrom == nil || !d.CertificateRevokedFrom.Equal(until) ||
-		d.CertificateExpires == nil || !d.CertificateExpires.After(until) {
-		t.Errorf("the answer: %s", text)
-	}
-	if first, then := w.listed(0), w.listed(flexnode.LeaveTime); first != "all" || then != "" {
-		t.Errorf("after the deletion %q may write, and %q later", first, then)
-	}
+	shows(t, "it is revoked then, and expires later", "true true",
+		d.CertificateRevokedFrom.Equal(until), d.CertificateExpires.After(until))
+	equal(t, "who may write after the deletion", w.listed(0), "all")
+	equal(t, "who may write later", w.listed(flexnode.LeaveTime), "")
 	w.must(204, "DELETE", now(nodeURL("n")), "")
 	equal(t, "who may write after a second deletion", w.listed(0), "")
 	w.settles(201, "PUT", accepting(nodeURL("n")), "{}")
@@ -79,32 +77,22 @@ func TestDeletionRevokes(t *testing.T) {
 // A machine leaves with its key: its Node, not a successor's, is deleted, and it may not write.
 func TestMachineLeaves(t *testing.T) {
 	w, m := newMachine(t)
+	const what = "how many Nodes were deleted, and who may write"
 	m.joins(t, "a")
 	w.machineOf("n").post(t, 401, "/leave", "{}")
 	m.post(t, 204, "/leave", "{}")
-	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 1 || may != "all" {
-		t.Errorf("%d Nodes were deleted, %q may write", gone, may)
-	}
+	shows(t, what, "1 all", w.cluster.nodesGone.Load(), w.listed(0))
 	w.settles(200, "DELETE", nodeURL("n"), "")
 	w.machineOfUID("n", m.said.UID).post(t, 401, "/leave", "{}")
 	m.post(t, 204, "/leave", "{}")
-	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 2 || may != "" {
-		t.Errorf("of a deleted node: %d Nodes were deleted, %q may write", gone, may)
-	}
+	shows(t, what+", of a deleted node", "2 ", w.cluster.nodesGone.Load(), w.listed(0))
 	w.settles(201, "PUT", nodeURL("n"), "{}")
 	w.issued("b", w.enrolment(t, "n"))
-	w.change(func(v *store.View) error {
-		_, err := w.api.Store.RaiseEpoch(v)
-		return err
-	})
+	w.change(func(v *store.View) error { _, err := w.api.Store.RaiseEpoch(v); return err })
 	m.post(t, 204, "/leave", "{}")
-	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 2 || may != "b" {
-		t.Errorf("beside a successor: %d Nodes were deleted, %q may write", gone, may)
-	}
-	equal(t, "the epoch of what the cluster lists", must(w.api.Store.Certificates.Get(t.Context(),
-		clusterKey+"/n")).Value.Epoch, 1)
-	w.api.Patience = time.Millisecond
-	w.cluster.isDown.Store(true)
+	shows(t, what+", beside a successor", "2 b", w.cluster.nodesGone.Load(), w.listed(0))
+	equal(t, "the epoch of what the cluster lists", w.certificates().Value.Epoch, 1)
+	w.fails()
 	w.settles(200, "DELETE", nodeURL("n"), "")
 	equal(t, "while the cluster is down", m.post(t, 503, "/leave", "{}"), "NodeNotDeleted")
 	w.cluster.isDown.Store(false)
@@ -151,9 +139,8 @@ func TestMachineReplacesItsKey(t *testing.T) {
 			equal(t, "who may write", w.listed(0), want)
 			made := must(w.api.Store.Credentials.Get(t.Context(), w.storedNode("n").Credential))
 			equal(t, "its token is usable", made.Value.State == store.Live, want == "")
-			row := must(w.api.Store.Certificates.Get(t.Context(), clusterKey+"/n"))
-			equal(t, "until more than a year later", row.Value.Ends.After(
-				w.clock.Now().Add(flexnode.LongestCertificate)), false)
+			latest := w.clock.Now().Add(flexnode.LongestCertificate)
+			equal(t, "until later", w.certificates().Value.Ends.After(latest), false)
 		})
 	}
 }
@@ -165,13 +152,11 @@ func TestNameIsFreeAgain(t *testing.T) {
 	m.joins(t, "a")
 	remade := func(status int, url string) {
 		t.Helper()
-		_, text := w.must(status, "PUT", url, "{}")
-		ends := w.clock.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-		if status == 409 && (code(text) != "NameNotFree" || !strings.Contains(text, ends) ||
-			!strings.Contains(text, "acceptOldCertificate=true")) {
-			t.Errorf("the refusal does not name the date and the way out: %s", text)
+		_, text := w.settles(status, "PUT", url, "{}")
+		if status == 409 { // the refusal has the date and the way out
+			has(t, "the refusal", text, `"NameNotFree"`, "acceptOldCertificate=true",
+				w.clock.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 		}
-		w.caughtUp()
 	}
 	w.settles(200, "DELETE", nodeURL("n"), "")
 	remade(409, nodeURL("n"))
@@ -227,16 +212,16 @@ func TestNameOfAnUnseenMachine(t *testing.T) {
 // The Node of a machine whose kubelet uses tokens is deleted too when the machine is shut out.
 func TestShutOutWithToken(t *testing.T) {
 	w, _ := newMachine(t)
-	body := strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
-	w.must(200, "PUT", nodeURL("n"), body)
+	w.must(200, "PUT", nodeURL("n"), withTokens)
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
-	if row := must(w.api.Store.Certificates.Get(t.Context(), clusterKey+"/n")); row.Exists() {
-		t.Errorf("no machine has been the node, and there is %+v", row.Value)
-	}
+	equal(t, "there are certificates of no machine", w.certificates().Exists(), false)
 	w.settles(204, "POST", nodeURL("n", "/reportStatus"), "{}")
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
 }
+
+// withTokens is a node whose kubelet uses tokens.
+var withTokens = strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
 
 // A machine that joins again and again does not make its node impossible to revoke.
 func TestDeletionAfterManyJoins(t *testing.T) {
@@ -258,33 +243,24 @@ func TestShutOutWhileItJoins(t *testing.T) {
 	w := newEdge(t)
 	w.settles(201, "PUT", nodeURL("n")+"&configUrl=true", "{}")
 	key := w.storedNode("n").Credential
-	state := func() string {
-		return must(w.api.Store.Credentials.Get(t.Context(), key)).Value.State
-	}
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Credentials.In(v, key)
-		row.Value.State = store.Consumed
-		return errors.Join(err, w.api.Store.Credentials.Put(v, key, row.Value))
-	})
+	edit(w, w.api.Store.Credentials, key, func(c *store.Credential) { c.State = store.Consumed })
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
-	if got := state(); got == store.Consumed || len(w.storedNode("n").Joining) > 0 {
-		t.Errorf("its credential is %s, and joins: %v", got, w.storedNode("n").Joining)
-	}
+	shows(t, "its credential is consumed, and what joins", "false []",
+		must(w.api.Store.Credentials.Get(t.Context(), key)).Value.State == store.Consumed,
+		w.storedNode("n").Joining)
 }
 
 // A machine that was shut out does not become the node again by the node's identity in Azure: it
 // gets no credential and registers no key, until the owner's new URL registers a machine.
 func TestShutOutHasAnIdentity(t *testing.T) {
 	w, i, ops := guarded(t)
-	a := i.app(t, w, clientA)
+	a := i.app(w, clientA)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush"), ops)
 	m := w.machineOf("n")
 	m.registersAs(t, 204, a)
-	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "", ops)
-	w.caughtUp()
+	w.settles(200, "POST", now(nodeURL("n", "/regenerateToken")), "", ops)
 	equal(t, "a registration by the identity", m.registersAs(t, 409, a), "SecondMachine")
-	body := `{"publicKey":"` + base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public()) + `"}`
-	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), body, a)
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), sealedFor(must(sealed.NewKey())), a)
 	equal(t, "with its key", m.poll(t, 401), "MachineKeyNotRegistered")
 	next := w.machineOf("n")
 	next.registers(t, 204, w.enrolment(t, "n", ops))
@@ -314,16 +290,12 @@ func TestIdentityOfAReplacedMachine(t *testing.T) {
 // No certificate of a kubelet that uses tokens is revoked: its owner removes the role.
 func TestDeletionNamesTheRole(t *testing.T) {
 	w, _ := newMachine(t)
-	body := strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
-	w.must(200, "PUT", nodeURL("n"), body)
+	w.must(200, "PUT", nodeURL("n"), withTokens)
 	w.settles(204, "POST", nodeURL("n", "/reportStatus"), "{}")
-	_, text := w.must(200, "DELETE", nodeURL("n"), "")
+	_, text := w.settles(200, "DELETE", nodeURL("n"), "")
 	role := decoded[deletion](t, text).Cleanup.RoleAssignmentToRemove
-	if role == nil || role.Scope != cluster || role.Assignee != clientA ||
-		strings.Contains(text, "certificateExpires") {
-		t.Errorf("the answer: %s", text)
-	}
-	w.caughtUp()
+	shows(t, "the role", cluster+" "+clientA, role.Scope, role.Assignee)
+	lacks(t, "the answer", text, "certificateExpires")
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
@@ -337,12 +309,10 @@ func (w *world) arcLeft() []api.ArcMachineLeft {
 // that was refused cannot leave.
 func TestArcMachineOfADeletedNode(t *testing.T) {
 	w := newEdge(t)
-	body := `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
-		"arc":{"onboarding":{"clientId":"` + clientA + `","clientSecret":"hush-hush"}}}}}`
 	key := must(sealed.NewKey())
-	ask := `{"publicKey":"` + base64.StdEncoding.EncodeToString(key.Public()) + `"}`
+	ask := sealedFor(key)
 	joined := func() *machine {
-		w.settles(201, "PUT", nodeURL("n"), body)
+		w.settles(201, "PUT", nodeURL("n"), withOnboarding)
 		m := w.machineOf("n")
 		m.registers(t, 204, w.enrolment(t, "n"))
 		return m
@@ -359,23 +329,18 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 		}
 		copied.boots()
 	}
-	if is := w.arcLeft(); len(is) != 1 || is[0].Node != "n" || is[0].Problem != "" ||
-		!strings.Contains(is[0].MachineID, "/machines/n") {
-		t.Errorf("after the deletion there is left %+v", is)
-	}
+	is := w.arcLeft()
+	shows(t, "what is left after the deletion", "1 n true", len(is), is[0].Node, is[0].Problem == "")
+	has(t, "the Arc machine", is[0].MachineID, "/machines/n")
 	w.machineOfUID("n", m.said.UID).post(t, 401, "/leave", ask)
 	answer := reads[api.LeaveSecret](w, 200, "POST", nodeURL("n", "/leave"), ask,
-		m.signs(machinekey.RequestOf("POST", m.path("/leave"), []byte(ask))))
-	id, _, _ := strings.Cut(nodeURL("n"), "?")
-	secret, err := key.Open(sealed.About{ID: id, UID: m.said.UID}, answer.EncapsulatedKey,
-		answer.Ciphertext)
-	if err != nil || string(secret) != "hush-hush" {
-		t.Errorf("%q, %v", secret, err)
-	}
+		m.binds("POST", "/leave", ask))
+	secret := must(key.Open(sealed.About{ID: m.path(""), UID: m.said.UID}, answer.EncapsulatedKey,
+		answer.Ciphertext))
+	equal(t, "the secret", string(secret), "hush-hush")
 	m.post(t, 204, "/leave", `{"arc":{"problem":"AuthorizationFailed"}}`)
-	if is := w.arcLeft(); len(is) != 1 || is[0].Problem != "AuthorizationFailed" {
-		t.Errorf("after the machine could not leave there is left %+v", is)
-	}
+	is = w.arcLeft()
+	shows(t, "what is left after it could not leave", "1 AuthorizationFailed", len(is), is[0].Problem)
 	told := strings.Count(w.audit.String(), "an Arc machine is left")
 	m.post(t, 204, "/leave", `{"arc":{}}`)
 	m.post(t, 204, "/leave", `{"arc":{}}`)
@@ -387,9 +352,8 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	m.post(t, 204, "/leave", "{}")
 	again := joined()
 	w.settles(200, "DELETE", now(nodeURL("n")), "")
-	if got := again.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" || len(w.arcLeft()) != 1 {
-		t.Errorf("a machine that is shut out: %s", got)
-	}
+	equal(t, "a machine that is shut out", again.post(t, 404, "/leave", ask), "NoOnboardingSecret")
+	equal(t, "what is left of it", len(w.arcLeft()), 1)
 	joined()
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(204, "DELETE", now(nodeURL("n")), "")
@@ -398,13 +362,9 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	w.must(200, "DELETE", nodeURL("n"), "")
 	rows, _, err := w.api.Store.ArcLeft.List(t.Context(), "")
 	for _, row := range rows {
-		if row.Value.Secret != nil {
-			t.Errorf("the secret of %s is kept", row.Key)
-		}
+		equal(t, "the secret of "+row.Key+" is kept", row.Value.Secret != nil, false)
 	}
-	if err != nil || len(rows) != 3 {
-		t.Errorf("%d rows, %v", len(rows), err)
-	}
+	shows(t, "the rows", "3 <nil>", len(rows), err)
 }
 
 // An Arc machine that has left before its node was deleted is not listed.
@@ -444,7 +404,6 @@ func TestArcMachineOfAFailedChange(t *testing.T) {
 		equal(t, "what is left with the id "+wrong, len(w.arcLeft()), 0)
 	}
 	leaves(id)
-	if is := w.arcLeft(); len(is) != 1 || is[0].MachineID != id || is[0].DeletedAt.IsZero() {
-		t.Errorf("there is left %+v", is)
-	}
+	is := w.arcLeft()
+	shows(t, "what is left", "1 "+id+" true", len(is), is[0].MachineID, !is[0].DeletedAt.IsZero())
 }

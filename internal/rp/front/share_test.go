@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -25,10 +27,18 @@ const callerHeader = "X-Test-Caller"
 func asNamed(r *http.Request) (Caller, error) {
 	name := r.Header.Get(callerHeader)
 	if name == "machine" {
-		return Caller{ObjectID: name, TenantID: tenant, Type: "Application",
-			AppID: "aaaaaaaa-0000-0000-0000-000000000001"}, nil
+		return Caller{ObjectID: name, TenantID: tenant, Type: "Application", AppID: principal}, nil
 	}
 	return Caller{ObjectID: name, TenantID: tenant, Type: "User"}, nil
+}
+
+// shared returns a world with the node n of withManaged, its ETag, and limited callers.
+func shared(t *testing.T, rates fair.Rates, atOnce fair.AtOnce) (w *world, etag string) {
+	t.Helper()
+	w = newEdge(t)
+	r, _ := w.settles(201, "PUT", nodeURL("n"), withManaged)
+	w.share(rates, atOnce)
+	return w, "If-None-Match: " + r.Header.Get("ETag")
 }
 
 // share limits the world's callers.
@@ -50,11 +60,15 @@ func (w *world) ask(
 }
 
 // gets sends a caller's request and checks the status of the answer.
-func (w *world) gets(status int, caller, method, url, body string, headers ...string) {
+func (w *world) gets(
+	status int, caller, method, url, body string, headers ...string,
+) *httptest.ResponseRecorder {
 	w.t.Helper()
-	if got := w.ask(caller, method, url, body, headers...); got.Code != status {
+	got := w.ask(caller, method, url, body, headers...)
+	if got.Code != status {
 		w.t.Errorf("%s: %s %s: %d %s, want %d", caller, method, url, got.Code, got.Body, status)
 	}
+	return got
 }
 
 func at(burst int, perSecond float64) fair.Rate {
@@ -65,23 +79,19 @@ const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"
 
 // A caller with too many requests gets an error with the time to retry; others are answered.
 func TestThrottling(t *testing.T) {
-	w := newEdge(t)
-	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
-	w.caughtUp()
-	w.share(fair.Rates{
+	w, same := shared(t, fair.Rates{
 		fair.Principal: {
 			fair.Reads: at(3, .3), fair.Lists: at(1, 1), fair.Writes: at(2, 1), fair.Deletes: at(1, 1),
 		},
 		fair.Subscription: {fair.Reads: at(100, 100)},
 		fair.Node:         {fair.All: at(50, 10)},
 	}, fair.AtOnce{})
-	list := cluster + "/flexNodeConfig" + versionQuery
 	for _, tt := range []struct {
 		method, url, body string
 		wants             []int
 	}{
 		{"GET", nodeURL("n"), "", []int{200, 200, 200, 429}},
-		{"GET", list, "", []int{200, 429}},
+		{"GET", nodesURL, "", []int{200, 429}},
 		{"PUT", nodeURL("n"), withManaged, []int{200, 200, 429}},
 		{"DELETE", nodeURL("m"), "", []int{204, 429}},
 	} {
@@ -89,29 +99,21 @@ func TestThrottling(t *testing.T) {
 			w.gets(want, "script", tt.method, tt.url, tt.body)
 		}
 	}
-	refused := w.ask("script", "GET", nodeURL("n"), "")
-	if refused.Code != 429 || code(refused.Body.String()) != "TooManyRequests" ||
-		must(strconv.Atoi(refused.Header().Get("Retry-After"))) < 4 ||
-		refused.Header().Get("x-ms-error-code") != "TooManyRequests" ||
-		!strings.Contains(refused.Body.String(), "Please try again after '4' seconds") {
-		t.Errorf("%v %s", refused.Header(), refused.Body)
-	}
-	const namespace = "Microsoft.ContainerService/"
-	equal(t, "what remains", refused.Header()[remainingHeader],
-		[]string{namespace + "FlexNodeReads;0"})
-	got := w.ask("operator", "GET", nodeURL("n"), "")
-	if left := got.Header()[remainingHeader]; got.Code != 200 || len(left) != 2 ||
-		left[0] != namespace+"FlexNodeReads;2" ||
-		left[1] != namespace+"FlexNodeSubscriptionReads;96" {
-		t.Errorf("another caller: %d, %q", got.Code, left)
-	}
+	refused := w.gets(429, "script", "GET", nodeURL("n"), "")
+	shows(t, "the refusal", "TooManyRequests TooManyRequests true", code(refused.Body.String()),
+		refused.Header().Get("x-ms-error-code"),
+		must(strconv.Atoi(refused.Header().Get("Retry-After"))) >= 4)
+	has(t, "the refusal", refused.Body.String(), "Please try again after '4' seconds")
+	const reads, all = namespace + "/FlexNodeReads;", namespace + "/FlexNodeSubscriptionReads;"
+	equal(t, "what remains", refused.Header()[remainingHeader], []string{reads + "0"})
+	got := w.gets(200, "operator", "GET", nodeURL("n"), "")
+	equal(t, "what remains for another caller", got.Header()[remainingHeader],
+		[]string{reads + "2", all + "96"})
 	for range 50 {
-		got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
-		if got.Code != 304 || got.Header()[remainingHeader] != nil {
-			t.Fatalf("a poll: %d %v", got.Code, got.Header())
-		}
+		got := w.gets(304, "machine", "GET", nodeURL("n"), "", same)
+		equal(t, "what remains for a poll", got.Header()[remainingHeader], nil)
 	}
-	w.gets(429, "machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
+	w.gets(429, "machine", "GET", nodeURL("n"), "", same)
 	w.clock.Pass(4 * time.Second)
 	w.gets(200, "script", "GET", nodeURL("n"), "")
 	lacks(t, "the audit log", w.audit.String(), `"status":429`)
@@ -119,14 +121,11 @@ func TestThrottling(t *testing.T) {
 
 // The load of a node on the store is limited separately, and no other caller takes its share.
 func TestReportsAreThrottled(t *testing.T) {
-	w := newEdge(t)
-	for _, name := range []string{"n", "m"} {
-		w.must(201, "PUT", nodeURL(name), withManaged)
-	}
-	w.caughtUp()
-	w.share(fair.Rates{fair.Node: {
+	w, _ := shared(t, fair.Rates{fair.Node: {
 		fair.All: at(100, 1), fair.Refreshes: at(2, .1), fair.Reports: at(3, 1), fair.Stored: at(500, 50),
 	}}, fair.AtOnce{})
+	w.gets(201, "operator", "PUT", nodeURL("m"), withManaged)
+	w.caughtUp()
 	for _, caller := range []string{"operator", "machine"} {
 		for action, burst := range map[string]int{"/reportStatus": 3, "/refreshCredentials": 2} {
 			for n := range burst + 2 {
@@ -136,11 +135,8 @@ func TestReportsAreThrottled(t *testing.T) {
 			}
 		}
 	}
-	for _, action := range []string{"/reportStatus", "/refreshCredentials"} {
-		if got := w.ask("machine", "POST", nodeURL("m", action), "{}"); got.Code == 429 {
-			t.Errorf("%s of another node: %d", action, got.Code)
-		}
-	}
+	w.gets(204, "machine", "POST", nodeURL("m", "/reportStatus"), "{}")
+	w.gets(400, "machine", "POST", nodeURL("m", "/refreshCredentials"), "{}") // no key
 	w.gets(200, "machine", "GET", nodeURL("n"), "")
 }
 
@@ -167,15 +163,10 @@ func TestKinds(t *testing.T) {
 	}
 	for _, route := range w.api.routes() {
 		name := route.method + " " + route.pattern
-		kind, ok := want[name]
-		if !ok {
-			kind = fair.Writes
-		}
+		kind := cmp.Or(want[name], fair.Writes)
 		delete(want, name)
 		r := &request{Request: &http.Request{Method: route.method}, route: &route}
-		if r.kind() != kind || r.class() != classes[kind] {
-			t.Errorf("%s: %s, class %s", name, r.kind(), r.class())
-		}
+		shows(t, name, fmt.Sprint(kind, " ", classes[kind]), r.kind(), r.class())
 	}
 	equal(t, "routes that are not there", len(want), 0)
 }
@@ -198,99 +189,77 @@ func TestManagerIsNotThrottled(t *testing.T) {
 
 // Strangers do not use up the limits of a subscription's callers, or get more by naming others.
 func TestStrangersTakeFromNobody(t *testing.T) {
-	w := newEdge(t)
-	w.do("PUT", nodeURL("n"), withManaged)
-	w.caughtUp()
-	w.share(fair.Rates{
+	w, _ := shared(t, fair.Rates{
 		fair.Principal:    {fair.Reads: at(5, .001)},
 		fair.Subscription: {fair.Reads: at(4, .001)},
 	}, fair.AtOnce{})
-	provider := "/subscriptions/" + subscription +
-		"/providers/Microsoft.ContainerService?api-version=2021-04-01"
 	for n := range 10 {
-		want := http.StatusForbidden
-		if n >= 5 {
-			want = http.StatusTooManyRequests
-		}
 		other := fmt.Sprintf("%08d%s", n, subscription[8:])
 		url := strings.Replace(nodeURL("n"), subscription, other, 1)
-		w.gets(want, "stranger", "GET", url, "")
+		w.gets(map[bool]int{true: 403, false: 429}[n < 5], "stranger", "GET", url, "")
 		w.ask("another", "GET", nodeURL("n"), "")
-		w.ask("third", "GET", provider, "")
+		w.ask("third", "GET", providerURL, "")
 	}
 	for n := range 5 {
-		want := map[bool]int{true: http.StatusOK, false: http.StatusTooManyRequests}[n < 4]
-		w.gets(want, "operator", "GET", nodeURL("n"), "")
+		w.gets(map[bool]int{true: 200, false: 429}[n < 4], "operator", "GET", nodeURL("n"), "")
 	}
 }
 
 // Behind Resource Manager a caller is the node if it has its identity and names its uid.
 func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	w := newEdge(t)
-	uid := w.node(201, "PUT", nodeURL("n"), withManaged).Properties.ResourceUID
+	w.settles(201, "PUT", nodeURL("n"), withManaged)
 	offered := w.desires("n")
 	w.report("n", offered, "")
 	w.settles(200, "PUT", nodeURL("n"), strings.Replace(withManaged, "50", "60", 1)) // not offered yet
 	w.share(fair.Rates{
 		fair.Principal: {fair.Reads: at(1000, 1)}, fair.Node: {fair.All: at(1000, 1)},
 	}, fair.AtOnce{})
-	const own, other = "aaaaaaaa-0000-0000-0000-000000000001", clientB
+	uid := uidHeader + ": " + w.storedNode("n").UID
 	for _, tt := range []struct {
 		name, app, uid string
-		byNode, heard  bool
-		status         int
+		// want is the status, whether it counts as the node's, and whether the node was heard of.
+		want string
 	}{
-		{"its identity and uid", own, uid, true, true, 200},
-		{"its uid alone", other, uid, false, false, 200},
-		{"its identity alone, as of a pipeline", own, "", false, false, 200},
-		{"its identity, and the uid of another", own, subscription, false, false, 404},
+		{"its identity and uid", principal, uid, "200 true true"},
+		{"its uid alone", clientB, uid, "200 false false"},
+		{"its identity alone, as of a pipeline", principal, "Accept: */*", "200 false false"},
+		{"its identity, and the uid of another", principal, uidHeader + ": " + subscription,
+			"404 false false"},
 	} {
 		w.api.Seen = &fakeSeen{}
-		headers := []string{"x-ms-client-app-id: " + tt.app, "x-ms-client-tenant-id: " + tenant}
-		if tt.uid != "" {
-			headers = append(headers, "x-ms-flexnode-uid: "+tt.uid)
-		}
-		got := w.send(w.manager, "GET", nodeURL("n"), "", headers...)
-		byNode := got.Header[remainingHeader] == nil
-		heard := !w.api.Seen.Last(clusterKey + "/n").IsZero()
-		if got.StatusCode != tt.status || byNode != tt.byNode || heard != tt.heard {
-			t.Errorf("%s: %d, counts as the node's: %t, heard of: %t", tt.name, got.StatusCode,
-				byNode, heard)
-		}
-		if text := readAll(t, got.Body); got.StatusCode == 200 && (tt.uid != "") !=
-			(shownNode(t, text).Properties.ConfigVersion == offered) {
-			t.Errorf("%s: gets %s, offered is %s", tt.name, text, offered)
+		got := w.send(w.manager, "GET", nodeURL("n"), "", tt.uid, "x-ms-client-app-id: "+tt.app,
+			"x-ms-client-tenant-id: "+tenant)
+		shows(t, tt.name, tt.want, got.StatusCode, got.Header[remainingHeader] == nil,
+			!w.api.Seen.Last(clusterKey+"/n").IsZero())
+		if text := readAll(got.Body); got.StatusCode == 200 {
+			equal(t, tt.name+": gets what is offered",
+				shownNode(t, text).Properties.ConfigVersion == offered, tt.uid == uid)
 		}
 	}
 }
 
 // While all places of a class are taken, only its own requests are refused.
 func TestPlaces(t *testing.T) {
-	w := newEdge(t)
-	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
-	w.caughtUp()
 	one := fair.Places{InFlight: 1, Wait: time.Second}
-	w.share(nil, fair.AtOnce{one, one, one, one, one})
-	list := cluster + "/flexNodeConfig" + versionQuery
-	for class, request := range map[fair.Class]func() int{
-		fair.ForNodes: func() int {
-			return w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag).Code
-		},
-		fair.ForNodeStore: func() int {
-			return w.ask("machine", "POST", nodeURL("n", "/reportStatus"), "{}").Code
-		},
-		fair.ForReads:  func() int { return w.ask("operator", "GET", nodeURL("n"), "").Code },
-		fair.ForLists:  func() int { return w.ask("operator", "GET", list, "").Code },
-		fair.ForWrites: func() int { return w.ask("operator", "PUT", nodeURL("n"), withManaged).Code },
+	w, same := shared(t, nil, fair.AtOnce{one, one, one, one, one})
+	for class, request := range map[fair.Class][]string{
+		fair.ForNodes:     {"machine", "GET", nodeURL("n"), "", same},
+		fair.ForNodeStore: {"machine", "POST", nodeURL("n", "/reportStatus"), "{}"},
+		fair.ForReads:     {"operator", "GET", nodeURL("n"), ""},
+		fair.ForLists:     {"operator", "GET", nodesURL, ""},
+		fair.ForWrites:    {"operator", "PUT", nodeURL("n"), withManaged},
 	} {
+		refused := func() bool {
+			return w.ask(request[0], request[1], request[2], request[3], request[4:]...).Code == 429
+		}
 		for _, other := range fair.Classes() {
 			place := must(w.api.Gate.Enter(context.Background(), other, ""))
-			equal(t, fmt.Sprintf("%s, while those of %s are taken, is refused", class, other),
-				request() == http.StatusTooManyRequests, other == class)
+			equal(t, fmt.Sprintf("%s, while those of %s are taken, is refused", class, other), refused(),
+				other == class)
 			place.Leave()
 		}
-		equal(t, fmt.Sprintf("%s: a place was lost", class), request() == http.StatusTooManyRequests,
-			false)
+		equal(t, fmt.Sprintf("%s: a place was lost", class), refused(), false)
 	}
 }
 
@@ -331,14 +300,11 @@ func (u unread) Write(b []byte) (int, error) {
 func TestUnreadAnswerTakesNoPlace(t *testing.T) {
 	w := newEdge(t)
 	w.settles(201, "PUT", nodeURL("n"), withToken)
-	w.share(nil, fair.AtOnce{
-		fair.ForReads: {InFlight: 1, Wait: time.Millisecond},
-		fair.ForLists: {InFlight: 1, Wait: time.Millisecond},
-	})
-	for _, url := range []string{nodeURL("n"), cluster + "/flexNodeConfig" + versionQuery} {
+	one := fair.Places{InFlight: 1, Wait: time.Millisecond}
+	w.share(nil, fair.AtOnce{fair.ForReads: one, fair.ForLists: one})
+	for _, url := range []string{nodeURL("n"), nodesURL} {
 		slow := unread{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
-		r := httptest.NewRequest(http.MethodGet, publicURL+url, nil)
-		r.Header.Set(callerHeader, "operator")
+		r := rptest.Request("GET", url, "", callerHeader+": operator")
 		var reading sync.WaitGroup
 		reading.Go(func() { w.front.ServeHTTP(slow, r) })
 		<-slow.begun
@@ -351,10 +317,7 @@ func TestUnreadAnswerTakesNoPlace(t *testing.T) {
 
 // While the store does not answer, reports wait for it and polls are answered.
 func TestPollsWhileTheStorePauses(t *testing.T) {
-	w := newEdge(t)
-	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
-	w.caughtUp()
-	w.share(nil, fair.DefaultAtOnce())
+	w, same := shared(t, nil, fair.DefaultAtOnce())
 	w.memory.Pause()
 	ctx, giveUp := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
@@ -363,9 +326,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 		if i%3 == 0 {
 			method, url = "GET", nodeURL("n")
 		}
-		r := httptest.NewRequest(method, publicURL+url, strings.NewReader("{}")).WithContext(ctx)
-		r.Header.Set(callerHeader, "machine")
-		r.Header.Set("Content-Type", "application/json")
+		r := rptest.Request(method, url, "{}", callerHeader+": machine").WithContext(ctx)
 		asking.Go(func() { w.front.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	w.until("all of them wait", func() bool {
@@ -374,7 +335,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 	})
 	began := time.Now()
 	for range 10 {
-		w.gets(304, "machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
+		w.gets(304, "machine", "GET", nodeURL("n"), "", same)
 	}
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("ten polls took %s", took)
@@ -389,9 +350,8 @@ func TestNodesShareABucketForTheStore(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n0"), withManaged).Header.Get("ETag")
 	for i := range 60 {
-		w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i+1)), withManaged)
+		w.settles(201, "PUT", nodeURL(fmt.Sprintf("n%d", i+1)), withManaged)
 	}
-	w.caughtUp()
 	w.share(fair.DefaultRates(), fair.DefaultAtOnce())
 	refused := 0
 	for i := range 600 { // ten of each, of twenty that each may send
@@ -415,13 +375,11 @@ func TestBootsAreThrottled(t *testing.T) {
 	rates := fair.DefaultRates()
 	rates[fair.Node][fair.Stored] = at(20, .001)
 	w.api.Throttle = fair.NewThrottle(rates, nil, w.clock.Now)
-	w.caughtUp()
-	before := w.index.Revision()
-	etag, last := w.node(200, "GET", nodeURL("n"), "").ETag, 0
+	before, last := w.index.Revision(), 0
+	same := "If-None-Match: " + w.storedNode("n").ETag()
 	for range 30 {
 		m.boots()
-		last = w.do("GET", nodeURL("n"), "", "If-None-Match: "+etag,
-			m.signs(machinekey.Request{})).StatusCode
+		last = w.do("GET", nodeURL("n"), "", same, m.signs(machinekey.Request{})).StatusCode
 	}
 	w.caughtUp()
 	equal(t, "the writes", w.index.Revision()-before, 3)
@@ -446,10 +404,8 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 	for range 10 {
 		w.must(200, "GET", link, "")
 	}
-	got := w.do("GET", link, "")
-	if got.StatusCode != 429 || got.Header.Get("Retry-After") == "" {
-		t.Errorf("%d %v", got.StatusCode, got.Header)
-	}
+	r, _ := w.must(429, "GET", link, "")
+	equal(t, "it tells when to retry", r.Header.Get("Retry-After") != "", true)
 	w.must(403, "GET", strings.Replace(link, "sig=", "sig=x", 1), "")
 	for range 11 {
 		w.clock.Pass(10 * time.Second)
@@ -463,8 +419,7 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 	place.Leave()
 }
 
-const usagesURL = "/subscriptions/" + subscription +
-	"/providers/Microsoft.ContainerService/locations/westeurope/usages" + versionQuery
+const usagesURL = ownProvider + "/locations/westeurope/usages" + versionQuery
 
 // A subscription cannot exceed its quotas; the error has its usage and the contact for more.
 func TestQuotas(t *testing.T) {
@@ -483,21 +438,17 @@ func TestQuotas(t *testing.T) {
 	refused("PUT", nodeURL("c"), withToken, "FlexNodes")
 	refused("PUT", nodeURL("a")+"&configUrl=true", withToken, "FlexNodeTokens")
 	refused("POST", nodeURL("a", "/regenerateToken"), "{}", "FlexNodeTokens")
-	refused("PUT", strings.Replace(cluster, "Factory", "Other", 1)+versionQuery,
-		`{"location":"westeurope","properties":{}}`, "FlexNodeClusters")
+	refused("PUT", strings.Replace(clusterURL, "Factory", "Other", 1), registration(""),
+		"FlexNodeClusters")
 	// What is there can be changed, and a token be replaced.
 	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "test", 1))
 	w.must(200, "POST", nodeURL("b", "/regenerateToken"), "{}")
-	w.settles(200, "PUT", cluster+versionQuery, `{"location":"westeurope","tags":{"a":"b"}}`)
+	w.settles(200, "PUT", clusterURL, `{"location":"westeurope","tags":{"a":"b"}}`)
 	_, text := w.must(200, "GET", usagesURL, "")
-	const want = `{"value":[{"unit":"Count","name":{"value":"FlexNodes",` +
-		`"localizedValue":"Flex nodes"},"currentValue":2,"limit":2},`
-	if !strings.HasPrefix(text, want) ||
-		!strings.Contains(text, `"FlexNodeClusters","localizedValue":"Target clusters of flex `+
-			`nodes"},"currentValue":1,"limit":1}`) ||
-		!strings.Contains(text, `machine has used"},"currentValue":1,"limit":1}`) {
-		t.Error(text)
-	}
+	has(t, "the usages", text, `{"value":[{"unit":"Count","name":{"value":"FlexNodes",`+
+		`"localizedValue":"Flex nodes"},"currentValue":2,"limit":2},`,
+		`"FlexNodeClusters","localizedValue":"Target clusters of flex nodes"},"currentValue":1,`+
+			`"limit":1}`, `machine has used"},"currentValue":1,"limit":1}`)
 	// What was deleted makes room.
 	w.settles(200, "DELETE", nodeURL("b"), "")
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
@@ -520,18 +471,18 @@ func TestNewNamesAreBounded(t *testing.T) {
 	w.gets(200, "operator", "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "test", 1))
 	for i, want := range []int{200, 201, 429} {
 		name := []string{"Factory", "Other", "Third"}[i]
-		w.gets(want, "operator", "PUT", strings.Replace(cluster, "Factory", name, 1)+versionQuery,
-			`{"location":"westeurope","properties":{}}`)
+		url := strings.Replace(clusterURL, "Factory", name, 1)
+		w.gets(want, "operator", "PUT", url, registration(""))
 	}
 	for body, want := range map[string]int{
-		`{"location":"westeurope","tags":{"a":"b"}}`:                                   200,
-		`{"location":"westeurope","properties":{"rolloutPolicy":{"paused":true}}}`:     200,
-		`{"location":"westeurope","properties":{"serverUrl":"https://other.example"}}`: 429,
-		`{"location":"westeurope","properties":{"dnsServiceIP":"10.0.0.11"}}`:          429,
+		`{"location":"westeurope","tags":{"a":"b"}}`:        200,
+		registration(`"rolloutPolicy":{"paused":true}`):     200,
+		registration(`"serverUrl":"https://other.example"`): 429,
+		registration(`"dnsServiceIP":"10.0.0.11"`):          429,
 	} {
-		w.gets(want, "operator", "PUT", cluster+versionQuery, body)
+		w.gets(want, "operator", "PUT", clusterURL, body)
 	}
-	w.gets(429, "operator", "DELETE", cluster+versionQuery+"&nodes=release", "")
+	w.gets(429, "operator", "DELETE", clusterURL+"&nodes=release", "")
 }
 
 // A subscription may not replace credentials without end: while its cluster does not answer, each
@@ -540,23 +491,21 @@ func TestNewCredentialsAreBounded(t *testing.T) {
 	w := newEdge(t)
 	w.share(fair.Rates{fair.Subscription: {fair.Kind(fair.Tokens): at(5, .01)}}, fair.AtOnce{})
 	w.api.Quotas.Default.Tokens = 1
-	w.api.Patience = time.Millisecond
-	w.cluster.isDown.Store(true)
+	w.fails()
 	withURL := nodeURL("a") + "&configUrl=true"
 	w.gets(201, "operator", "PUT", withURL, withToken)
 	for range 10 {
 		w.gets(200, "operator", "PUT", withURL, withToken)
 	}
+	again := now(nodeURL("a", "/regenerateToken"))
 	for i := range 6 {
-		want := map[bool]int{true: 202, false: 429}[i < 3]
-		w.gets(want, "operator", "POST", now(nodeURL("a", "/regenerateToken")), "{}")
+		w.gets(map[bool]int{true: 202, false: 429}[i < 3], "operator", "POST", again, "{}")
 		if i == 1 {
 			w.gets(200, "operator", "PUT", withURL, strings.Replace(withToken, "prod", "test", 1))
 		}
 	}
 	rows := must(w.api.Store.Credentials.Keys(t.Context(), clusterKey+"/"))
 	equal(t, "the credentials", len(rows), 5)
-	again := now(nodeURL("a", "/regenerateToken"))
 	for name, machine := range map[string]func(*flexnode.Node){
 		"registered": func(n *flexnode.Node) { n.MachineKey = "key" },
 		"joining":    func(n *flexnode.Node) { n.Joining = rows[:1] },
@@ -575,9 +524,7 @@ func TestNewCredentialsAreBounded(t *testing.T) {
 func TestQuotaOfBytes(t *testing.T) {
 	w := newEdge(t)
 	w.settles(201, "PUT", nodeURL("a"), withToken)
-	used, _ := w.index.Used(subscription)
-	w.api.Quotas.Default.Bytes = used.Bytes
-	larger := strings.Replace(withToken, "prod", "production", 1)
+	w.isFull()
 	for _, name := range []string{"a", "b"} {
 		w.refused(409, "QuotaExceeded", "PUT", nodeURL(name), larger, "FlexNodeBytes quota")
 	}
@@ -585,13 +532,10 @@ func TestQuotaOfBytes(t *testing.T) {
 	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "x", 1))
 	// A rollback may not grow it either.
 	w.api.Quotas.Default.Bytes = 0
-	first := w.node(200, "PUT", nodeURL("a"), withToken).Properties.ConfigVersion
-	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "x", 1))
-	w.caughtUp()
-	used, _ = w.index.Used(subscription)
-	w.api.Quotas.Default.Bytes = used.Bytes
-	back := fmt.Sprintf(`{"configVersion":%q}`, first)
-	w.refused(409, "QuotaExceeded", "POST", nodeURL("a", "/rollback"), back, "FlexNodeBytes quota")
+	first := versionOf(w.node(200, "PUT", nodeURL("a"), withToken).Properties.ConfigVersion)
+	w.settles(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "x", 1))
+	w.isFull()
+	w.refused(409, "QuotaExceeded", "POST", nodeURL("a", "/rollback"), first, "FlexNodeBytes quota")
 	_, text := w.must(200, "GET", usagesURL, "")
 	has(t, "the usages", text, `{"unit":"Bytes","name":{"value":"FlexNodeBytes",`)
 }
@@ -599,14 +543,20 @@ func TestQuotaOfBytes(t *testing.T) {
 // The same for a node that has no revision yet, since its cluster was never reached.
 func TestQuotaOfBytesWithoutARevision(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	w.register("")
 	w.settles(201, "PUT", nodeURL("a"), withToken)
+	w.isFull()
+	w.refused(409, "QuotaExceeded", "PUT", nodeURL("a"), larger, "FlexNodeBytes quota")
+}
+
+// larger is withToken with some more bytes.
+var larger = strings.Replace(withToken, "prod", "production", 1)
+
+// isFull makes the used bytes of the subscription its quota.
+func (w *world) isFull() {
 	used, _ := w.index.Used(subscription)
 	w.api.Quotas.Default.Bytes = used.Bytes
-	larger := strings.Replace(withToken, "prod", "production", 1)
-	w.refused(409, "QuotaExceeded", "PUT", nodeURL("a"), larger, "FlexNodeBytes quota")
 }
 
 // A page of a list ends after half a megabyte.
@@ -616,9 +566,9 @@ func TestPagesEndByBytes(t *testing.T) {
 	var node flexnode.Node
 	node.Desired.NodeConfig.Labels = map[string]string{"x": strings.Repeat("y", 8<<10)}
 	for i := range all {
-		must(w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
+		w.changeOnly(func(v *store.View) error {
 			return w.api.Store.Nodes.Set(v, fmt.Sprintf("%s/n%03d", clusterKey, i), node)
-		}))
+		})
 	}
 	w.caughtUp()
 	nodes, next, err := w.api.listed(clusterKey, "", all, flexnode.Filter{})
@@ -627,9 +577,8 @@ func TestPagesEndByBytes(t *testing.T) {
 		size += len(n)
 	}
 	n := len(nodes)
-	if err != nil || n >= all || n < 50 || size > maxPageBytes+16<<10 {
-		t.Errorf("%d nodes in %d bytes, %v", n, size, err)
-	}
+	shows(t, fmt.Sprintf("%d nodes in %d bytes are a page", n, size), "true true true <nil>", n < all,
+		n >= 50, size <= maxPageBytes+16<<10, err)
 	equal(t, "the key to continue after", next, fmt.Sprintf("%s/n%03d", clusterKey, n-1))
 
 	const clusters = 30
@@ -677,7 +626,5 @@ func TestQuotaAtOnce(t *testing.T) {
 	running.Wait()
 	w.caughtUp()
 	used, _ := w.index.Used(subscription)
-	if made.Load() != 25 || refused.Load() != 75 || used.Nodes != 25 {
-		t.Errorf("made %d, refused %d, counted %d", made.Load(), refused.Load(), used.Nodes)
-	}
+	shows(t, "made, refused and counted", "25 75 25", made.Load(), refused.Load(), used.Nodes)
 }

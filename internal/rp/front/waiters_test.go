@@ -15,18 +15,18 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // byHeader authenticates each request as the application in its header, or as the operator.
 func byHeader(r *http.Request) (Caller, error) {
-	if app := r.Header.Get("Test-App"); app != "" {
-		return Caller{
-			TenantID: tenant, AppID: app, ObjectID: "object-of-" + app, Type: "Application",
-		}, nil
+	c := Caller{ObjectID: "operator", Type: "Application", TenantID: tenant}
+	if c.AppID = r.Header.Get("Test-App"); c.AppID != "" {
+		c.ObjectID = "object-of-" + c.AppID
 	}
-	return Caller{ObjectID: "operator", Type: "Application", TenantID: tenant}, nil
+	return c, nil
 }
 
 // answered holds the answer to a poll, and its time.
@@ -40,15 +40,13 @@ type answered struct {
 	t      *testing.T
 }
 
+const wait20 = "Prefer: wait=20"
+
 // poll begins a poll of the node n.
 func (w *world) poll(t *testing.T, headers ...string) *answered {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, publicURL+nodeURL("n"), nil)
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Add(name, value)
-	}
+	r := rptest.Request("GET", nodeURL("n"), "", headers...).WithContext(ctx)
 	a := &answered{done: make(chan struct{}), cancel: cancel, t: t}
 	t.Cleanup(cancel)
 	began := time.Now()
@@ -116,7 +114,7 @@ const (
 // A poll that prefers to wait is answered with the change of its node, or at the end of its time.
 func TestAPollWaits(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
-		a := w.poll(t, asA, same, "Prefer: wait=20")
+		a := w.poll(t, asA, same, wait20)
 		equal(t, "when its node was seen last while it waits", w.api.Seen.Last(clusterKey+"/n"),
 			w.clock.Now())
 		time.Sleep(5 * time.Second)
@@ -126,17 +124,14 @@ func TestAPollWaits(t *testing.T) {
 		w.must(200, "PUT", nodeURL("n"), strings.Replace(nodeOf(clientA, "x"), `"azureAuth"`,
 			`"nodeConfig":{"maxPods":77},"azureAuth"`, 1))
 		a.is(200, 5*time.Second, "wait=20")
-		if !strings.Contains(a.text, "77") || a.header.Get("X-Ms-Flexnode-Poll-Interval") != "1" {
-			t.Errorf("%v: %s", a.header, a.text)
-		}
+		has(t, "the answer", a.text, "77")
+		equal(t, "when it is to ask again", a.header.Get("X-Ms-Flexnode-Poll-Interval"), "1")
 		next := "If-None-Match: " + a.header.Get("ETag")
-		w.poll(t, asA, same, "Prefer: wait=20").is(200, 0, "wait=20")
+		w.poll(t, asA, same, wait20).is(200, 0, "wait=20")
 		w.poll(t, asA, next, "Prefer: wait=7").is(304, 7*time.Second, "wait=7")
 		w.poll(t, asA, next, "Prefer: wait=60").is(304, 25*time.Second, "wait=25")
-		w.poll(t, asA, "Prefer: wait=20").is(200, 0, "") // not a poll
-		if n := w.api.Waiters.Count(); n != 0 || len(w.api.Waiters.of) != 0 {
-			t.Errorf("%d are left, of %v", n, w.api.Waiters.of)
-		}
+		w.poll(t, asA, wait20).is(200, 0, "") // not a poll
+		shows(t, "those that are left", "0 map[]", w.api.Waiters.Count(), w.api.Waiters.of)
 	})
 }
 
@@ -163,9 +158,9 @@ func TestPreference(t *testing.T) {
 // A waiting poll ends at once when its node is deleted, even if another of its name exists.
 func TestAWaitingNodeIsDeleted(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
-		uid := "x-ms-flexnode-uid: " + w.node(200, "GET", nodeURL("n"), "").Properties.ResourceUID
-		agent := w.poll(t, asA, uid, same, "Prefer: wait=20")
-		person := w.poll(t, same, "Prefer: wait=20")
+		uid := uidHeader + ": " + w.storedNode("n").UID
+		agent := w.poll(t, asA, uid, same, wait20)
+		person := w.poll(t, same, wait20)
 		time.Sleep(time.Second)
 		w.must(200, "DELETE", nodeURL("n"), "")
 		for _, a := range []*answered{agent, person} {
@@ -174,9 +169,9 @@ func TestAWaitingNodeIsDeleted(t *testing.T) {
 		}
 		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
 		same = "If-None-Match: " + r.Header.Get("ETag")
-		unnamed := w.poll(t, asB, same, "Prefer: wait=20")
-		uid = "x-ms-flexnode-uid: " + w.node(200, "GET", nodeURL("n"), "").Properties.ResourceUID
-		agent = w.poll(t, asB, uid, same, "Prefer: wait=20")
+		unnamed := w.poll(t, asB, same, wait20)
+		uid = uidHeader + ": " + w.storedNode("n").UID
+		agent = w.poll(t, asB, uid, same, wait20)
 		w.memory.Pause() // so that the index sees both at once
 		w.memory.Resume()
 		w.must(200, "DELETE", nodeURL("n"), "")
@@ -193,13 +188,13 @@ func TestAWaitingNodeIsDeleted(t *testing.T) {
 // A caller that has ceased to be the node gets nothing of it.
 func TestIdentityIsReplacedWhileItWaits(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
-		a := w.poll(t, asA, same, "Prefer: wait=20")
+		a := w.poll(t, asA, same, wait20)
 		r, _ := w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
 		a.is(200, 0, "wait=20") // it has to learn the new one
 		w.caughtUp()
 		same = "If-None-Match: " + r.Header.Get("ETag")
-		a, operator := w.poll(t, asA, same, "Prefer: wait=20"), w.poll(t, same, "Prefer: wait=20")
-		b := w.poll(t, asB, same, "Prefer: wait=20") // is seen, so that A is forgotten
+		a, operator := w.poll(t, asA, same, wait20), w.poll(t, same, wait20)
+		b := w.poll(t, asB, same, wait20) // is seen, so that A is forgotten
 		a.is(403, 0, "wait=20")
 		operator.waits()
 		b.waits()
@@ -213,28 +208,28 @@ func TestWaitingIsBounded(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		w.api.Waiters = NewWaiters(25*time.Second, 2)
 		w.index.Subscribe(w.api.Waiters.Wake)
-		first := w.poll(t, asA, same, "Prefer: wait=20")
-		second := w.poll(t, same, "Prefer: wait=20")
-		third := w.poll(t, asA, same, "Prefer: wait=20")
+		first := w.poll(t, asA, same, wait20)
+		second := w.poll(t, same, wait20)
+		third := w.poll(t, asA, same, wait20)
 		third.is(304, 0, "")
 		equal(t, "when it is to ask again", third.header.Get("X-Ms-Flexnode-Poll-Interval"), "30")
 		first.cancel() // its agent has gone
 		<-first.done
 		equal(t, "the answer to an agent that has gone", first.status, 499)
-		fourth := w.poll(t, asA, same, "Prefer: wait=20")
+		fourth := w.poll(t, asA, same, wait20)
 		fourth.waits()
 		second.is(304, 20*time.Second, "wait=20")
 		fourth.is(304, 20*time.Second, "wait=20")
 
 		w.api.Waiters = NewWaiters(25*time.Second, 1000)
 		for range maxPerNode {
-			w.poll(t, same, "Prefer: wait=20").waits()
+			w.poll(t, same, wait20).waits()
 		}
-		w.poll(t, same, "Prefer: wait=20").is(304, 0, "")
+		w.poll(t, same, wait20).is(304, 0, "")
 		for range maxPerNode { // people do not keep the agent from waiting
-			w.poll(t, asA, same, "Prefer: wait=20").waits()
+			w.poll(t, asA, same, wait20).waits()
 		}
-		w.poll(t, asA, same, "Prefer: wait=20").is(304, 0, "")
+		w.poll(t, asA, same, wait20).is(304, 0, "")
 	})
 }
 
@@ -244,11 +239,11 @@ func TestWaitingEndsWithTheReplica(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		w.api.Pace.perSecond = 1
 		w.api.Pace.Expect(20)
-		a := w.poll(t, asA, same, "Prefer: wait=20")
+		a := w.poll(t, asA, same, wait20)
 		time.Sleep(10 * time.Second)
 		w.api.Waiters.End()
 		a.is(304, 10*time.Second, "")
-		b := w.poll(t, asA, same, "Prefer: wait=20")
+		b := w.poll(t, asA, same, wait20)
 		b.is(304, 0, "")
 		for _, x := range []*answered{a, b} {
 			equal(t, "when it is to ask again", x.header.Get("X-Ms-Flexnode-Poll-Interval"), "20")
@@ -265,10 +260,9 @@ func TestNoChangeIsMissed(t *testing.T) {
 		t.Cleanup(release)
 		done := make(chan string)
 		go func() {
-			r := w.do("PUT", nodeURL("n"), nodeOf(clientA, "changed"))
-			done <- r.Header.Get("ETag")
+			done <- w.do("PUT", nodeURL("n"), nodeOf(clientA, "changed")).Header.Get("ETag")
 		}()
-		a := w.poll(t, asA, same, "Prefer: wait=20")
+		a := w.poll(t, asA, same, wait20)
 		a.waits()
 		release()
 		etag := <-done
@@ -296,22 +290,22 @@ func TestAWaitOutlivesTheServersTimeouts(t *testing.T) {
 			request.Header.Set("Prefer", "wait=1")
 			response := must(server.Client().Do(request))
 			response.Body.Close()
-			if response.StatusCode != 304 || response.ProtoMajor != proto ||
-				response.Header.Get("Preference-Applied") != "wait=1" {
-				t.Errorf("%d with %s and %v", response.StatusCode, response.Proto, response.Header)
-			}
+			shows(t, "the answer", fmt.Sprint("304 ", proto, " wait=1"), response.StatusCode,
+				response.ProtoMajor, response.Header.Get("Preference-Applied"))
 		}
 	}
 }
 
-// calls counts the calls to the world's store from now on, by kind.
+// calls counts the calls to the world's store from now on, by kind; "" is any that a request makes.
 func (w *world) calls() func(op string) int {
 	var mu sync.Mutex
 	n := map[string]int{}
 	w.memory.Before(func(c storetest.Call) error {
 		mu.Lock()
 		defer mu.Unlock()
-		n[c.Op]++
+		if n[c.Op]++; c.Op != "follow" && c.Op != "changes" {
+			n[""]++
+		}
 		return nil
 	})
 	w.t.Cleanup(func() { w.memory.Before(nil) })
@@ -329,18 +323,15 @@ func TestDeleteDoesNotPoll(t *testing.T) {
 		w.cluster.isDown.Store(true)
 		w.api.Patience = time.Minute
 		calls := w.calls()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			w.must(200, "DELETE", nodeURL("n"), "")
-		}()
+		var deleting sync.WaitGroup
+		deleting.Go(func() { w.must(200, "DELETE", nodeURL("n"), "") })
 		time.Sleep(time.Second) // it waits by then
 		before := calls("read")
 		time.Sleep(w.api.Patience - 2*time.Second)
 		equal(t, "the reads while it waited", calls("read"), before)
 		// Five reads are its own, and seven are of the worker that revokes the credential. They read
 		// again where a commit is refused, which does not count, since the other has written first.
-		if <-done; calls("read") > 24*calls("commit") {
+		if deleting.Wait(); calls("read") > 24*calls("commit") {
 			t.Errorf("%d reads for %d commits", calls("read"), calls("commit"))
 		}
 	})
@@ -355,8 +346,7 @@ func TestPutsWaitTogether(t *testing.T) {
 	var running sync.WaitGroup
 	for i := range 10 {
 		running.Go(func() {
-			r := w.do("PUT", nodeURL(fmt.Sprintf("n%d", i))+"&configUrl=true", withToken)
-			equal(t, "the status", r.StatusCode, 201)
+			w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i))+"&configUrl=true", withToken)
 		})
 	}
 	running.Wait()
@@ -414,12 +404,16 @@ func copyName(i int) string { return fmt.Sprintf("copy-%05d", i) }
 func (w *world) copyNode(nodes int) {
 	n := w.storedNode("n")
 	history := must(w.api.Store.History.Get(w.t.Context(), clusterKey+"/n"))
+	w.eachCopy(nodes, func(v *store.View, key string) error {
+		return errors.Join(w.api.Store.History.Set(v, key, history.Value),
+			w.api.Store.Nodes.Set(v, key, n))
+	})
+}
+
+// eachCopy changes the rows of each copy.
+func (w *world) eachCopy(nodes int, with func(v *store.View, key string) error) {
 	for i := range nodes {
-		w.changeOnly(func(v *store.View) error {
-			key := clusterKey + "/" + copyName(i)
-			return errors.Join(w.api.Store.History.Set(v, key, history.Value),
-				w.api.Store.Nodes.Set(v, key, n))
-		})
+		w.changeOnly(func(v *store.View) error { return with(v, clusterKey+"/"+copyName(i)) })
 	}
 	w.caughtUp()
 }
@@ -430,16 +424,12 @@ func (w *world) changeOnly(decide func(*store.View) error) {
 
 // reportAll reports as the agents of the copies that they run what they are offered.
 func (w *world) reportAll(nodes int) {
-	for i := range nodes {
-		w.changeOnly(func(v *store.View) error {
-			key := clusterKey + "/" + copyName(i)
-			var s flexnode.Status
-			n := w.api.Store.Nodes.Row(v, key).Value
-			s.Report.AppliedConfigVersion = flexnode.ShownVersion(n.Assigned)
-			return w.api.Store.Status.Put(v, key, s)
-		})
-	}
-	w.caughtUp()
+	w.eachCopy(nodes, func(v *store.View, key string) error {
+		var s flexnode.Status
+		assigned := w.api.Store.Nodes.Row(v, key).Value.Assigned
+		s.Report.AppliedConfigVersion = flexnode.ShownVersion(assigned)
+		return w.api.Store.Status.Put(v, key, s)
+	})
 }
 
 // pollOnce polls a node as its agent and expects a change.

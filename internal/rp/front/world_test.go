@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,6 +38,9 @@ const (
 	clusterKey      = rptest.ClusterKey
 	versionQuery    = "?api-version=2026-05-01-preview"
 	subscriptionURL = "/subscriptions/" + subscription + "?api-version=2.0"
+	ownProvider     = "/subscriptions/" + subscription + "/providers/" + namespace
+	providerURL     = ownProvider + "?api-version=2021-04-01"
+	registerURL     = ownProvider + "/register?api-version=2021-04-01"
 	publicURL       = rptest.PublicURL
 	nodeAudience    = "api://rp.example"
 	tenant          = rptest.Tenant
@@ -68,10 +70,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	memory := storetest.NewMemory()
-	w := newWorldOn(t, memory)
-	w.memory = memory
-	return w
+	return newWorldOn(t, storetest.NewMemory())
 }
 
 // beside returns a world for a parallel test.
@@ -95,6 +94,7 @@ func newWorldOn(t testing.TB, backend store.Backend) *world {
 		t: t, backend: backend, clock: rptest.NewClock(), audit: &rptest.Log{}, keys: rptest.Ring(),
 		caller: Caller{ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t"},
 	}
+	w.memory, _ = backend.(*storetest.Memory)
 	w.start()
 	w.tell(`{"state":"Registered","properties":{"tenantId":"` + tenant + `"}}`)
 	return w
@@ -199,7 +199,7 @@ func (w *world) must(
 ) (*http.Response, string) {
 	w.t.Helper()
 	response := w.do(method, url, body, headers...)
-	text := readAll(w.t, response.Body)
+	text := readAll(response.Body)
 	if response.StatusCode != status {
 		w.t.Fatalf("%s %s: status %d, want %d: %s", method, url, response.StatusCode, status, text)
 	}
@@ -220,10 +220,8 @@ func (w *world) settles(
 func (w *world) refused(status int, want, method, url, body string, words ...string) {
 	w.t.Helper()
 	_, text := w.must(status, method, url, body)
-	told := func(word string) bool { return strings.Contains(text, word) }
-	if code(text) != want || slices.ContainsFunc(words, func(s string) bool { return !told(s) }) {
-		w.t.Errorf("%s %s: got %s, want %s, %q", method, url, text, want, words)
-	}
+	equal(w.t, method+" "+url, code(text), want)
+	has(w.t, method+" "+url, text, words...)
 }
 
 // node returns the node in the answer to a request.
@@ -257,18 +255,23 @@ func (w *world) buried(method, url, body string, headers ...string) string {
 func (w *world) tell(body string) {
 	w.t.Helper()
 	r := w.send(w.manager, "PUT", subscriptionURL, body)
-	if r.StatusCode != 200 {
-		w.t.Fatalf("status %d: %s", r.StatusCode, readAll(w.t, r.Body))
-	}
+	shows(w.t, "Resource Manager's PUT of "+body, "200", r.StatusCode)
 	w.caughtUp()
 }
 
 // register registers the world's cluster.
 func (w *world) register(properties string) {
 	w.t.Helper()
-	w.settles(201, "PUT", cluster+versionQuery,
-		`{"location":"westeurope","properties":{`+properties+`}}`)
+	w.settles(201, "PUT", clusterURL, registration(properties))
 }
+
+// registration returns the body of a registration with properties.
+func registration(properties string) string {
+	return `{"location":"westeurope","properties":{` + properties + `}}`
+}
+
+// asyncOf returns the path of the operation that an answer names.
+func asyncOf(r *http.Response) string { return path(r.Header.Get("Azure-AsyncOperation")) }
 
 // fails takes the world's cluster down, and lets no caller wait for it.
 func (w *world) fails() {
@@ -291,18 +294,13 @@ func (w *world) regenerateInVain() (result string) {
 func (w *world) caughtUp() {
 	w.t.Helper()
 	stored := w.revision()
-	deadline := time.Now().Add(20 * time.Second)
-	for ; w.index.Revision() < stored; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatal("the index does not follow")
-		}
-	}
+	w.until("the index follows", func() bool { return w.index.Revision() >= stored })
 }
 
 // revision returns the store's revision.
 func (w *world) revision() int64 { return must(w.backend.Health(context.Background())).Revision }
 
-// until waits for a result of the reconcilers.
+// until waits for a result of the reconcilers, or of the index.
 func (w *world) until(what string, so func() bool) {
 	w.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -323,12 +321,9 @@ func decoded[T any](t testing.TB, text string) (value T) {
 }
 
 // shownConfig returns the configuration in a response.
-func shownConfig(t testing.TB, n api.FlexNodeConfig) (config map[string]any) {
+func shownConfig(t testing.TB, n api.FlexNodeConfig) map[string]any {
 	t.Helper()
-	if err := json.Unmarshal(n.Properties.Config, &config); err != nil {
-		t.Fatal(err)
-	}
-	return config
+	return decoded[map[string]any](t, string(n.Properties.Config))
 }
 
 // shownNode reads a node out of an answer.
@@ -350,9 +345,7 @@ func code(text string) string {
 	return body.Error.Code
 }
 
-func readAll(t testing.TB, r io.Reader) string {
-	return string(must(io.ReadAll(r)))
-}
+func readAll(r io.Reader) string { return string(must(io.ReadAll(r))) }
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -367,6 +360,12 @@ func equal[T any](t testing.TB, what string, got, want T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
+}
+
+// shows fails the test unless values print as wanted, with spaces between them.
+func shows(t testing.TB, what, want string, values ...any) {
+	t.Helper()
+	equal(t, what, strings.TrimSuffix(fmt.Sprintln(values...), "\n"), want)
 }
 
 // has fails the test if a text lacks one of some words.
@@ -473,10 +472,8 @@ func flat(h http.Header) map[string]string {
 	return flat
 }
 
-func parsed(text string) any {
-	var v any
-	if json.Unmarshal([]byte(text), &v) != nil {
-		return nil
-	}
+// parsed returns nil for what is not JSON.
+func parsed(text string) (v any) {
+	_ = json.Unmarshal([]byte(text), &v)
 	return v
 }
