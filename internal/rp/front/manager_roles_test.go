@@ -1,7 +1,6 @@
 package front
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +32,7 @@ const (
 	reader      = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 	custom      = "cccccccc-0000-0000-0000-000000000001"
 	limited     = "cccccccc-0000-0000-0000-000000000002"
+	gone        = "cccccccc-0000-0000-0000-00000000dead"
 )
 
 // Actions on a node.
@@ -55,9 +55,7 @@ type manager struct {
 }
 
 // newManager puts the subscription below plants, factories and the root; offices is beside them.
-func newManager(
-	t *testing.T, assignments []azuresim.Assignment, denials ...azuresim.Denial,
-) *manager {
+func newManager(t *testing.T, assignments grants, denials ...azuresim.Denial) *manager {
 	t.Helper()
 	m := &manager{t: t, sim: &azuresim.Sim{}, clock: rptest.NewClock()}
 	m.clock.Set(time.Now())
@@ -86,11 +84,8 @@ func newManager(
 			{ID: limited, Name: "conditional", Actions: []string{"*"},
 				Condition: "((!(ActionMatches{'*/write'})))"},
 		},
-		Assignments: append(assignments, azuresim.Assignment{
-			Scope: "/subscriptions/" + subscription, RoleID: reader, PrincipalID: "provider",
-		}, azuresim.Assignment{
-			Scope: "/subscriptions/" + secondSubscription, RoleID: reader, PrincipalID: "provider",
-		}),
+		Assignments: append(assignments, give("/subscriptions/"+subscription, reader, "provider"),
+			give("/subscriptions/"+secondSubscription, reader, "provider")),
 		Denials: denials,
 	})
 	options := policy.ClientOptions{Transport: server.Client(), Cloud: cloud.Configuration{
@@ -129,12 +124,25 @@ func (m *manager) in(subscription, principal, action string) (bool, error) {
 }
 
 func (m *manager) ask(principal, action string) (bool, error) {
-	return m.Allowed(context.Background(), Caller{ObjectID: principal}, action,
-		cluster+"/flexNodeConfig/n")
+	return m.in(subscription, principal, action)
 }
 
-func (m *manager) may(principal, action string) bool {
-	return must(m.ask(principal, action))
+func (m *manager) may(principal, action string) bool { return must(m.ask(principal, action)) }
+
+// fails asks, and checks that there is an error.
+func (m *manager) fails(what, principal, action string) {
+	m.t.Helper()
+	allowed, err := m.ask(principal, action)
+	shows(m.t, what+": allowed, without an error", "false false", allowed, err == nil)
+}
+
+type (
+	grants  = []azuresim.Assignment
+	denials = []azuresim.Denial
+)
+
+func give(scope, role, principal string) azuresim.Assignment {
+	return azuresim.Assignment{Scope: scope, RoleID: role, PrincipalID: principal}
 }
 
 // breaks makes Resource Manager fail.
@@ -151,9 +159,6 @@ func TestManagerRights(t *testing.T) {
 	t.Parallel()
 	const groups = "/providers/Microsoft.Management/managementGroups/"
 	const other = "/subscriptions/" + subscription + "/resourceGroups/Other"
-	give := func(scope, role, principal string) azuresim.Assignment {
-		return azuresim.Assignment{Scope: scope, RoleID: role, PrincipalID: principal}
-	}
 	under := func(condition string) azuresim.Assignment {
 		a := give(cluster, owner, "p")
 		a.Condition = condition
@@ -171,73 +176,50 @@ func TestManagerRights(t *testing.T) {
 	exact.Exact = true
 	spared := deny(cluster, "*", "p")
 	spared.NotActions = []string{"*/read"}
-	type (
-		grants  = []azuresim.Assignment
-		denials = []azuresim.Denial
-	)
+	owns, root := grants{give(cluster, owner, "p")}, groups+"root"
 	tests := []struct {
 		name      string
+		principal string
 		given     grants
 		denied    denials
-		principal string // "" is p
 		allowed   string // of read, write, delete: their first letters
 		less      bool   // than in Azure
 	}{
-		{name: "nothing"},
-		{name: "cluster", given: grants{give(cluster, contributor, "p")}, allowed: "rwd"},
-		{name: "another caller", given: grants{give(cluster, owner, "q")}},
-		{name: "another group", given: grants{give(other, owner, "p")}},
-		{name: "reader", allowed: "r",
-			given: grants{give("/subscriptions/"+subscription, reader, "p")}},
-		{name: "not actions", given: grants{give(cluster, custom, "p")}, allowed: "rw"},
-		{name: "another node", given: grants{give(cluster+"/flexNodeConfig/m", owner, "p")}},
-		{name: "root", given: grants{give("/", owner, "p")}, allowed: "rwd"},
-		{name: "management group", allowed: "rwd",
-			given: grants{give(groups+"Plants", owner, "p")}},
-		{name: "management group above", allowed: "rwd",
-			given: grants{give(groups+"factories", owner, "p")}},
-		{name: "management group beside", given: grants{give(groups+"offices", owner, "p")}},
-		{name: "group", given: grants{give(cluster, owner, "operators")}, principal: "member",
-			allowed: "rwd"},
-		{name: "group of groups", principal: "nightly", allowed: "rwd",
-			given: grants{give(groups+"root", owner, "operators")}},
-		{name: "no member", given: grants{give(cluster, owner, "night-shift")},
-			principal: "member"},
-		{name: "condition", less: true,
-			given: grants{under("((!(ActionMatches{'*/delete'})) OR (x))")}},
-		{name: "condition of the role", less: true, given: grants{give(cluster, limited, "p")}},
-		{name: "condition, and none", allowed: "rwd",
-			given: grants{under("x"), give(cluster, owner, "p")}},
-		{name: "a role that is gone",
-			given: grants{give(cluster, "cccccccc-0000-0000-0000-00000000dead", "p")}},
-		{name: "denied", allowed: "rd", given: grants{give(cluster, owner, "p")},
-			denied: denials{deny(cluster, "*/write", "p")}},
-		{name: "denied above", allowed: "rw",
-			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: denials{deny(groups+"factories", "*/delete", "p")}},
-		{name: "denied elsewhere", allowed: "rwd",
-			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: denials{deny(other, "*", "p"), deny(groups+"offices", "*", "p")}},
-		{name: "denied to a group", principal: "nightly", allowed: "rd",
-			given:  []azuresim.Assignment{give(cluster, owner, "nightly")},
-			denied: denials{deny(cluster, "*/write", "operators")}},
-		{name: "denied to all", allowed: "rd",
-			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: denials{deny(cluster, "*/write", everyone)}},
-		{name: "denied to all others", allowed: "rwd",
-			given: grants{give(cluster, owner, "p")}, denied: denials{except}},
-		{name: "excepted by a group", less: true, principal: "member", allowed: "rd",
-			given:  []azuresim.Assignment{give(cluster, owner, "member")},
-			denied: denials{exceptGroup}},
-		{name: "denied there only", allowed: "rwd",
-			given: grants{give(cluster, owner, "p")}, denied: denials{exact}},
-		{name: "denied all but reading", allowed: "r",
-			given: grants{give(cluster, owner, "p")}, denied: denials{spared}},
+		{"nothing", "p", nil, nil, "", false},
+		{"cluster", "p", grants{give(cluster, contributor, "p")}, nil, "rwd", false},
+		{"another caller", "p", grants{give(cluster, owner, "q")}, nil, "", false},
+		{"another group", "p", grants{give(other, owner, "p")}, nil, "", false},
+		{"reader", "p", grants{give("/subscriptions/"+subscription, reader, "p")}, nil, "r", false},
+		{"not actions", "p", grants{give(cluster, custom, "p")}, nil, "rw", false},
+		{"another node", "p", grants{give(cluster+"/flexNodeConfig/m", owner, "p")}, nil, "", false},
+		{"root", "p", grants{give("/", owner, "p")}, nil, "rwd", false},
+		{"management group", "p", grants{give(groups+"Plants", owner, "p")}, nil, "rwd", false},
+		{"management group above", "p", grants{give(groups+"factories", owner, "p")}, nil, "rwd", false},
+		{"management group beside", "p", grants{give(groups+"offices", owner, "p")}, nil, "", false},
+		{"group", "member", grants{give(cluster, owner, "operators")}, nil, "rwd", false},
+		{"group of groups", "nightly", grants{give(root, owner, "operators")}, nil, "rwd", false},
+		{"no member", "member", grants{give(cluster, owner, "night-shift")}, nil, "", false},
+		{"condition", "p", grants{under("((!(ActionMatches{'*/delete'})) OR (x))")}, nil, "", true},
+		{"condition of the role", "p", grants{give(cluster, limited, "p")}, nil, "", true},
+		{"condition and none", "p", append(grants{under("x")}, owns...), nil, "rwd", false},
+		{"a role that is gone", "p", grants{give(cluster, gone, "p")}, nil, "", false},
+		{"denied", "p", owns, denials{deny(cluster, "*/write", "p")}, "rd", false},
+		{"denied above", "p", owns, denials{deny(groups+"factories", "*/delete", "p")}, "rw", false},
+		{"denied elsewhere", "p", owns,
+			denials{deny(other, "*", "p"), deny(groups+"offices", "*", "p")}, "rwd", false},
+		{"denied to a group", "nightly", grants{give(cluster, owner, "nightly")},
+			denials{deny(cluster, "*/write", "operators")}, "rd", false},
+		{"denied to all", "p", owns, denials{deny(cluster, "*/write", everyone)}, "rd", false},
+		{"denied to all others", "p", owns, denials{except}, "rwd", false},
+		{"excepted by a group", "member", grants{give(cluster, owner, "member")},
+			denials{exceptGroup}, "rd", true},
+		{"denied there only", "p", owns, denials{exact}, "rwd", false},
+		{"denied all but reading", "p", owns, denials{spared}, "r", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m, principal := newManager(t, tt.given, tt.denied...), cmp.Or(tt.principal, "p")
+			m, principal := newManager(t, tt.given, tt.denied...), tt.principal
 			got, azure := "", ""
 			for letter, action := range map[string]string{"r": read, "w": write, "d": remove} {
 				equal(t, action, m.may(principal, action), strings.Contains(tt.allowed, letter))
@@ -258,13 +240,8 @@ func TestManagerRights(t *testing.T) {
 // An answer is cached for a minute, and longer while Resource Manager gives no new one.
 func TestManagerRolesAreRemembered(t *testing.T) {
 	t.Parallel()
-	m := newManager(t, []azuresim.Assignment{
-		{Scope: cluster, RoleID: contributor, PrincipalID: "p"},
-		{Scope: cluster, RoleID: contributor, PrincipalID: "q"},
-	})
-	if !m.may("p", write) || !m.may("q", write) {
-		t.Fatal("roles are not as Resource Manager has them")
-	}
+	m := newManager(t, grants{give(cluster, contributor, "p"), give(cluster, contributor, "q")})
+	shows(t, "p and q may", "true true", m.may("p", write), m.may("q", write))
 	m.sim.Revoke("p")
 	equal(t, "an answer is remembered", m.may("p", write), true)
 	for _, f := range []azuresim.Fault{
@@ -277,25 +254,18 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 			equal(t, fmt.Sprintf("%+v: an answer is remembered while there is no other", f),
 				m.may("q", write), true)
 		}
-		if asked := m.sim.Requests(azuresim.ARM) - before; asked > 4 {
-			t.Errorf("%+v: it was asked %d times", f, asked)
-		}
+		asked := m.sim.Requests(azuresim.ARM) - before
+		equal(t, fmt.Sprintf("%+v: it was asked %d times, too often", f, asked), asked > 4, false)
 	}
 	m.clock.Pass(outlasting)
-	if allowed, err := m.ask("q", write); allowed || err == nil {
-		t.Error("an answer holds for ever")
-	}
+	m.fails("an answer does not hold for ever", "q", write)
 	m.heals()
 	m.clock.Pass(longest)
-	if m.may("p", write) || !m.may("q", write) {
-		t.Error("roles are not as Resource Manager has them when it answers again")
-	}
+	shows(t, "p and q may when it answers again", "false true", m.may("p", write), m.may("q", write))
 	// A refusal is not an outage.
 	m.breaks(azuresim.Fault{Status: http.StatusForbidden})
 	m.clock.Pass(remembered)
-	if allowed, err := m.ask("q", write); allowed || err == nil {
-		t.Error("an answer holds though the provider may not ask any more")
-	}
+	m.fails("when the provider may not ask any more", "q", write)
 }
 
 // A caller gets an error while Resource Manager throttles, and Resource Manager no more requests.
@@ -305,9 +275,7 @@ func TestManagerThrottles(t *testing.T) {
 	m.breaks(azuresim.Fault{Status: http.StatusTooManyRequests, RetryAfter: 40})
 	for range 3 {
 		_, err := m.ask("p", write)
-		if err == nil || !strings.Contains(err.Error(), "TooManyRequests") {
-			t.Errorf("throttled: %v", err)
-		}
+		has(t, "the error", fmt.Sprint(err), "TooManyRequests")
 	}
 	equal(t, "requests while it throttles", m.sim.Requests(azuresim.ARM), 1)
 }
@@ -315,10 +283,8 @@ func TestManagerThrottles(t *testing.T) {
 // Any number of callers' requests causes only a few to Resource Manager.
 func TestManagerIsAskedOnce(t *testing.T) {
 	t.Parallel()
-	m := newManager(t, []azuresim.Assignment{
-		{Scope: cluster, RoleID: contributor, PrincipalID: "operator"},
-		{Scope: "/subscriptions/" + subscription, RoleID: reader, PrincipalID: "operator"},
-	})
+	m := newManager(t, grants{give(cluster, contributor, "operator"),
+		give("/subscriptions/"+subscription, reader, "operator")})
 	w := newWorld(t)
 	w.register("")
 	w.api.Authorizer = m
@@ -339,11 +305,16 @@ func TestManagerIsAskedOnce(t *testing.T) {
 // Unknown subscriptions cause no requests, except a few about the permission to register them.
 func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 	t.Parallel()
-	m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
-	if allowed, err := m.in(secondSubscription, "p", read); allowed ||
-		!errors.Is(err, errUnknownSubscription) {
-		t.Errorf("a subscription that is not registered: %t, %v", allowed, err)
-	}
+	m := newManager(t, grants{give("/", owner, "p")})
+	allowed, err := m.in(secondSubscription, "p", read)
+	shows(t, "of one that is not registered", "false true", allowed,
+		errors.Is(err, errUnknownSubscription))
+	// The answers to callers about it.
+	w := newWorld(t)
+	w.api.Authorizer, w.caller.ObjectID = m, "p"
+	elsewhere := strings.Replace(nodeURL("n"), subscription, secondSubscription, 1)
+	w.refused(409, "MissingSubscriptionRegistration", "PUT", elsewhere, withManaged)
+	w.must(403, "GET", elsewhere, "")
 	equal(t, "requests", m.sim.Requests(azuresim.ARM), 0)
 	equal(t, "its owner may register it", must(m.in(secondSubscription, "p", registerAction)), true)
 	m.register(secondSubscription)
@@ -352,46 +323,28 @@ func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 	before, throttled := m.sim.Requests(azuresim.ARM), 0
 	for n := range 100 {
 		other := fmt.Sprintf("%08d%s", n, subscription[8:])
-		if _, err := m.in(other, "stranger", registerAction); err != nil &&
-			strings.Contains(err.Error(), "TooManyRequests") {
-			throttled++
-		}
+		_, err := m.in(other, "stranger", registerAction)
+		throttled += strings.Count(fmt.Sprint(err), "TooManyRequests")
 	}
 	asked := m.sim.Requests(azuresim.ARM) - before
-	if asked > unknowns || throttled != 100-unknowns {
-		t.Errorf("100 made up: it was asked %d times, %d were throttled", asked, throttled)
-	}
+	shows(t, fmt.Sprintf("100 made up, asked %d times, throttled", asked),
+		fmt.Sprint(true, 100-unknowns), asked <= unknowns, throttled)
 	must(m.in(subscription, "stranger", read)) // a subscription that is known
-}
-
-// The answers to callers about a subscription that is not registered.
-func TestUnknownSubscriptionBehindManagerRoles(t *testing.T) {
-	t.Parallel()
-	m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "operator"}})
-	w := newWorld(t)
-	w.api.Authorizer = m
-	elsewhere := strings.Replace(nodeURL("n"), subscription, secondSubscription, 1)
-	w.refused(409, "MissingSubscriptionRegistration", "PUT", elsewhere, withManaged)
-	w.must(403, "GET", elsewhere, "")
 }
 
 // A refusal of Resource Manager is cached for a while.
 func TestRefusalsOfManagerAreRemembered(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
-		m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
+		m := newManager(t, grants{give("/", owner, "p")})
 		m.breaks(azuresim.Fault{Status: status})
 		for range 100 {
-			if allowed, err := m.ask("p", read); allowed || err == nil {
-				t.Fatalf("%d: %t, %v", status, allowed, err)
-			}
+			m.fails(fmt.Sprint(status), "p", read)
 		}
 		equal(t, fmt.Sprint(status, ": requests"), m.sim.Requests(azuresim.ARM), 1)
 		m.breaks(azuresim.Fault{Status: http.StatusTooManyRequests})
 		m.clock.Pass(remembered)
-		if allowed, err := m.ask("p", read); allowed || err == nil {
-			t.Errorf("%d: a refusal is taken for an answer", status)
-		}
+		m.fails(fmt.Sprint(status, ", which is no answer"), "p", read)
 		m.heals()
 		m.clock.Pass(longest)
 		equal(t, fmt.Sprint(status, ": who may after a refusal"), m.may("p", read), true)
@@ -404,19 +357,18 @@ func TestPausesOfManager(t *testing.T) {
 	for status, want := range map[int]bool{
 		http.StatusServiceUnavailable: true, http.StatusTooManyRequests: false,
 	} {
-		m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
+		m := newManager(t, grants{give("/", owner, "p")})
 		m.register(secondSubscription)
 		m.breaks(azuresim.Fault{Status: status, Match: secondSubscription})
 		for range 3 {
-			if _, err := m.in(secondSubscription, "p", read); err == nil {
-				t.Fatalf("%d: it answers", status)
-			}
+			_, err := m.in(secondSubscription, "p", read)
+			equal(t, fmt.Sprint(status, ": it answers"), err == nil, false)
 		}
 		if got := m.sim.Requests(azuresim.ARM); got > 3 { // tries of one question
 			t.Errorf("%d: it was asked %d times", status, got)
 		}
-		if allowed, err := m.in(subscription, "p", read); allowed != want || (err == nil) != want {
-			t.Errorf("%d: another subscription: %t, %v", status, allowed, err)
-		}
+		allowed, err := m.in(subscription, "p", read)
+		shows(t, fmt.Sprint(status, ": another subscription"), fmt.Sprint(want, " ", want), allowed,
+			err == nil)
 	}
 }
