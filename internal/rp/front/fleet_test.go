@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -59,9 +57,8 @@ func TestSummarize(t *testing.T) {
 		"failed": 1, "heldBack": states["heldBack"], "reporting": 1, "notReporting": 3,
 		"drifted": 0, "Succeeded": 4, "Creating": 0, "Updating": 0, "Failed": 0,
 	}
-	if diff := cmp.Diff(want, states); diff != "" || s.Nodes != 4 {
-		t.Errorf("%s\n%s", diff, text)
-	}
+	equal(t, "the states", states, want)
+	equal(t, "the nodes", s.Nodes, 4)
 	versions := map[string][2]int{}
 	for _, v := range s.Versions {
 		versions[v.Component+" "+v.Version] = [2]int{v.Wanted, v.Running}
@@ -80,8 +77,7 @@ func TestSummarize(t *testing.T) {
 }
 
 func filtered(filter string, more ...string) string {
-	return cluster + "/flexNodeConfig" + versionQuery + "&$filter=" + url.QueryEscape(filter) +
-		strings.Join(more, "")
+	return nodesURL + "&$filter=" + url.QueryEscape(filter) + strings.Join(more, "")
 }
 
 func TestFilteredList(t *testing.T) {
@@ -110,8 +106,7 @@ func TestAnOldAgentIsFound(t *testing.T) {
 	w := beside(t)
 	w.fleet()
 	w.api.Renderer = "0.2.0"
-	w.must(204, "POST", nodeURL("d-new", "/reportStatus"), `{"agentVersion":"0.1.0"}`)
-	w.caughtUp()
+	w.settles(204, "POST", nodeURL("d-new", "/reportStatus"), `{"agentVersion":"0.1.0"}`)
 	_, text := w.must(200, "GET", nodeURL("d-new"), "")
 	has(t, "the node", text, `"type":"AgentCurrent","status":"False"`)
 	equal(t, "nodes", w.names(filtered("conditions/AgentCurrent eq 'False'")), "d-new")
@@ -130,11 +125,10 @@ func TestAnUnreadableRowIsLeftOut(t *testing.T) {
 		{Key: s.Nodes.Key(clusterKey + "/d-new"), Value: []byte("x")},
 	}))
 	w.caughtUp()
-	_, text := w.must(200, "POST", summarizeURL, "{}")
-	equal(t, "nodes in the summary", decoded[api.Summary](t, text).Nodes, 2)
+	equal(t, "nodes in the summary", reads[api.Summary](w, 200, "POST", summarizeURL, "{}").Nodes, 2)
 	equal(t, "found", w.names(filtered("provisioningState eq 'Succeeded'")), "a-silent c-failed")
 	w.must(503, "GET", filtered(""), "")
-	_, text = w.must(200, "GET", filtered("", "&$top=1"), "")
+	_, text := w.must(200, "GET", filtered("", "&$top=1"), "")
 	has(t, "the first page", text, "a-silent")
 }
 
@@ -218,11 +212,9 @@ func TestPagesOfAFilterAreBounded(t *testing.T) {
 	const nodes = 2*maxLooked + 10
 	w.fill(nodes)
 	const filter = "labels['line'] eq 'none'"
-	_, text := w.must(200, "GET", filtered(filter), "")
-	page := decoded[api.List[api.FlexNodeConfig]](t, text)
-	if len(page.Value) != 0 || page.NextLink == "" {
-		t.Fatalf("the first page: %s", text)
-	}
+	page := reads[api.List[api.FlexNodeConfig]](w, 200, "GET", filtered(filter), "")
+	shows(t, "the first page, and whether there are more", "0 true", len(page.Value),
+		page.NextLink != "")
 	equal(t, "those of no line", w.names(filtered(filter)), "")
 	got := strings.Fields(w.names(filtered("labels['line'] eq '7' and state eq 'outdated'")))
 	equal(t, "the nodes of a line", len(got), (nodes-7+49)/50)

@@ -15,16 +15,15 @@ func TestAPollIsWokenByWhatIsOffered(t *testing.T) {
 				`"nodeConfig":{`+settings+`},"azureAuth"`, 1)
 		}
 		w.report("n", w.desires("n"), "")
-		a := w.poll(t, asA, same, "Prefer: wait=20")
+		a := w.poll(t, asA, same, wait20)
 		time.Sleep(time.Second)
 		etag := w.node(200, "PUT", nodeURL("n"), with(`"labels":{"site":"b"}`)).ETag
 		a.is(200, time.Second, "wait=20")
-		if !strings.Contains(a.text, `"site":"b"`) || a.header.Get("ETag") != etag {
-			t.Errorf("%s, want %s: %s", a.header.Get("ETag"), etag, a.text)
-		}
+		has(t, "the answer", a.text, `"site":"b"`)
+		equal(t, "its ETag", a.header.Get("ETag"), etag)
 		w.report("n", w.desires("n"), "")
-		a = w.poll(t, asA, "If-None-Match: "+etag, "Prefer: wait=20")
-		owner := w.poll(t, "If-None-Match: "+etag, "Prefer: wait=20")
+		a = w.poll(t, asA, "If-None-Match: "+etag, wait20)
+		owner := w.poll(t, "If-None-Match: "+etag, wait20)
 		w.settles(200, "PUT", nodeURL("n"), with(`"labels":{"site":"b"},"maxPods":77`))
 		owner.is(200, 0, "wait=20")
 		has(t, "what the owner has", owner.text, "77", "AwaitingRollout")
@@ -32,8 +31,7 @@ func TestAPollIsWokenByWhatIsOffered(t *testing.T) {
 		time.Sleep(time.Second)
 		w.admit()
 		a.is(200, time.Second, "wait=20")
-		if !strings.Contains(a.text, "77") || a.header.Get("ETag") == etag {
-			t.Errorf("%s: %s", a.header.Get("ETag"), a.text)
-		}
+		has(t, "the answer", a.text, "77")
+		lacks(t, "its ETag", a.header.Get("ETag"), etag)
 	})
 }

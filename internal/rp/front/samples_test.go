@@ -1,7 +1,6 @@
 package front
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -72,11 +71,7 @@ func TestSamplesOfTheDocument(t *testing.T) {
 	const name = "edge-node-1"
 	check := func(line, text string) {
 		t.Helper()
-		var want, got any
-		must(0, json.Unmarshal([]byte(sample(t, line)), &want))
-		if err := json.Unmarshal([]byte(text), &got); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
+		want, got := decoded[any](t, sample(t, line)), decoded[any](t, text)
 		for _, wrong := range includes(want, got, "004:"+line) {
 			t.Errorf("%s\n%s", wrong, text)
 		}
@@ -97,7 +92,7 @@ func TestSamplesOfTheDocument(t *testing.T) {
 		api.Condition{Type: "Ready", Status: "False", Reason: "KubeletNotReady"})
 	_, text = w.must(200, "GET", nodeURL(name), "")
 	check("533", text)
-	_, text = w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery, "")
+	_, text = w.must(200, "GET", nodesURL, "")
 	check("621", text)
 	_, text = w.must(200, "POST", nodeURL(name, "/regenerateToken"), "{}")
 	check("751", text)
@@ -108,9 +103,7 @@ func TestSamplesOfTheDocument(t *testing.T) {
 // older gives the world's cluster an API server of an older version.
 func (w *world) older(version string) {
 	w.t.Helper()
-	w.until("the cluster is known", func() bool {
-		return w.storedCluster().Facts != ""
-	})
+	w.until("the cluster is known", func() bool { return w.storedCluster().Facts != "" })
 	w.upgrade(version)
 }
 

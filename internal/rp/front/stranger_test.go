@@ -39,29 +39,21 @@ func TestStrangersDoNotBlockRegistration(t *testing.T) {
 	body := fmt.Sprintf(`{"enrolmentSecret":%q}`, w.enrolment(t, "n"))
 	w.api.Throttle = fair.NewThrottle(fair.DefaultRates(), nil, w.clock.Now)
 	w.floods(t, 300, "POST", "/registerKey", `{"enrolmentSecret":"x"}`)
-	if code := m.tries("POST", nodeURL("n", "/registerKey"), body); code != 204 {
-		t.Errorf("the machine gets %d", code)
-	}
+	equal(t, "the machine gets", m.tries("POST", nodeURL("n", "/registerKey"), body), 204)
 }
 
 // Nor from learning that their node was deleted.
 func TestStrangersDoNotHideATombstone(t *testing.T) {
 	w, m := enrolled(t)
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	w.floods(t, 15, "GET", "", "")
-	if code := m.tries("GET", nodeURL("n"), ""); code != 404 {
-		t.Errorf("the machine of the deleted node gets %d", code)
-	}
+	equal(t, "the machine of the deleted node gets", m.tries("GET", nodeURL("n"), ""), 404)
 }
 
 // What is not in the quota of bytes is short.
 func TestLongValues(t *testing.T) {
 	w := newEdge(t)
-	w.must(400, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"servicePrincipal",
-		"servicePrincipal":{"clientId":"11111111-2222-3333-4444-555555555555",
-		"clientSecret":"`+strings.Repeat("s", 2000)+`"}}}}`)
-	_, text := w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":{
-		"serverUrl":"https://`+strings.Repeat("ab", 200)+`"}}`)
-	has(t, "the refusal of a long URL", text, "at most 300 bytes")
+	w.must(400, "PUT", nodeURL("n"), nodeOf(clientA, strings.Repeat("s", 2000)))
+	w.refused(400, "InvalidParameter", "PUT", clusterURL, registration(`"serverUrl":"https://`+
+		strings.Repeat("ab", 200)+`"`), "at most 300 bytes")
 }
