@@ -11,6 +11,8 @@ const (
 	// The max numbers kept of one enrolment, and of a node. Once any certificate is revoked, those
 	// that were dropped may not write.
 	keptCertificates, keptOfNode = 16, 32
+	// maxListed is the max number of ids that are adopted from a cluster's list.
+	maxListed = 4 * keptOfNode
 	// LongestCertificate is the assumed lifetime of a kubelet certificate that no cluster has shown
 	// (kube-controller-manager, --cluster-signing-duration).
 	LongestCertificate = 365 * 24 * time.Hour
@@ -157,11 +159,14 @@ func (c Certificates) Revoke(
 
 // Adopt returns the certificates of a restored store for a node of which the cluster lists the only
 // ones that may write: since the backup some may have been issued, and others revoked. It does so
-// once in an epoch.
+// once in an epoch. The API server may be hostile: texts that are too long, and ids beyond
+// maxListed, do not count.
 func (c Certificates) Adopt(listed []string, uid string, now time.Time, epoch int64) Certificates {
 	if epoch <= max(1, c.Epoch) {
 		return c
 	}
+	listed = slices.Clone(listed[:min(len(listed), maxListed)])
+	listed = slices.DeleteFunc(listed, func(id string) bool { return len(id) > len(CertificateID(nil)) })
 	c.Ends = latest(c.Ends, now.UTC().Truncate(time.Second).Add(LongestCertificate))
 	for _, id := range listed {
 		c = c.Note(Certificate{ID: id, Ends: c.Ends, UID: uid}, "", true, now)

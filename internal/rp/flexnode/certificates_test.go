@@ -152,6 +152,18 @@ func TestCertificatesAreBounded(t *testing.T) {
 	if len(c.Seen) != keptOfNode+1 || c.Seen[0].ID != "s" || c.Seen[1].ID != "joined64" {
 		t.Errorf("%d of many enrolments are kept: %+v", len(c.Seen), c.Seen[:2])
 	}
+	listed := []string{strings.Repeat("x", 1000), "own"} // by the API server of a hostile cluster
+	for i := range 100_000 {
+		listed = append(listed, fmt.Sprint(i))
+	}
+	for n, want := range map[int]string{3: "own 0", len(listed): "own"} {
+		row := Certificates{Seen: []Certificate{{ID: "own", Ends: end}}}
+		row = row.Adopt(listed[:n], "1", now, 2)
+		ids, _ := row.May(now)
+		if got := strings.Join(ids, " "); !strings.HasPrefix(got, want) || row.find("99999") != nil {
+			t.Errorf("of %d listed ones may write %.99s", n, got)
+		}
+	}
 	for _, same := range []bool{true, false} { // short ones do not push out a long one
 		year := now.Add(LongestCertificate)
 		c := Certificates{}.Note(Certificate{ID: "year", Ends: year, UID: "1"}, "", true, now)
