@@ -95,9 +95,8 @@ func (c *Config) complete(host Host) {
 	c.Node.Labels = labels
 }
 
-// completeCredential chooses kubelet's credential: the applied one for the same method, else a
-// certificate, since a token needs roles that make the machine an administrator of the cluster.
-// With automatic role assignment it is a token.
+// completeCredential chooses kubelet's credential: the applied one for the same method, else the
+// default.
 func (a *Azure) completeCredential(before Azure) {
 	if a.BootstrapToken != nil {
 		return
@@ -105,10 +104,18 @@ func (a *Azure) completeCredential(before Azure) {
 	if a.AuthMode() == before.AuthMode() {
 		or(&a.KubeletCredential, before.KubeletCredential)
 	}
-	if a.Arc != nil && a.Arc.AutoRoleAssignment != nil && *a.Arc.AutoRoleAssignment {
-		or(&a.KubeletCredential, CredentialToken)
+	or(&a.KubeletCredential, DefaultCredential(a.Arc != nil && a.Arc.AutoRoleAssignment != nil &&
+		*a.Arc.AutoRoleAssignment))
+}
+
+// DefaultCredential returns the default of kubelet's credential for an identity in Azure: a
+// certificate, since a token needs roles that make the machine an administrator of the cluster.
+// With automatic role assignment it is a token.
+func DefaultCredential(autoRoleAssignment bool) string {
+	if autoRoleAssignment {
+		return CredentialToken
 	}
-	or(&a.KubeletCredential, CredentialCertificate)
+	return CredentialCertificate
 }
 
 func (a *Azure) completeArc(before Azure, hostName string) {

@@ -100,10 +100,13 @@ func namedPrincipal(auth AzureAuth) (section, id string) {
 	return "", ""
 }
 
-// ShowsToken reports whether the node's kubelet sends an Azure token with each request.
-func (n Node) ShowsToken() bool {
-	auth := n.Desired.KubernetesAuth
-	return auth.UseAzureAuth && auth.KubeletCredential == config.CredentialToken
+// ShowsToken reports whether the node's kubelet sends an Azure token with each request, if the node
+// has an operator's defaults.
+func (n Node) ShowsToken(defaults *Layer) bool {
+	auth, arc := n.Desired.KubernetesAuth, n.Desired.AzureAuth.Arc
+	return auth.UseAzureAuth && config.CredentialToken == cmp.Or(auth.KubeletCredential,
+		textIn(defaults.settings(), "azure", "kubeletCredential"),
+		config.DefaultCredential(arc != nil && arc.AutoRoleAssignment))
 }
 
 // Assignee returns the principal for the roles of kubelet's tokens: an object or client id, or an

@@ -44,7 +44,7 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 			return "", err
 		}
 		row.Leaving = node.Value.UID
-		if !node.Value.ShowsToken() {
+		if !node.Value.ShowsToken(a.Defaults) {
 			row = row.Unseen(row.Leaving, a.Now())
 		}
 		return row.Leaving, a.Store.Certificates.Put(v, key, row.Leave(row.Leaving))

@@ -52,7 +52,7 @@ func (a *API) deleteNode(r *request) (any, error) {
 		cleanup["certificateRevokedFrom"] = from.UTC().Truncate(time.Second)
 		cleanup["certificateExpires"] = certificates.Until
 	}
-	if gone.ShowsToken() {
+	if gone.ShowsToken(a.Defaults) {
 		cleanup["roleAssignmentToRemove"] = object{"scope": gone.ClusterID(), "assignee": gone.Assignee()}
 	}
 	return object{ // document 004
@@ -67,7 +67,7 @@ func (a *API) revokeNode(
 	v *store.View, key string, n flexnode.Node, uid string, from time.Time,
 ) flexnode.Certificates {
 	row := a.Store.Certificates.Row(v, key)
-	if !row.Exists() && !a.joined(v, key, n) || len(row.Value.Seen) == 0 && n.ShowsToken() {
+	if !row.Exists() && !a.joined(v, key, n) || len(row.Value.Seen) == 0 && n.ShowsToken(a.Defaults) {
 		return row.Value
 	}
 	next := row.Value.Revoke(uid, nil, from, a.Store.Epoch(v))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -289,14 +290,46 @@ func TestIdentityOfAReplacedMachine(t *testing.T) {
 
 // No certificate of a kubelet that uses tokens is revoked: its owner removes the role.
 func TestDeletionNamesTheRole(t *testing.T) {
-	w, _ := newMachine(t)
-	w.must(200, "PUT", nodeURL("n"), withTokens)
-	w.settles(204, "POST", nodeURL("n", "/reportStatus"), "{}")
-	_, text := w.settles(200, "DELETE", nodeURL("n"), "")
-	role := decoded[deletion](t, text).Cleanup.RoleAssignmentToRemove
-	shows(t, "the role", cluster+" "+clientA, role.Scope, role.Assignee)
-	lacks(t, "the answer", text, "certificateExpires")
-	w.must(201, "PUT", nodeURL("n"), "{}")
+	arc := func(credential string) string {
+		return `{"properties":{"kubernetesAuth":{"useAzureAuth":true` + credential +
+			`},"azureAuth":{"method":"arc","arc":{"autoRoleAssignment":true}}}}`
+	}
+	group, _, _ := strings.Cut(strings.ToLower(cluster), "/providers/")
+	machine := group + "/providers/microsoft.hybridcompute/machines/n"
+	for name, tt := range map[string]struct {
+		body, operator, want string
+	}{
+		"chosen": {body: strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1),
+			want: clientA},
+		"implied by automatic roles": {body: arc(""), want: machine},
+		"a certificate is chosen":    {body: arc(`,"kubeletCredential":"certificate"`)},
+		"the operator's default":     {body: arc(""), operator: config.CredentialCertificate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := newMachine(t)
+			if tt.operator != "" {
+				w.api.Defaults = flexnode.DefaultsLayer(map[string]any{
+					"azure": map[string]any{"kubeletCredential": tt.operator}})
+			}
+			w.settles(200, "PUT", nodeURL("n"), tt.body)
+			shown := must(w.api.Store.Kept(t.Context(), must(w.api.Store.History.Get(t.Context(),
+				clusterKey+"/n")).Value, w.storedNode("n").Assigned))
+			credential := shown["azure"].(map[string]any)["kubeletCredential"]
+			equal(t, "kubelet shows a token", credential == config.CredentialToken, tt.want != "")
+			w.settles(204, "POST", nodeURL("n", "/reportStatus"), "{}")
+			_, text := w.settles(200, "DELETE", nodeURL("n"), "")
+			d := decoded[deletion](t, text).Cleanup
+			role, again := d.RoleAssignmentToRemove, 409
+			if role != nil {
+				equal(t, "the role assignment", role.Scope+" "+role.Assignee, cluster+" "+tt.want)
+				again = 201
+			}
+			if named := role != nil; named != (tt.want != "") || named == (d.CertificateExpires != nil) {
+				t.Errorf("the answer: %s", text)
+			}
+			w.must(again, "PUT", nodeURL("n"), "{}")
+		})
+	}
 }
 
 // arcLeft returns the Arc machines that deleted nodes have left.
