@@ -110,13 +110,14 @@ func (n Node) ShowsToken(defaults *Layer) bool {
 }
 
 // Assignee returns the principal for the roles of kubelet's tokens: an object or client id, or an
-// Arc machine.
+// Arc machine. Only settings name it: root on a machine must not choose whose roles are removed.
 func (n Node) Assignee() string {
+	_, named := namedPrincipal(n.Desired.AzureAuth)
 	_, rest, _ := strings.Cut(n.Identity, ":")
 	if !strings.HasPrefix(rest, "/") {
 		rest = LastOf(rest)
 	}
-	return cmp.Or(n.PrincipalID(), rest)
+	return cmp.Or(named, rest)
 }
 
 // ClusterID returns the ARM id of the node's cluster, in the casing of the node's.

@@ -288,30 +288,38 @@ func TestIdentityOfAReplacedMachine(t *testing.T) {
 	equal(t, "the node of a machine that was shut out joins as", w.storedNode("n").Principal, "")
 }
 
-// No certificate of a kubelet that uses tokens is revoked: its owner removes the role.
+// No certificate of a kubelet that uses tokens is revoked: its owner removes the role, which is not
+// one that the machine names.
 func TestDeletionNamesTheRole(t *testing.T) {
+	const certificate = `,"kubeletCredential":"certificate"`
 	arc := func(credential string) string {
 		return `{"properties":{"kubernetesAuth":{"useAzureAuth":true` + credential +
 			`},"azureAuth":{"method":"arc","arc":{"autoRoleAssignment":true}}}}`
 	}
 	group, _, _ := strings.Cut(strings.ToLower(cluster), "/providers/")
 	machine := group + "/providers/microsoft.hybridcompute/machines/n"
+	const claim = `{"principalId":"` + clientB + `"}`
 	for name, tt := range map[string]struct {
-		body, operator, want string
+		before, body, operator, want string
 	}{
-		"chosen": {body: strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1),
-			want: clientA},
-		"implied by automatic roles": {body: arc(""), want: machine},
-		"a certificate is chosen":    {body: arc(`,"kubeletCredential":"certificate"`)},
-		"the operator's default":     {body: arc(""), operator: config.CredentialCertificate},
+		"chosen": {before: joins(clientA), want: clientA,
+			body: strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)},
+		"implied by automatic roles": {before: arc(certificate), body: arc(""), want: machine},
+		"a certificate is chosen":    {before: arc(""), body: arc(certificate)},
+		"the operator's default": {before: arc(""), body: arc(""),
+			operator: config.CredentialCertificate},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _ := newMachine(t)
+			w, m := enrolled(t)
 			if tt.operator != "" {
 				w.api.Defaults = flexnode.DefaultsLayer(map[string]any{
 					"azure": map[string]any{"kubeletCredential": tt.operator}})
 			}
+			w.settles(200, "PUT", nodeURL("n"), tt.before)
+			m.post(t, 204, "/registerKey", claim)
 			w.settles(200, "PUT", nodeURL("n"), tt.body)
+			m.post(t, 204, "/registerKey", claim)
+			equal(t, "it joins as", w.storedNode("n").Principal, clientB)
 			shown := must(w.api.Store.Kept(t.Context(), must(w.api.Store.History.Get(t.Context(),
 				clusterKey+"/n")).Value, w.storedNode("n").Assigned))
 			credential := shown["azure"].(map[string]any)["kubeletCredential"]

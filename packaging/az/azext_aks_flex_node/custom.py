@@ -195,9 +195,13 @@ def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_n
                        cleanup['certificateExpires'])
     role = cleanup.get('roleAssignmentToRemove')
     if role:
+        who = role.get('assignee') or ''
         logger.warning("The machine's kubelet uses an Azure token, which was not revoked: "
-                       'az role assignment delete --assignee %s --scope %s', role.get('assignee'),
-                       role.get('scope'))
+                       'az role assignment delete --assignee %s --scope %s',
+                       'PRINCIPAL' if who.startswith('/') else who, role.get('scope'))
+        if who.startswith('/'):
+            logger.warning('PRINCIPAL is that of its Arc machine: az resource show --ids %s '
+                           '--query identity.principalId', who)
 
 
 def rotate_token(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
