@@ -53,9 +53,10 @@ const SecretAge = 30 * 24 * time.Hour
 func ArcLeftKey(nodeKey, uid string) string { return nodeKey + "/" + uid }
 
 // LeaveArc records within a change that the Arc machine of a node, which is being deleted, must be
-// removed. withSecret keeps the secret that enrolled it, if it can be read, for the machine.
+// removed. withSecret keeps the secret that enrolled it, if it can be read, for the machine, unless
+// that is shut out.
 func (s *Service) LeaveArc(
-	v *store.View, nodeKey string, n flexnode.Node, withSecret bool, at time.Time,
+	v *store.View, nodeKey string, n flexnode.Node, withSecret, shutOut bool, at time.Time,
 ) error {
 	if n.Desired.AzureAuth.Method != api.Arc || !n.Desired.KubernetesAuth.UseAzureAuth {
 		return nil
@@ -63,13 +64,14 @@ func (s *Service) LeaveArc(
 	key := ArcLeftKey(nodeKey, n.UID)
 	left := store.ArcLeft{
 		Machine: flexnode.MachineOf(n.ID, n.Desired), Deleted: at.UTC().Truncate(time.Second),
+		ShutOut: shutOut,
 	}
 	secret, _, err := s.SecretIn(v, nodeKey)
 	if err != nil {
 		s.Audit.Warn("an Arc machine cannot leave with the secret that has enrolled it",
 			"node", nodeKey, "error", err)
 	}
-	if withSecret && secret != "" {
+	if withSecret && !shutOut && secret != "" {
 		left.Secret = new(s.Keys.Seal(arcLeftSeal+key, []byte(secret)))
 	}
 	return s.Store.ArcLeft.Put(v, key, left)

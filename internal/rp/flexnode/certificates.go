@@ -25,9 +25,9 @@ type Certificate struct {
 	// ID is its credential id in Kubernetes: X509SHA256=HASH; "" for one that was not seen.
 	ID   string    `json:"id"`
 	Ends time.Time `json:"ends"`
-	// UID is the uid of the node that it was issued for; "" once another machine is that node.
-	// Enrolment is the id of the credential that its machine joined with, "identity" for an identity
-	// in Azure. A renewed certificate inherits both.
+	// UID is the uid of the node that it was issued for; "" once another machine is that node, ShutOut
+	// once that was deleted with revokeNow. Enrolment is the id of the credential that its machine
+	// joined with, "identity" for an identity in Azure. A renewed certificate inherits both.
 	UID       string `json:"uid,omitempty"`
 	Enrolment string `json:"enrolment,omitempty"`
 	// Revoked is the time from which it may not write.
@@ -165,8 +165,8 @@ func (c Certificates) Adopt(listed []string, uid string, now time.Time, epoch in
 	if epoch <= max(1, c.Epoch) {
 		return c
 	}
-	listed = slices.Clone(listed[:min(len(listed), maxListed)])
-	listed = slices.DeleteFunc(listed, func(id string) bool { return len(id) > len(CertificateID(nil)) })
+	listed = slices.DeleteFunc(slices.Clone(listed[:min(len(listed), maxListed)]),
+		func(id string) bool { return len(id) > len(CertificateID(nil)) })
 	c.Ends = latest(c.Ends, now.UTC().Truncate(time.Second).Add(LongestCertificate))
 	for _, id := range listed {
 		c = c.Note(Certificate{ID: id, Ends: c.Ends, UID: uid}, "", true, now)
@@ -197,11 +197,12 @@ func (c Certificates) Leave(uid string) Certificates {
 	return c.each(func(o *Certificate) { o.Left = o.Left || uid != "" && o.UID == uid })
 }
 
-// Return moves the certificates of a deleted node to the node that its machine has become.
+// Return moves the certificates of a deleted node to the node that its machine has become, or to
+// ShutOut: they hold the name until they end, also if the machine says, or said, that it left.
 func (c Certificates) Return(uid, as string) Certificates {
 	return c.each(func(o *Certificate) {
 		if o.UID == uid {
-			o.UID = as
+			o.UID, o.Left = as, false
 		}
 	})
 }

@@ -105,6 +105,11 @@ func TestNameIsHeld(t *testing.T) {
 		"the former one was not seen, the other left": {
 			note(unseen, "b", "1", "").Revoke("1", nil, now, 1).Leave("1"),
 			now.Add(LongestCertificate)},
+		"shut out, and says that it left": {deleted.Return("1", ShutOut).Leave("1"), end},
+		"has said so, and is shut out": {
+			joined.Leave("1").Revoke("1", nil, now, 1).Return("1", ShutOut).Leave("1"), end},
+		"left, and its successor is shut out": {
+			deleted.Leave("1").Return("2", ShutOut).Leave("1"), time.Time{}},
 		"not seen, and left": {Certificates{}.Revoke("1", nil, now, 1).Leave("1"), time.Time{}},
 	} {
 		expect(t, name+": held until", tt.c.HeldUntil(now), tt.want)

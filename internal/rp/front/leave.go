@@ -136,6 +136,9 @@ func (a *API) leftArc(r *request, said api.ArcLeft) (any, error) {
 		}
 		key = credential.ArcLeftKey(r.nodeKey(), stone.UID)
 		left = a.Store.ArcLeft.Row(v, key).Value
+		if gone = left.ShutOut; gone { // it stays listed
+			return nil
+		}
 		if left.Machine == "" && flexnode.IsMachine(said.MachineID) {
 			left = store.ArcLeft{Machine: said.MachineID, Deleted: stone.Deleted} // of a failed change
 		}

@@ -11,7 +11,8 @@ import (
 // deleteNode deletes a node with all its rows, in one change: its credentials are revoked, and a
 // tombstone is written for its machine. It does not wait for a cluster that does not answer: the
 // Secret of the token is deleted later, and expires. The machine has a time to leave before the
-// cluster refuses its writes, or none (revokeNow).
+// cluster refuses its writes. With revokeNow it is shut out: it has none, and its word that it has
+// left, now or before, counts for nothing.
 func (a *API) deleteNode(r *request) (any, error) {
 	var gone *flexnode.Node
 	var certificates flexnode.Certificates
@@ -30,6 +31,10 @@ func (a *API) deleteNode(r *request) (any, error) {
 		}
 		gone = &node.Value
 		certificates = a.revokeNode(v, r.nodeKey(), *gone, gone.UID, from)
+		if r.flag("revokeNow") && !certificates.Since.IsZero() {
+			certificates = certificates.Return(gone.UID, flexnode.ShutOut)
+			v.Fail(a.Store.Certificates.Put(v, r.nodeKey(), certificates))
+		}
 		v.Fail(a.leaveArc(v, r, *gone))
 		return a.Credentials.RemoveNode(v, r.nodeKey(), true, a.Now())
 	})
@@ -81,40 +86,34 @@ func (a *API) joined(v *store.View, key string, n flexnode.Node) bool {
 }
 
 // leaveArc has the machine of a node that is being deleted leave Azure Arc, if it is enrolled. A
-// machine that is shut out at once, or without a known key, gets no secret.
+// machine without a known key gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
 	hasKey := n.MachineKey != "" && n.MachineKey != flexnode.ShutOut
 	left := n.LeftArc != "" && (n.MachineKey == n.LeftArc || !hasKey) // and no other one has joined
-	if left || !hasKey && !a.joined(v, r.nodeKey(), n) {
+	shutOut := r.flag("revokeNow")
+	if left && !shutOut || !hasKey && !a.joined(v, r.nodeKey(), n) {
 		return nil
 	}
-	return a.Credentials.LeaveArc(v, r.nodeKey(), n, hasKey && !r.flag("revokeNow"), a.Now())
+	return a.Credentials.LeaveArc(v, r.nodeKey(), n, hasKey, shutOut, a.Now())
 }
 
-// revokeDeleted revokes the certificates of a node that was deleted before, if revokeNow is set,
-// and erases the secret for its machine to leave Azure Arc.
+// revokeDeleted shuts the machine of a node out that was deleted before, if revokeNow is set.
 func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 	if !r.flag("revokeNow") {
 		return nil
 	}
-	v.Fail(a.dropArcSecrets(v, r))
-	row := a.Store.Certificates.Row(v, r.nodeKey())
-	if row.Value.Since.IsZero() {
-		return nil
-	}
-	return a.Store.Certificates.Put(v, r.nodeKey(),
-		row.Value.Revoke(r.uid, nil, from, a.Store.Epoch(v)))
-}
-
-// dropArcSecrets erases the secrets with which machines of a deleted node could leave Azure Arc.
-func (a *API) dropArcSecrets(v *store.View, r *request) error {
 	stones, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.All()
 	for _, stone := range stones {
 		key := credential.ArcLeftKey(r.nodeKey(), stone.UID)
-		if row := a.Store.ArcLeft.Row(v, key); row.Value.Secret != nil {
-			row.Value.Secret = nil
+		if row := a.Store.ArcLeft.Row(v, key); row.Exists() {
+			row.Value.Secret, row.Value.ShutOut = nil, true
 			v.Fail(a.Store.ArcLeft.Put(v, key, row.Value))
 		}
 	}
-	return err
+	row := a.Store.Certificates.Row(v, r.nodeKey())
+	if err != nil || len(stones) == 0 || row.Value.Since.IsZero() {
+		return err
+	}
+	next := row.Value.Revoke(r.uid, nil, from, a.Store.Epoch(v))
+	return a.Store.Certificates.Put(v, r.nodeKey(), next.Return(stones[0].UID, flexnode.ShutOut))
 }

@@ -250,10 +250,10 @@ func (p *put) free(v *store.View) error {
 		return nil
 	}
 	return arm.Errorf(409, "NameNotFree", "The previous machine of '%s' has not left its cluster, "+
-		"and can read the same data as the pods of a new node of this name. Start that machine so "+
-		"that it leaves, or wait until its last certificate expires, at %s. If the machine was "+
-		"erased, send the request with acceptOldCertificate=true.", shorten(p.r.name("node")),
-		until.UTC().Format(time.RFC3339))
+		"or was shut out, and can read the same data as the pods of a new node of this name. Start a "+
+		"machine that was not shut out, so that it leaves, or wait until the last certificate "+
+		"expires, at %s. If the machine was erased, send the request with acceptOldCertificate=true.",
+		shorten(p.r.name("node")), until.UTC().Format(time.RFC3339))
 }
 
 func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision) error {

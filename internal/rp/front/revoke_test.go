@@ -184,6 +184,25 @@ func TestNameIsFreeAgain(t *testing.T) {
 	remade(409, nodeURL("n"))
 	w.clock.Pass(time.Hour)
 	remade(201, nodeURL("n"))
+
+	type step = func(*machine)
+	leaves := func(m *machine) { m.post(t, 204, "/leave", "{}") }
+	deleted := func(*machine) { w.settles(200, "DELETE", nodeURL("n"), "") }
+	shutOut := func(status int) step {
+		return func(*machine) { w.settles(status, "DELETE", now(nodeURL("n")), "") }
+	}
+	for i, steps := range [][]step{
+		{shutOut(200), leaves}, {leaves, shutOut(200), leaves}, {deleted, leaves, shutOut(204)},
+	} {
+		stolen := w.machineOf("n") // its word does not count
+		stolen.joins(t, "stolen"+strconv.Itoa(i))
+		for _, does := range steps {
+			does(stolen)
+		}
+		remade(409, nodeURL("n"))
+		w.clock.Pass(time.Hour)
+		remade(201, nodeURL("n"))
+	}
 }
 
 // A machine that returns and does not leave holds the name with its former certificates.
@@ -392,12 +411,15 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 
 	m.post(t, 204, "/leave", "{}")
 	again := joined()
+	again.post(t, 204, "/leave", `{"arc":{}}`)
 	w.settles(200, "DELETE", now(nodeURL("n")), "")
 	equal(t, "a machine that is shut out", again.post(t, 404, "/leave", ask), "NoOnboardingSecret")
+	again.post(t, 204, "/leave", `{"arc":{}}`) // who has it may say so
 	equal(t, "what is left of it", len(w.arcLeft()), 1)
-	joined()
+	again = joined()
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(204, "DELETE", now(nodeURL("n")), "")
+	again.post(t, 204, "/leave", `{"arc":{}}`)
 	joined().post(t, 204, "/reportStatus", "{}") // no caller can ask for its secret
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	w.must(200, "DELETE", nodeURL("n"), "")

@@ -55,6 +55,8 @@ type ArcLeft struct {
 	Problem string `json:"problem,omitempty"`
 	// Secret is the client secret that enrolled the machine; nil for none.
 	Secret *seal.Box `json:"secret,omitempty"`
+	// ShutOut reports that the machine's word, that it has left or could not, does not count.
+	ShutOut bool `json:"shutOut,omitempty"`
 }
 
 // Sealed is content that only a holder of the keys can read.

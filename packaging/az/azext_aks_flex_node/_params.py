@@ -50,7 +50,8 @@ def load_arguments(self, _):
                         'and can read the same data as the pods of the new node until its '
                         'certificate expires.')
     for command, otherwise in (
-            ('delete', 'By default it has 30 minutes to leave.'),
+            ('delete', 'Its name is free when its certificate expires. By default it has 30 '
+                       'minutes to leave, which frees the name.'),
             ('rotate-token', 'Its Node is deleted. By default it can write until another machine '
                              'has joined.')):
         with self.argument_context(f'aks flex-node {command}') as c:

@@ -190,8 +190,9 @@ def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_n
                        'still have a role: az role assignment list --scope CLUSTER', node_name)
     cleanup = (gone or {}).get('cleanup') or {}
     if cleanup.get('certificateExpires'):
-        logger.warning("The name '%s' is free again when the machine has left, or at %s. Before "
-                       'that `create` needs --accept-old-certificate.', node_name,
+        logger.warning("The name '%s' is free again %sat %s. Before that `create` needs "
+                       '--accept-old-certificate.', node_name,
+                       '' if revoke_now else 'when the machine has left, or ',
                        cleanup['certificateExpires'])
     role = cleanup.get('roleAssignmentToRemove')
     if role:
