@@ -94,7 +94,6 @@ func catalogue() []entry {
 		{"RootPrivileges", LayerMachine, rootPrivileges, Watch | Preflight | ofMachine | forRoot},
 		{"StateReadable", LayerMachine, stateReadable, ofExamined | forRoot},
 		{"SystemSupported", LayerMachine, systemSupported, Watch | Preflight | ofMachine},
-		{"ProcessorSupported", LayerMachine, processorSupported, ofExamined},
 		{"ControlGroups", LayerMachine, controlGroups, ofExamined},
 		{"KernelModules", LayerMachine, kernelModules, ofExamined},
 		{"ToolsInstalled", LayerMachine, toolsInstalled, Watch | Preflight | ofMachine},

@@ -33,12 +33,6 @@ func stateReadable(e Evidence) Condition {
 		"`aks-flex-node unbootstrap --help` (--force)")
 }
 
-func processorSupported(e Evidence) Condition {
-	return lacking(e.Examined.MissingCPU, "TooOld",
-		"the processor lacks features of x86-64-v2, which images need: %s",
-		"on a virtual machine choose a newer CPU model, such as that of the host; see `lscpu`")
-}
-
 func controlGroups(e Evidence) Condition {
 	if e.Examined.CgroupVersion == 1 && !e.Examined.CgroupV1Allowed && refusesCgroupV1(e) {
 		return fails(OwnerMachine, "CgroupV1", "this machine uses cgroup v1, which kubelet refuses "+

@@ -17,7 +17,6 @@ type Examination struct {
 	MissingModules     []string // the requested kernel modules that are neither loaded nor loadable
 	CgroupVersion      int      // 1 or 2
 	MissingControllers []string // the controllers that kubelet needs and lacks
-	MissingCPU         []string // features of the processor that Kubernetes' images need
 	Kernel             string   // its release
 	// KubeletIDs are the ranges of the user kubelet in /etc/subuid and in /etc/subgid, if that user
 	// and getsubids exist: then kubelet takes no other ids for user namespaces.
@@ -31,8 +30,7 @@ type Examination struct {
 // Examine runs the slow examinations. It changes nothing.
 func (h *Host) Examine(modules []string) Examination {
 	x := Examination{
-		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
-		Routed: h.routed(),
+		MissingModules: h.missingModules(modules), Routed: h.routed(),
 		Kernel: h.text("/proc/sys/kernel/osrelease"), KubeletIDs: h.kubeletIDs(),
 	}
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
@@ -74,18 +72,6 @@ func (h *Host) cgroups() (version int, missing []string) {
 // swapLimits reports whether control groups have memory.swap.max (Linux, admin-guide/cgroup-v2).
 // Each but the root has it; systemd always makes system.slice.
 func (h *Host) swapLimits() bool { return h.exists("/sys/fs/cgroup/system.slice/memory.swap.max") }
-
-// missingCPU returns the features of x86-64-v2 that the processor lacks. On arm64 every processor
-// that runs the supported systems suffices.
-func (h *Host) missingCPU() []string {
-	rows, _ := h.rows("/proc/cpuinfo") // empty if unreadable
-	for _, row := range rows {
-		if len(row) > 1 && row[0] == "flags" {
-			return without(row, "cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")
-		}
-	}
-	return nil
-}
 
 func (h *Host) kubeletIDs() []string {
 	user := strings.Contains("\n"+h.text("/etc/passwd"), "\nkubelet:")

@@ -88,9 +88,6 @@ func faults() []fault {
 		{"an unsupported system", false, func(p *patient) {
 			p.write("/etc/os-release", "ID=ubuntu\nVERSION_ID=\"18.04\"\nPRETTY_NAME=\"Ubuntu 18.04\"\n")
 		}, "SystemSupported"},
-		{"an old processor", false, func(p *patient) {
-			p.write("/proc/cpuinfo", "flags\t\t: fpu cx16 lahf_lm ssse3\n")
-		}, "ProcessorSupported"},
 		{"a missing kernel module", false, func(p *patient) {
 			p.write("/lib/modules/6.8.0-test/modules.dep", "kernel/net/bridge/br_netfilter.ko:\n")
 		}, "KernelModules"},
