@@ -149,6 +149,11 @@ func TestDiffWanted(t *testing.T) {
 			Ledger{Owed: []string{"x.service"}}, "restart x.service",
 		},
 		{
+			"a firewall that stops nothing is left alone",
+			want(Opening{"ufw", "in tcp 10250", true, false}),
+			see(Opening{"ufw", "in tcp 10250", false, true}), Ledger{}, "",
+		},
+		{
 			"what is unknown is not changed", want(Label{Name: "a", Value: "1", Set: true}, file),
 			see(Unknown{Of: "node:label:a", Why: "timeout"}, old), Ledger{},
 			"rewrite /etc/x.conf",

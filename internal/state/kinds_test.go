@@ -140,6 +140,21 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// What a node is unsafe, cut off or unable to start without is vital.
+func TestVital(t *testing.T) {
+	for key, want := range map[Key]bool{
+		Opening{Firewall: "ufw", Rule: "in tcp 10250"}.Key(): true, Swap{}.Key(): true,
+		Table{Name: "inet x"}.Key(): true, Sysctl{Name: AcceptRA("eth0.5")}.Key(): true,
+		Sysctl{Name: "vm.overcommit_memory"}.Key(): true, Sysctl{Name: "kernel.panic"}.Key(): true,
+		Sysctl{Name: "net.ipv4.ip_forward"}.Key(): false, file.Key(): false, running.Key(): false,
+		Cordon{}.Key(): false,
+	} {
+		if key.IsVital() != want {
+			t.Errorf("%s is vital: %t", key, key.IsVital())
+		}
+	}
+}
+
 func TestShow(t *testing.T) {
 	for want, r := range map[string]Resource{
 		"absent": Absent{"/a"}, "off": Swap{},

@@ -2,6 +2,7 @@ package state
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,6 +50,19 @@ func TestDiffUndo(t *testing.T) {
 			"an empty directory where a file was",
 			Dir{Path: file.Path, Empty: true}, entry(Absent{file.Path}, file),
 			"remove /etc/x.conf",
+		},
+		{
+			"an empty disk of the owner where a file was",
+			Dir{Path: file.Path, Empty: true, Mounted: true}, entry(Absent{file.Path}, file),
+			"leave /etc/x.conf as it is: another process has changed it since",
+		},
+		{
+			"our table, whatever its rules", Table{Name: "inet x", Rules: 9},
+			entry(Table{Name: "inet x"}, Table{Name: "inet x", Rules: 7}), "remove nftables table inet x",
+		},
+		{
+			"our package, which others have broken", Package{"a", PackageUnfinished, ""},
+			entry(Package{"a", PackageAbsent, ""}, Package{"a", PackageInstalled, ""}), "purge package a",
 		},
 		{"kernel parameter", Sysctl{"a", "1"}, entry(Sysctl{"a", "0"}, Sysctl{"a", "1"}),
 			"restore a to 0"},
@@ -125,6 +139,8 @@ func TestDiffUndoClaims(t *testing.T) {
 		{"of our mode, empty before and now", at(0, "empty"), at(1, "empty"), restore},
 		{"a mount, empty before", at(1, "empty", "mounted"), at(1, "mounted"), restore},
 		{"a mount, full before", at(1, "mounted"), at(1, "mounted"), ""},
+		{"a mount whose owner has changed its mode", at(1, "mounted"),
+			Dir{Path: claim.Path, Mode: 0o711, Mounted: true}, ""},
 		{"a mount has covered it", at(0, "empty"), at(0, "empty", "mounted"), restore},
 		{"a link, empty before", linked("empty"), linked(), link},
 		{"a link, empty before and now", linked("empty"), linked("empty"), ""},
@@ -140,7 +156,8 @@ func TestDiffUndoClaims(t *testing.T) {
 	}
 }
 
-// No copy is kept of what goes with its directory, of what is beside it there is.
+// No copy is kept of what goes with its directory; of what is beside it, or in a directory that
+// stays, there is.
 func TestNoCopyInPurgedDirectory(t *testing.T) {
 	inside, beside := NewFile(claim.Path+"/a", 0o644, "a"), NewFile(claim.Path+"b", 0o644, "b")
 	ledger := remembers(
@@ -153,6 +170,10 @@ func TestNoCopyInPurgedDirectory(t *testing.T) {
 		"remove /var/lib/x/a\nremove /var/lib/x"
 	if got != want {
 		t.Errorf("plan is\n%s\nwant\n%s", got, want)
+	}
+	ledger.Entries[0].Before.Resource = at(0) // it has files of its owner
+	if got := show(Diff(nil, nil, seen, ledger)); strings.Count(got, "a copy") != 2 {
+		t.Errorf("in the owner's directory the plan is\n%s", got)
 	}
 }
 
