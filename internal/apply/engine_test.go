@@ -42,7 +42,7 @@ func TestWritesDownFirst(t *testing.T) {
 	}
 }
 
-// ordered is a machine that notes backups, undos, flushes and writes of the ledger.
+// ordered is a machine that notes backups, flushes, undos, and writes of the ledger, file and unit.
 type ordered struct {
 	*machine
 	steps []string
@@ -59,11 +59,14 @@ func (o *ordered) Backup(ctx context.Context, f state.File, dir string) error {
 }
 
 func (o *ordered) Set(ctx context.Context, c state.Change, content Contents) error {
-	if c.To.Key() == "path:/state/ledger.json" {
-		o.steps = append(o.steps, "ledger")
-	}
+	note, known := map[state.Key]string{
+		"path:/state/ledger.json": "ledger", file.Key(): "file", unit.Key(): "unit",
+	}[c.To.Key()]
 	if c.Undo {
-		o.steps = append(o.steps, "undo")
+		note, known = "undo", true
+	}
+	if known {
+		o.steps = append(o.steps, note)
 	}
 	return o.machine.Set(ctx, c, content)
 }
@@ -109,6 +112,20 @@ func TestUndoComesBeforeTheLedger(t *testing.T) {
 	}
 	done := o.steps[slices.Index(o.steps, "undo"):]
 	if !slices.Equal(done, []string{"undo", "undo", "flush", "ledger", "flush"}) {
+		t.Errorf("the order is %v", done)
+	}
+}
+
+// The files of a service are on disk before it starts.
+func TestFilesComeBeforeTheirService(t *testing.T) {
+	o := &ordered{machine: newMachine(old)}
+	e := engine(t, o.machine)
+	e.Host, e.Disk, e.Journal.disk = o, o, o
+	if err := apply(t, e, state.Desired{{Resource: file}, {Resource: unit}}); err != nil {
+		t.Fatal(err)
+	}
+	done := o.steps[slices.Index(o.steps, "file"):]
+	if !slices.Equal(done[:3], []string{"file", "flush", "unit"}) {
 		t.Errorf("the order is %v", done)
 	}
 }
@@ -302,7 +319,8 @@ func TestChangeKeepsEdits(t *testing.T) {
 	}
 }
 
-// Reverting goes on after an error, but takes nothing away under a service that does not stop.
+// Reverting goes on after an error, but takes nothing away under a service that does not stop or a
+// package that is not removed.
 func TestRevert(t *testing.T) {
 	const theirs = "unit:y.service"
 	for _, tt := range []struct {
@@ -313,11 +331,16 @@ func TestRevert(t *testing.T) {
 		{"a file that cannot be restored", file.Key(), []state.Key{file.Key()}},
 		{"a service that does not stop", unit.Key(), []state.Key{file.Key(), unit.Key()}},
 		{"a service of the owner that does not start", theirs, []state.Key{theirs}},
+		{"a package that is not removed", state.PackageKey("p"),
+			[]state.Key{file.Key(), unit.Key(), theirs, state.PackageKey("p")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := newMachine(old, state.Unit{Name: "y.service", Active: true})
-			masked := state.Item{Resource: state.Unit{Name: "y.service", Enabled: state.Masked}}
-			if err := apply(t, engine(t, m), append(slices.Clone(want), masked)); err != nil {
+			installed := state.Package{Name: "p", State: state.PackageInstalled}
+			m := newMachine(old, state.Unit{Name: "y.service", Active: true},
+				state.Package{Name: "p", State: state.PackageAbsent})
+			masked := state.Unit{Name: "y.service", Enabled: state.Masked}
+			if err := apply(t, engine(t, m), append(slices.Clone(want),
+				state.Item{Resource: masked}, state.Item{Resource: installed})); err != nil {
 				t.Fatal(err)
 			}
 			m.broken[tt.broken] = errBroken
