@@ -51,6 +51,29 @@ func TestTree(t *testing.T) {
 	}
 }
 
+// A directory that a pod replaces with a link while it is removed takes nothing else away.
+func TestLinkInItsPlace(t *testing.T) {
+	root := t.TempDir()
+	dir, others := filepath.Join(root, "tree", "dir"), filepath.Join(root, "others")
+	file := filepath.Join(others, "file")
+	err := errors.Join(os.MkdirAll(dir, 0o700), os.Mkdir(others, 0o700),
+		os.WriteFile(file, nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Tree(filepath.Dir(dir), func(what string) (func(), error) {
+		return func() { // it was seen to be a directory, and is not open yet
+			if what == "remove dir" {
+				_ = os.Rename(dir, dir+".moved")
+				_ = os.Symlink("../others", dir)
+			}
+		}, nil
+	})
+	if _, gone := os.Lstat(file); err == nil || gone != nil {
+		t.Errorf("%v; the file of others: %v", err, gone)
+	}
+}
+
 // A pod can nest directories without a limit. More than 100 are not open at a time.
 func TestDepth(t *testing.T) {
 	const depth = 1000
