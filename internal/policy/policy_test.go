@@ -35,6 +35,11 @@ func TestCheck(t *testing.T) {
 	directory := func(c *config.Config) { c.Artifacts.Directory = "/srv/artifacts" }
 	trusting := func(c *config.Config) { c.Artifacts.TrustMirrorChecksums = true }
 	kubernetes := func(c *config.Config) { c.Kubernetes.URLTemplate = "https://a.example/%s/x" }
+	user := func(c *config.Config) { c.Azure.CLIUser = "ada" }
+	hostless := func(c *config.Config) { c.Runc.URL = "https://{version}.example/runc" }
+	arcURL := func(c *config.Config) {
+		c.Azure.Arc = &config.Arc{Package: &config.ArcPackage{URL: "https://x.example/apt"}}
+	}
 	runc := func(c *config.Config) { c.Runc.URL = "https://a.example/{version}/runc" }
 	server := func(c *config.Config) { c.Node.Kubelet.ServerURL = "https://other.example" }
 	ca := func(c *config.Config) { c.Node.Kubelet.CACertData = "b3RoZXI=" }
@@ -76,6 +81,7 @@ func TestCheck(t *testing.T) {
 		{"URL templates, allowed", `{"allow": {"urlTemplates": true}}`, kubernetes, nil, nil},
 		{"paths", "", func(c *config.Config) { path(c); logs(c); textfile(c); directory(c) }, nil,
 			[]string{"agent.logDir", "agent.metrics.textfile", "artifacts.directory", "paths.cni.binDir"}},
+		{"a user of the machine", "", user, nil, []string{"azure.cliUser"}},
 		{"paths that are applied", "", func(c *config.Config) { path(c); logs(c) },
 			func(c *config.Config) { path(c); logs(c) }, nil},
 		{"the default path on a machine with another", "", unchanged, path, nil},
@@ -119,6 +125,12 @@ func TestCheck(t *testing.T) {
 			`{"hosts": {"downloads": ["m.example"]}, "allow": {"overrides": true, "urlTemplates": true}}`,
 			func(c *config.Config) { runc(c); kubernetes(c); override("https://x.example/k", "aa")(c) }, nil,
 			[]string{"artifacts.overrides.kubelet.url", "kubernetes.urlTemplate", "runc.url"}},
+		{"a host that depends on the version",
+			`{"hosts": {"downloads": ["m.example"]}, "allow": {"urlTemplates": true}}`, hostless, nil,
+			[]string{"runc.url"}},
+		{"packages of the Arc agent elsewhere",
+			`{"hosts": {"downloads": ["m.example"]}, "allow": {"overrides": true}}`, arcURL, nil,
+			[]string{"azure.arc.package.url"}},
 		{"no host at all", `{"hosts": {"downloads": []}}`, mirrors, nil,
 			[]string{"artifacts.mirror", "artifacts.mirrors[0]", "artifacts.mirrors[1]"}},
 		{"endpoints", `{"hosts": {"endpoints": ["api.example"]}}`,
