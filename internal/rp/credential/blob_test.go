@@ -175,7 +175,8 @@ func TestBlobs(t *testing.T) {
 	equal(t, "what is left", len(f.paths()), 0)
 }
 
-// An older configuration never replaces a newer one: a paused replica resumes.
+// An older configuration never replaces a newer one: a paused replica resumes, in its first upload
+// or in a later one.
 func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
 	t.Parallel()
 	w, f, blobs := withBlobs(t)
@@ -184,7 +185,12 @@ func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
 			return blobs.Put(v, "k", []byte(text), version, w.clock.Now())
 		})
 	}
-	put("one", 1)
+	f.before = func(string) {
+		f.before = nil
+		put("one", 1)
+	}
+	put("none", 0)
+	equal(t, "there", f.blobs["/configs/k.json"].text, "one")
 	f.before = func(string) {
 		f.before = nil
 		put("three", 3)

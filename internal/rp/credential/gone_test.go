@@ -25,18 +25,19 @@ func (w *world) empty() {
 
 // A cluster that is being deleted is cleaned if it answers. Otherwise attempts end after a while,
 // and its credentials are removed without it. Attempts do not end for one that is not being
-// deleted.
+// deleted, until the token has expired.
 func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		operation          string
-		down, late, leaves bool
+		operation                   string
+		down, late, expires, leaves bool
 	}{
 		"it answers":         {operation: "operation", late: true},
 		"it does not answer": {operation: "operation", down: true, leaves: true},
 		"its machines are given back slowly": {
 			operation: "operation", down: true, late: true, leaves: true},
-		"it is not deleted": {down: true},
+		"it is not deleted":                     {down: true},
+		"it is not deleted, and the token ends": {down: true, expires: true, leaves: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -62,6 +63,10 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			if tt.down {
 				tried()
 				w.clock.Pass(forsaken)
+			}
+			if tt.expires {
+				tried()
+				w.clock.Pass(Lifetime)
 			}
 			if tt.down && !tt.leaves {
 				tried()

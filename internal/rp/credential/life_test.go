@@ -9,6 +9,7 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -49,6 +50,13 @@ func TestDeadURLs(t *testing.T) {
 	must(0, w.put(ctx, withToken, true, true))
 	w.work()
 	url = w.url()
+	own := w.node().Credential
+	for _, key := range []string{"", own} {
+		edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) { n.Credential = key })
+		if status, got := w.get(url); (status == 200) != (key == own) || key == "" && got != dead {
+			t.Errorf("the URL of a node whose credential is %q: %d %s", key, status, got)
+		}
+	}
 	must(0, w.put(ctx, labelled(withToken, "x"), false, true))
 	if status, got := w.get(url); status != 403 || got != dead {
 		t.Errorf("a replaced URL: %d %s", status, got)
@@ -57,6 +65,20 @@ func TestDeadURLs(t *testing.T) {
 	w.handout.ServeHTTP(recorder, httptest.NewRequest(http.MethodPut, url, nil))
 	if recorder.Code != 405 || recorder.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("a PUT: %d %v", recorder.Code, recorder.Header())
+	}
+}
+
+// Only the provider makes enrolment secrets: their ids are in URLs and logs.
+func TestForgedEnrolment(t *testing.T) {
+	w := live(t)
+	_, text := w.get(w.url())
+	made, uid := config.JoiningOf([]byte(text)).EnrolmentSecret, w.node().UID
+	id, mac, _ := strings.Cut(made, ".")
+	for secret, want := range map[string]string{
+		made: id, id: "", id + ".": "", id + "." + strings.Repeat("A", len(mac)): "", "x." + mac: "",
+		w.service.enrolmentSecret("another", id): "",
+	} {
+		equal(t, secret, w.service.Enrolment(uid, secret), want)
 	}
 }
 

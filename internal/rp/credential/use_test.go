@@ -294,6 +294,7 @@ func TestRevokePrevious(t *testing.T) {
 			t.Errorf("%q, %q; before %q", secret, token, before)
 		}
 		equal(t, "the node still", w.node().Former, "")
+		equal(t, "the enrolment secret that was handed out", w.node().Enrolment, "")
 		for _, u := range []string{joining, url} {
 			w.answers("a previous URL", u, 403)
 		}
