@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,10 @@ import (
 
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -120,6 +124,64 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of two machines that request a certificate with one token at the same time, one gets it.
+func TestTwoMachinesWithOneToken(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		id, key := w.token("edge-1"), w.node(factory+"/edge-1").Credential
+		uses := func(write store.Write) bool { return write.Key == w.store.Credentials.Key(key) }
+		w.memory.Before(func(call storetest.Call) error { // the other one is faster
+			if !slices.ContainsFunc(call.Writes, uses) {
+				return nil
+			}
+			w.memory.Before(nil)
+			return w.credentials.Consume(context.Background(), key,
+				credential.Application{KeyHash: "another", Name: "faster"}, store.Condition{})
+		})
+		var approved atomic.Int64
+		w.manager.Count = func(event string) {
+			if event == Approved {
+				approved.Add(1)
+			}
+		}
+		equal(t, "the slower one", c.Ask(csr("slower", id, "edge-1")), "Denied")
+		equal(t, "how often one was approved", approved.Load(), 0)
+	})
+}
+
+// A certificate counts as that of the node's machine only if it was requested with the key that has
+// used the token, and the token was not revoked since.
+func TestWhoseCertificateItIs(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		c.PrependReactor("delete", "secrets", func(ktesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewInternalError(errDown) // a revoked token is still there
+		})
+		of := func(request, id, node string) (uid string) {
+			r := csr(request, id, node)
+			r.Status.Conditions = []certificates.CertificateSigningRequestCondition{{
+				Type: certificates.CertificateApproved, Status: corev1.ConditionTrue,
+				Reason: "AutoApproved"}} // by another approver
+			c.Ask(r)
+			if node == "edge-2" {
+				key := w.node(factory + "/edge-2").Credential
+				w.change(func(v *store.View) error { return w.credentials.Revoke(v, key, true) })
+			}
+			signed := c.sign(request)
+			pass(time.Second)
+			row := must(w.store.Certificates.Get(t.Context(), factory+"/"+node)).Value
+			for _, o := range row.Seen {
+				if o.ID == signed {
+					return o.UID
+				}
+			}
+			return "not seen"
+		}
+		first, second := w.token("edge-1"), w.token("edge-2")
+		equal(t, "of the first key", of("first", first, "edge-1"), w.node(factory+"/edge-1").UID)
+		equal(t, "of another key", of("another", first, "edge-1"), "")
+		equal(t, "of a revoked token", of("revoked", second, "edge-2"), "")
+	})
 }
 
 // A node's own identity gets the certificate of that node and of no other; requests of strangers

@@ -118,6 +118,9 @@ func TestADeletedMachineMayNotWrite(t *testing.T) {
 		next := w.join(c, "edge-1", "of-next")
 		equal(t, "with a successor", c.revoked(), "edge-1="+next+";edge-2=;other=theirs;")
 		equal(t, "a renewal of the successor", c.Ask(renewal("renewed", "edge-1", next)), "Approved")
+		flawed := renewal("flawed", "edge-1", next)
+		flawed.Spec.Usages = append(flawed.Spec.Usages, certificates.UsageServerAuth)
+		equal(t, "one with other usages", c.Ask(flawed), "Denied")
 		equal(t, "a renewal of the deleted node, with a successor",
 			c.Ask(renewal("again", "edge-1", old)), "Denied")
 		foreign := renewal("foreign", "edge-2", next)

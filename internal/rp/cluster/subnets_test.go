@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // subnets returns the nodes that have pod subnets, by number of the subnet.
@@ -147,6 +148,29 @@ func TestNodesWithOnePodSubnet(t *testing.T) {
 			want("c") // its flexNodeConfig still exists
 		})
 	}
+}
+
+// The subnets of a pool count as known only if those of its Nodes were compared with it: it may be
+// changed meanwhile.
+func TestPodSubnetsOfAPoolThatWasJustChanged(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
+		w.pool("10.200.0.0/20", 24)
+		equal(t, "before, known in epoch", w.cluster(factory).SubnetsEpoch, 1)
+		w.owned[factory].(*fakeOwner).invalid.Store(true) // the worker itself does nothing
+		worker := w.manager.working[factory]
+		w.memory.Before(func(c storetest.Call) error {
+			if c.Op != "scan" || c.Keys[0] != w.store.PodCIDRs.Key(factory+"/") {
+				return nil
+			}
+			w.memory.Before(nil)
+			edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+				c.Properties.PodCIDR, c.SubnetsEpoch = "10.201.0.0/20", 0
+			})
+			return nil
+		})
+		must(worker.noteSubnets(t.Context(), worker.session.Load()))
+		equal(t, "the new pool is known in epoch", w.cluster(factory).SubnetsEpoch, 0)
+	})
 }
 
 // A pod subnet of a node that is created while the rows are read is not freed.
