@@ -482,3 +482,31 @@ func TestRevokedKubelet(t *testing.T) {
 	w.machineOf("n").registersAsKubelet(t, 401, "used.secret", pair)
 	equal(t, "the node's key", w.storedNode("n").MachineKey, flexnode.ShutOut)
 }
+
+// The same holds for a certificate that the restored store does not have, also while the index is
+// behind, before the cluster has the list without it.
+func TestUnknownKubelet(t *testing.T) {
+	pair, leaf := machinekeytest.NewCA().Kubelet("n", false)
+	for name, happens := range map[string]func(*testing.T, *world){
+		"replaced a moment ago": func(t *testing.T, w *world) {
+			secret := w.enrolment(t, "n")
+			w.stop()
+			w.machineOf("n").registers(t, 204, secret)
+		},
+		"shut out": func(_ *testing.T, w *world) {
+			w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+			w.caughtUp()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, m := newMachine(t)
+			m.registers(t, 204, w.enrolment(t, "n"))
+			w.api.Kubelets = kubelets{"n", leaf}
+			w.change(func(v *store.View) error { _, err := w.api.Store.RaiseEpoch(v); return err })
+			happens(t, w)
+			before := w.storedNode("n").MachineKey
+			w.machineOf("n").registersAsKubelet(t, 401, "used.secret", pair)
+			equal(t, "the node's key", w.storedNode("n").MachineKey, before)
+		})
+	}
+}

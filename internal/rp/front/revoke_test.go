@@ -281,6 +281,10 @@ func TestShutOutHasAnIdentity(t *testing.T) {
 	w.settles(200, "POST", now(nodeURL("n", "/regenerateToken")), "", ops)
 	equal(t, "a registration by the identity", m.registersAs(t, 409, a), "SecondMachine")
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), sealedFor(must(sealed.NewKey())), a)
+	r := w.send(w.manager, "POST", nodeURL("n", "/refreshCredentials"),
+		sealedFor(must(sealed.NewKey())), "x-ms-client-tenant-id: "+tenant,
+		"x-ms-client-app-id: "+clientA)
+	equal(t, "its credentials through Resource Manager", r.StatusCode, 403)
 	equal(t, "with its key", m.poll(t, 401), "MachineKeyNotRegistered")
 	next := w.machineOf("n")
 	next.registers(t, 204, w.enrolment(t, "n", ops))
