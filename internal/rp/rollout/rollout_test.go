@@ -276,6 +276,26 @@ func TestOwnerKeepsNoSlot(t *testing.T) {
 	}
 }
 
+// A replica that has lost the cluster to another admits no node, and writes nothing else.
+func TestFencedRollout(t *testing.T) {
+	for name, need := range map[string]bool{"it has begun": false, "it begins": true} {
+		w := newWorld(t, 1)
+		w.r.Heard = func(string) bool { return true }
+		w.step()
+		before := must(w.s.Rollouts.Get(t.Context(), cluster)).Revision
+		must(0, w.index.Load(t.Context()))
+		w.r.Fence.Revision = 7
+		if need {
+			w.r.need = 0
+		}
+		_, err := w.r.Step(t.Context())
+		after := must(w.s.Rollouts.Get(t.Context(), cluster)).Revision
+		if !errors.Is(err, store.ErrFenced) || w.admitted() || after != before {
+			t.Errorf("%s: %v, admitted %t, states of %d and %d", name, err, w.admitted(), before, after)
+		}
+	}
+}
+
 // A Node is judged by its present state: the store may be behind.
 func TestStoredReadyIsLate(t *testing.T) {
 	const node = "s/g/c/n"
