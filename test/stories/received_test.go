@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // delivery returns the answer of a configuration URL for this machine.
@@ -199,6 +200,64 @@ func TestWithdraw(t *testing.T) {
 	if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "110" {
 		t.Errorf("the daemon: %v; kubelet takes %s pods", err, maxPods(w.root))
 	}
+}
+
+// A machine that is being given back takes no configuration: it would be removed with the rest.
+func TestReceiveWhileLeaving(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if !w.killed(t, 10, w.unbootstrap) || !w.has(saved.TransitionFile) {
+		t.Fatal("it is not half given back")
+	}
+	err := change.Receive(t.Context(), w.agent(), w.delivery("7"))
+	if err == nil || !strings.Contains(err.Error(), "is being restored") || w.bundle() != "" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// An offer for the former enrolment does not replace the configuration of another URL, which a
+// person has used since the offer was fetched.
+func TestOfferBesideAnotherURL(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.offer = w.delivery("7", monitored)
+	w.config = w.offer.Loaded.Config
+	if err := w.joinsByURL(); err != nil {
+		t.Fatal(err)
+	}
+	other := w.delivery("8", monitored)
+	other.Bundle = bytes.Replace(other.Bundle, []byte(`"once"`), []byte(`"twice"`), 1)
+	if err := change.Receive(t.Context(), w.agent(), other); err != nil {
+		t.Fatal(err)
+	}
+	w.offer = w.delivery("9", monitored)
+	if err := w.takesOffer(); err == nil || w.bundle() != string(other.Bundle) {
+		t.Errorf("the offer is taken: %v", err)
+	}
+}
+
+// The deletion of a resource does not give back a machine that has another one's configuration.
+func TestDeletionOfAFormerResource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.offer = w.delivery("7", monitored)
+	w.config = w.offer.Loaded.Config
+	if err := w.joinsByURL(); err != nil {
+		t.Fatal(err)
+	}
+	joined := w.tree()
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
+		how := change.Leave{Options: transition.Options{Waits: true, Deleted: "former"}}
+		_, err := change.Unbootstrap(ctx, a, nil, how)
+		return err
+	})
+	if kind := transition.Of(err).Kind; kind != transition.Replaced {
+		t.Errorf("it ends as %q: %v", kind, err)
+	}
+	w.same(joined)
 }
 
 // full is a machine whose disk has no room for the bundle.
