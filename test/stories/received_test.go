@@ -222,12 +222,7 @@ func TestReceiveWhileLeaving(t *testing.T) {
 // person has used since the offer was fetched.
 func TestOfferBesideAnotherURL(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.offer = w.delivery("7", monitored)
-	w.config = w.offer.Loaded.Config
-	if err := w.joinsByURL(); err != nil {
-		t.Fatal(err)
-	}
+	w := followingWorld(t)
 	other := w.delivery("8", monitored)
 	other.Bundle = bytes.Replace(other.Bundle, []byte(`"once"`), []byte(`"twice"`), 1)
 	if err := change.Receive(t.Context(), w.agent(), other); err != nil {
@@ -242,12 +237,7 @@ func TestOfferBesideAnotherURL(t *testing.T) {
 // The deletion of a resource does not give back a machine that has another one's configuration.
 func TestDeletionOfAFormerResource(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.offer = w.delivery("7", monitored)
-	w.config = w.offer.Loaded.Config
-	if err := w.joinsByURL(); err != nil {
-		t.Fatal(err)
-	}
+	w := followingWorld(t)
 	joined := w.tree()
 	err := w.run(func(ctx context.Context, a *change.Agent) error {
 		how := change.Leave{Options: transition.Options{Waits: true, Deleted: "former"}}
@@ -295,4 +285,16 @@ func TestReceiveWithoutRoom(t *testing.T) {
 	if err != nil || now.Thumbprint() != key.Thumbprint() {
 		t.Errorf("another key, %v", err)
 	}
+}
+
+// followingWorld returns a world whose machine has joined by a URL, with version 7.
+func followingWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.offer = w.delivery("7", monitored)
+	w.config = w.offer.Loaded.Config
+	if err := w.joinsByURL(); err != nil {
+		t.Fatal(err)
+	}
+	return w
 }

@@ -23,7 +23,7 @@ func Decode(body []byte, into any) error { return decode(body, into, true) }
 func DecodeLenient(body []byte, into any) error { return decode(body, into, false) }
 
 func decode(body []byte, into any, strict bool) error {
-	if slices.Contains([]string{"", "null"}, string(bytes.TrimSpace(body))) {
+	if isEmpty(body) {
 		return badBody(errors.New("it is empty or null"))
 	}
 	err := jsonv2.Unmarshal(body, into, jsonv1.DefaultOptionsV1(),
@@ -34,9 +34,14 @@ func decode(body []byte, into any, strict bool) error {
 	return nil
 }
 
+func isEmpty(body []byte) bool {
+	text := bytes.TrimSpace(body)
+	return len(text) == 0 || string(text) == "null"
+}
+
 // DecodeOptional is Decode for bodies that may be empty.
 func DecodeOptional(body []byte, into any) error {
-	if slices.Contains([]string{"", "null"}, string(bytes.TrimSpace(body))) {
+	if isEmpty(body) {
 		return nil
 	}
 	return Decode(body, into)

@@ -72,7 +72,7 @@ func startLoad(f *fleet) *load {
 		name := fmt.Sprint("joiner-", i)
 		text := f.must(ops, 201, "PUT", nodeURL(name)+"&configUrl=true", withToken)
 		l.urls.Store(name, path(shownNode(f.t, text).Properties.ConfigURL))
-		l.running.Go(func() { l.read(f.caller("nobody", i%2 == 0), name) })
+		l.running.Go(func() { l.read(f.caller("stranger", i%2 == 0), name) })
 	}
 	for i := range agents {
 		l.running.Go(func() { l.poll(f.caller(agentID(i), i%2 == 0), i) })
