@@ -1,11 +1,9 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -70,35 +68,16 @@ func (m *benchMachine) register(
 	}
 	url := server + m.path + "/" + action + "?api-version=" + ProviderAPI
 	for {
-		status, text, err := postAs(ctx, client, url, identity, body)
+		response, text, err := request(ctx, client, http.MethodPost, url, identity, body)
 		switch {
 		case err != nil:
 			return err
-		case status == http.StatusNoContent:
+		case response.StatusCode == http.StatusNoContent:
 			return nil
-		case status != http.StatusTooManyRequests:
-			return fmt.Errorf("cannot register a machine's key: %d: %s", status, text)
+		case response.StatusCode != http.StatusTooManyRequests:
+			return fmt.Errorf("cannot register a machine's key: %s: %s", response.Status, text)
 		case !wait.Sleep(ctx, wait.Jitter(time.Second)):
 			return ctx.Err()
 		}
 	}
-}
-
-// postAs sends a POST with a bearer token.
-func postAs(
-	ctx context.Context, client *http.Client, url, bearer string, body []byte,
-) (status int, text []byte, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, err
-	}
-	r.Header.Set("Authorization", "Bearer "+bearer)
-	r.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	text, err = io.ReadAll(response.Body)
-	return response.StatusCode, text, err
 }

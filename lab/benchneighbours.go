@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -143,11 +142,7 @@ func (n *Neighbours) serve(
 	if _, err := n.Restart(ctx); err != nil {
 		return got, err
 	}
-	who, err := n.lab.Azure()
-	if err != nil {
-		return got, err
-	}
-	token, err := n.lab.TokenAt(ctx, who.Operator, ProviderURL)
+	token, err := n.lab.operatorToken(ctx, ProviderURL)
 	if err != nil {
 		return got, err
 	}
@@ -183,13 +178,8 @@ func (n *Neighbours) changes(token string) load.Target {
 	return load.Target{TLS: n.tls, Status: http.StatusOK,
 		Request: func(ctx context.Context, i int) (*http.Request, error) {
 			at := neighbourNodes + i*7919%neighbourNodes
-			r, err := http.NewRequestWithContext(ctx, http.MethodPut, n.url(at),
-				bytes.NewReader(benchBody(at, fmt.Sprintf("site-%d", time.Now().UnixNano()))))
-			if err == nil {
-				r.Header.Set("Authorization", "Bearer "+token)
-				r.Header.Set("Content-Type", "application/json")
-			}
-			return r, err
+			return authorized(ctx, http.MethodPut, n.url(at), token,
+				benchBody(at, fmt.Sprintf("site-%d", time.Now().UnixNano())))
 		}}
 }
 

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -127,11 +126,7 @@ func benchBody(n int, site string) []byte {
 
 // Fill stores nodes through the API up to a total number.
 func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
-	who, err := b.lab.Azure()
-	if err != nil {
-		return err
-	}
-	token, err := b.lab.TokenAt(ctx, who.Operator, ProviderURL)
+	token, err := b.lab.operatorToken(ctx, ProviderURL)
 	if err != nil {
 		return err
 	}
@@ -181,18 +176,7 @@ func (b *ProviderBench) add(ctx context.Context, client *http.Client, token stri
 func put(
 	ctx context.Context, client *http.Client, url, token string, body []byte,
 ) (etag, uid string, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
-	if err != nil {
-		return "", "", err
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(r)
-	if err != nil {
-		return "", "", err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	response, text, err := request(ctx, client, http.MethodPut, url, token, body)
 	if err == nil && response.StatusCode/100 != 2 {
 		err = fmt.Errorf("cannot store a node: %s: %s", response.Status, text)
 	}
@@ -323,11 +307,7 @@ func (b *ProviderBench) Compare(ctx context.Context, rounds int) (Rates, error) 
 // Puts floods the provider with PUTs that change stored nodes and returns the median rate of the
 // rounds, per second. The stored ETags are stale afterwards.
 func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
-	who, err := b.lab.Azure()
-	if err != nil {
-		return 0, err
-	}
-	token, err := b.lab.TokenAt(ctx, who.Operator, ProviderURL)
+	token, err := b.lab.operatorToken(ctx, ProviderURL)
 	if err != nil {
 		return 0, err
 	}
@@ -335,13 +315,8 @@ func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 	target := load.Target{TLS: b.tls, Status: http.StatusOK,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
 			at := b.shuffled(n)
-			r, err := http.NewRequestWithContext(ctx, http.MethodPut, b.url(at),
-				bytes.NewReader(benchBody(at, fmt.Sprintf("site-%d-%d", site, n))))
-			if err == nil {
-				r.Header.Set("Authorization", "Bearer "+token)
-				r.Header.Set("Content-Type", "application/json")
-			}
-			return r, err
+			return authorized(ctx, http.MethodPut, b.url(at), token,
+				benchBody(at, fmt.Sprintf("site-%d-%d", site, n)))
 		}}
 	fleet, err := target.Open(ctx, pollers)
 	if err != nil {

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -70,12 +69,7 @@ func (b *ProviderBench) script(token string, first int) load.Target {
 				method, url = http.MethodPut, b.url(at)
 				body = benchBody(at, fmt.Sprintf("script-%d", n))
 			}
-			r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-			if err == nil {
-				r.Header.Set("Authorization", "Bearer "+token)
-				r.Header.Set("Content-Type", "application/json")
-			}
-			return r, err
+			return authorized(ctx, method, url, token, body)
 		}}
 }
 

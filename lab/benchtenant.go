@@ -2,10 +2,10 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -126,13 +126,13 @@ func (n *Neighbours) tenantPuts(
 				if at >= first.Load() {
 					return
 				}
-				status, text, err := n.tenantPut(ctx, client, int(at), body(int(at)))
+				response, text, err := n.tenantPut(ctx, client, int(at), body(int(at)))
 				switch {
-				case err == nil && status/100 == 2:
-				case err == nil && strings.Contains(text, "Quota"):
+				case err == nil && response.StatusCode/100 == 2:
+				case err == nil && bytes.Contains(text, []byte("Quota")):
 					first.Store(min(first.Load(), at))
 				default:
-					errs[worker] = errors.Join(err, fmt.Errorf("the tenant's PUT: %d %s", status, text))
+					errs[worker] = cmp.Or(err, fmt.Errorf("the tenant's PUT: %s", text))
 					return
 				}
 			}
@@ -149,21 +149,9 @@ func (n *Neighbours) tenantClient() *http.Client {
 
 func (n *Neighbours) tenantPut(
 	ctx context.Context, client *http.Client, at int, body []byte,
-) (int, string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut,
-		ReplicaURL(0)+tenantNode(at)+"?api-version="+ProviderAPI, bytes.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
-	r.Header.Set("Authorization", "Bearer "+n.tenantToken)
-	r.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(r)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(text), err
+) (*http.Response, []byte, error) {
+	return request(ctx, client, http.MethodPut,
+		ReplicaURL(0)+tenantNode(at)+"?api-version="+ProviderAPI, n.tenantToken, body)
 }
 
 // Tenant measures while the tenant continuously PUTs all of its nodes: the largest ones, which use

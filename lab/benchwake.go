@@ -105,11 +105,7 @@ func pending(etag string) bool { return strings.Count(etag, "-") > 1 }
 
 // Wake changes the node of every agent and waits until all agents have the change.
 func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
-	who, err := w.b.lab.Azure()
-	if err != nil {
-		return Woken{}, err
-	}
-	token, err := w.b.lab.TokenAt(ctx, who.Operator, ProviderURL)
+	token, err := w.b.lab.operatorToken(ctx, ProviderURL)
 	if err != nil {
 		return Woken{}, err
 	}

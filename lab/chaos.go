@@ -121,11 +121,7 @@ type chaosRun struct {
 }
 
 func (l *Lab) newChaos(ctx context.Context, c Chaos) (*chaosRun, error) {
-	who, err := l.Azure()
-	if err != nil {
-		return nil, err
-	}
-	token, err := l.TokenAt(ctx, who.Operator, ProviderURL)
+	token, err := l.operatorToken(ctx, ProviderURL)
 	if err != nil {
 		return nil, err
 	}

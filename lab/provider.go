@@ -385,6 +385,44 @@ func (l *Lab) TokenAt(ctx context.Context, p Principal, base string) (string, er
 	return l.tokenFor(ctx, p, who.audience())
 }
 
+// operatorToken returns a token of the lab's operator for a base URL.
+func (l *Lab) operatorToken(ctx context.Context, base string) (string, error) {
+	who, err := l.Azure()
+	if err != nil {
+		return "", err
+	}
+	return l.TokenAt(ctx, who.Operator, base)
+}
+
+// authorized returns a request with a token and a body of JSON.
+func authorized(
+	ctx context.Context, method, url, token string, body []byte,
+) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err == nil {
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/json")
+	}
+	return r, err
+}
+
+// request sends a request with a token and a body of JSON. The body of the response has been read.
+func request(
+	ctx context.Context, client *http.Client, method, url, token string, body []byte,
+) (*http.Response, []byte, error) {
+	r, err := authorized(ctx, method, url, token, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response, text, err
+}
+
 // audience returns the audience of tokens for the provider.
 func (a Azure) audience() string { return "api://" + a.Provider.ClientID }
 
@@ -426,11 +464,7 @@ func (l *Lab) tokenFor(ctx context.Context, p Principal, resource string) (strin
 func (l *Lab) ARM(
 	ctx context.Context, method, base, path, version string, body any,
 ) (int, string, error) {
-	who, err := l.Azure()
-	if err != nil {
-		return 0, "", err
-	}
-	token, err := l.TokenAt(ctx, who.Operator, base)
+	token, err := l.operatorToken(ctx, base)
 	if err != nil {
 		return 0, "", err
 	}
@@ -439,29 +473,20 @@ func (l *Lab) ARM(
 		return 0, "", err
 	}
 	defer client.CloseIdleConnections()
-	var content io.Reader
+	var content []byte
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
+		if content, err = json.Marshal(body); err != nil {
 			return 0, "", fmt.Errorf("internal error: %w", err)
 		}
-		content = bytes.NewReader(text)
 	}
 	mark := "?"
 	if strings.Contains(path, "?") {
 		mark = "&"
 	}
-	r, err := http.NewRequestWithContext(ctx, method, base+path+mark+"api-version="+version, content)
+	response, text, err := request(ctx, client, method, base+path+mark+"api-version="+version, token,
+		content)
 	if err != nil {
 		return 0, "", err
 	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(r)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(text), err
+	return response.StatusCode, string(text), nil
 }
