@@ -120,16 +120,15 @@ func notifySystemd(state string) {
 func check(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "Check the settings without starting the provider", Args: cobra.NoArgs,
+		Long: `Check the settings, and the certificates, keys, secrets and kubeconfigs that they
+name, without starting the provider. keysFile is not read: systemd may supply it to the
+service only. Run it as the user of the service.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
 				return err
 			}
-			for i, b := range s.Clusters {
-				if wrong := b.Check(); wrong != nil {
-					err = errors.Join(err, fmt.Errorf("clusters[%d]: %w", i, wrong))
-				}
-			}
+			err = s.CheckFiles()
 			for _, allowed := range s.Allowed() {
 				fmt.Fprintln(cmd.OutOrStdout(), "allowed:", allowed)
 			}

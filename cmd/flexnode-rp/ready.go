@@ -28,12 +28,13 @@ it can run elsewhere, as in the chart's test.`,
 			if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 				return fmt.Errorf("cannot query %q: it is not an http or https URL", args[0])
 			}
+			base.Path += "/" // JoinPath would return a relative path for an empty one
 			ctx, cancel := context.WithTimeout(cmd.Context(), patience)
 			defer cancel()
 			// A replica that does not answer may have gone, and another one taken its place.
 			client := &http.Client{Timeout: max(patience/4, time.Second)}
 			for _, path := range []string{"readyz", "readyz/write"} {
-				at := base.JoinPath(path).String()
+				at := base.JoinPath(path)
 				if err := untilReady(ctx, client, at); err != nil {
 					return err
 				}
@@ -48,7 +49,7 @@ it can run elsewhere, as in the chart's test.`,
 
 // untilReady requests a URL every second until it succeeds or ctx ends; then it returns the last
 // error.
-func untilReady(ctx context.Context, client *http.Client, at string) (last error) {
+func untilReady(ctx context.Context, client *http.Client, at *url.URL) (last error) {
 	for {
 		err := askReady(ctx, client, at)
 		// An attempt that ctx has ended is no answer.
@@ -61,12 +62,8 @@ func untilReady(ctx context.Context, client *http.Client, at string) (last error
 	}
 }
 
-func askReady(ctx context.Context, client *http.Client, at string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		return fmt.Errorf("cannot query %s: %w", at, err)
-	}
-	answer, err := client.Do(request)
+func askReady(ctx context.Context, client *http.Client, at *url.URL) error {
+	answer, err := client.Do((&http.Request{Method: http.MethodGet, URL: at}).WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("cannot check whether the provider is ready: %w", err)
 	}

@@ -96,7 +96,9 @@ func Init(path, root string, now time.Time) (Ring, error) {
 	}
 	by, err := loadRoot(root)
 	if errors.Is(err, fs.ErrNotExist) {
-		by, err = makeRoot(root, now)
+		if by, err = rootkey.NewRoot(now); err == nil {
+			err = write(root, by.PEM())
+		}
 	}
 	if err != nil {
 		return Ring{}, err
@@ -149,14 +151,6 @@ func loadRoot(path string) (*rootkey.Root, error) {
 		return nil, fmt.Errorf("cannot use the root key in %s: %w", path, err)
 	}
 	return root, nil
-}
-
-func makeRoot(path string, now time.Time) (*rootkey.Root, error) {
-	root, err := rootkey.NewRoot(now)
-	if err == nil {
-		err = write(path, root.PEM())
-	}
-	return root, err
 }
 
 // change changes the ring in a file, unless with fails.

@@ -124,6 +124,26 @@ func (s Settings) checkCallers(p *problems) {
 	}
 }
 
+// CheckFiles reads the files that the settings name, but not keysFile: systemd may supply that to
+// the service only. The error has every problem.
+func (s Settings) CheckFiles() error {
+	_, azure := newOutgoing(s)
+	_, direct := tlsConfig(*cmp.Or(s.Listen, &Listen{}), "")
+	arm := cmp.Or(s.ARMListen, &ARMListen{})
+	_, manager := tlsConfig(arm.Listen, arm.ClientCAFile)
+	p := problems{azure, direct, manager}
+	if s.Blob != nil {
+		_, err := readSecret(s.Blob.AccountKeyFile)
+		p = append(p, err)
+	}
+	for i, b := range s.Clusters {
+		if err := b.Check(); err != nil {
+			p = append(p, fmt.Errorf("clusters[%d]: %w", i, err))
+		}
+	}
+	return errors.Join(p...)
+}
+
 // resourceManagers lists Resource Manager's audiences in each cloud, and its application.
 var resourceManagers = []string{
 	"https://management.azure.com", "https://management.core.windows.net",

@@ -42,8 +42,12 @@ func reread[T any](read func() (T, error)) func() (T, error) {
 	}
 }
 
-// tlsConfig returns a listener's configuration; with a CA, clients must show a certificate of it.
+// tlsConfig returns a listener's configuration; nil for one without TLS. With a CA, clients must
+// show a certificate of it.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
+	if l.CertFile == "" {
+		return nil, nil
+	}
 	present := reread(func() (*tls.Config, error) {
 		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
 		if err != nil {

@@ -223,19 +223,21 @@ func (s *service) countCredentials() {
 // tellExpiry registers the expiry of the signing key's certificate as a metric, and warns a month
 // before it. The expiry stops no node.
 func (s *service) tellExpiry(keys seal.Ring) {
-	until, err := keys.Certified(keys.Keys[0].ID)
-	if err != nil {
-		s.log.Warn("cannot tell when the signing key's certificate ends", "error", err)
-		return
-	}
+	until, _ := keys.Certified(keys.Keys[0].ID) // it was read before, when the keys were loaded
 	if time.Until(until) < 30*24*time.Hour {
 		s.log.Warn("the certificate of the signing key ends soon; add and promote another key",
 			"key", keys.Keys[0].ID, "ends", until)
 	}
+	s.tellEnd("signing key", func() time.Time { return until })
+}
+
+// tellEnd registers the end of a certificate as a metric.
+func (s *service) tellEnd(of string, end func() time.Time) {
 	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "flexnode_rp_signing_certificate_ends_timestamp_seconds",
-		Help: "When the certificate of the key ends that signs revisions.",
-	}, func() float64 { return float64(until.Unix()) }))
+		Name:        "flexnode_rp_certificate_ends_timestamp_seconds",
+		Help:        "When the certificate of the signing key or of a listener ends.",
+		ConstLabels: prometheus.Labels{"of": of},
+	}, func() float64 { return float64(end().Unix()) }))
 }
 
 func kubeconfigEnds(r prometheus.Registerer) func(kubeconfig string, is *x509.Certificate) {

@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
@@ -52,6 +53,20 @@ func settingsIn(t *testing.T, dir string) Settings {
 		CAFile: write(t, dir, "ca.pem", encode("CERTIFICATE", keys.Certificate().Raw)),
 	}))
 	return must(Load(write(t, dir, "settings.json", string(text))))
+}
+
+// The check reads the files that a start would read, and reports all problems.
+func TestCheckFiles(t *testing.T) {
+	s := settingsIn(t, t.TempDir())
+	must(0, s.CheckFiles())
+	s.ARMListen = &ARMListen{Listen: *s.Listen, ClientCAFile: s.CAFile}
+	must(0, s.CheckFiles())
+	s.Clusters = []cluster.Binding{{Kubeconfig: "/none"}}
+	s.ARMListen.ClientCAFile, s.Blob = s.Listen.KeyFile, &Blob{AccountKeyFile: "/no-secret"}
+	s.Listen.KeyFile = s.Listen.CertFile
+	must(0, os.Remove(s.CAFile))
+	has(t, "the check", fmt.Sprint(s.CheckFiles()), "cannot read the CAs", "read the certificate",
+		"it has no certificate", "cannot read a secret", "clusters[0]: ")
 }
 
 // The whole program: it starts on an empty directory, answers, reports that it drains, and ends.
@@ -96,7 +111,7 @@ func TestRun(t *testing.T) {
 		public + "/debug/pprof/":   {400, "MissingApiVersionParameter"},
 		public + "/configs/x.json": {403, "AuthenticationFailed"},
 		public + "/subscriptions?api-version=2026-05-01-preview": {401, "AuthenticationFailed"},
-		"http://" + settings.MetricsAddress + "/metrics":         {200, "flexnode_rp_index_age_seconds"},
+		"http://" + settings.MetricsAddress + "/metrics":         {200, `_seconds{of="127.`},
 		"http://" + settings.MetricsAddress + "/debug/pprof/":    {404, "not found"},
 		"http://" + settings.DebugAddress + "/debug/pprof/":      {200, "goroutine"},
 	} {

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -170,12 +169,16 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 		}
 		connections.State(c, state)
 	}
-	var config *tls.Config
-	if l.CertFile != "" {
-		var err error
-		if config, err = tlsConfig(l, clientCA); err != nil {
-			return nil, err
-		}
+	config, err := tlsConfig(l, clientCA)
+	if err != nil {
+		return nil, err
+	}
+	if config != nil {
+		present := config.GetConfigForClient // listen replaces it
+		s.tellEnd(l.Address, func() time.Time {
+			now, _ := present(nil) // tlsConfig has read it before
+			return now.Certificates[0].Leaf.NotAfter
+		})
 	}
 	listener, err := listen(l.Address, config, connections, usualPatience)
 	if err != nil {
