@@ -2,10 +2,10 @@ package flexnode
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +26,13 @@ func runs(name string, desired int64, change Change) Candidate {
 	return Candidate{
 		Key: "c/" + name, UID: "uid-" + name, Desired: desired, Assigned: 1, Applied: 1, Change: change,
 		Follows: true, Heard: true, Open: true, Kept: true, Ready: "True",
+	}
+}
+
+// take makes a node what it is, in steps.
+func (c *Candidate) take(steps []step) {
+	for _, step := range steps {
+		step(c)
 	}
 }
 
@@ -77,25 +84,73 @@ func attempt(change Change, at time.Duration, outcome string) *Attempt {
 	return a
 }
 
+// step makes a node of a case what it is, each has the steps of each node.
+type (
+	step = func(*Candidate)
+	each [][]step
+)
+
+// wanted is the change from revision 1 to 2 in the cases of Admit.
+var wanted, other = upgrade("1.35.0"), upgrade("1.35.1")
+
+// under gives a node its slot for the change so long ago.
+func under(ago time.Duration) step {
+	return func(n *Candidate) { n.Assigned, n.Attempt = 2, attempt(wanted, -ago, "") }
+}
+
+// unheard is under, and the slot has ended without an answer.
+func unheard(ago time.Duration) step {
+	return func(n *Candidate) { n.Assigned, n.Attempt = 2, attempt(wanted, -ago, Unknown) }
+}
+
+// begun has its agent have begun, until d from now; ended has its slot have ended, and wasReady the
+// node be Ready for the first time, d ago.
+func begun(d time.Duration) step { return func(n *Candidate) { n.Attempt.Until = began.Add(d) } }
+func ended(d time.Duration) step { return func(n *Candidate) { n.Attempt.Ended = began.Add(-d) } }
+
+func wasReady(d time.Duration) step {
+	return func(n *Candidate) { n.Attempt.Ready = began.Add(-d) }
+}
+
+func ready(status string) step { return func(n *Candidate) { n.Ready = status } }
+
+func wants(revision int64, change Change) step {
+	return func(n *Candidate) { n.Desired, n.Change = revision, change }
+}
+
+func failedBefore(changes ...string) step {
+	return func(n *Candidate) { n.FailedChanges = changes }
+}
+
+func assigned(n *Candidate) { n.Assigned = 2 }
+func applied(n *Candidate)  { n.Applied = 2 }
+func failed(n *Candidate)   { n.Failed = 2 }
+func silent(n *Candidate)   { n.Heard = false }
+func asks(n *Candidate)     { n.Asks = true }
+func insists(n *Candidate)  { n.Insisted = true }
+func joins(n *Candidate)    { n.Applied = 0 }
+func strays(n *Candidate)   { n.Follows = false }
+func shared(n *Candidate)   { n.Speaker = "app:t/shared" }
+func bad(n *Candidate)      { n.Refused, n.Attempt = 2, attempt(wanted, -time.Minute, Bad) }
+
+func good(n *Candidate) {
+	n.Assigned, n.Applied, n.Attempt = 2, 2, attempt(wanted, -time.Hour, Good)
+}
+
 // TestAdmit tests one round in small clusters. Every case has nodes whose desired revision is 2.
 func TestAdmit(t *testing.T) {
-	c := upgrade("1.35.0")
 	three, none, hundred := 3, 0, 100
-	bad := func(n *Candidate) { n.Refused, n.Attempt = 2, attempt(c, -time.Minute, Bad) }
-	good := func(n *Candidate) {
-		n.Assigned, n.Applied, n.Attempt = 2, 2, attempt(c, -time.Hour, Good)
+	half, paused := RolloutPolicy{MaxUnavailable: "50%"}, RolloutPolicy{Paused: true}
+	gone := []State{{Change: wanted, Failed: []string{"uid-gone"}}}
+	allowed := func(n int, until time.Duration) []State {
+		return []State{{Change: wanted, Allowed: n, Until: began.Add(until)}}
 	}
-	first101 := func(n []Candidate) {
-		good(&n[0])
-		for i := range 101 {
-			bad(&n[1+i])
-		}
-	}
+	first101 := append(each{{good}}, slices.Repeat(each{{bad}}, 101)...)
 	for name, tt := range map[string]struct {
 		nodes  int
 		policy RolloutPolicy
 		before []State
-		edit   func(n []Candidate)
+		are    each
 		want   string // names of the nodes that are moved to the desired revision
 		slots  string // names of the nodes with a slot for it then, if they differ
 		hold   string // of the change
@@ -103,238 +158,130 @@ func TestAdmit(t *testing.T) {
 		"one node":   {nodes: 1, want: "0"},
 		"two nodes":  {nodes: 2, want: "0"},
 		"five nodes": {nodes: 5, want: "0"},
-		"five nodes, half of them at once, a canary first": {
-			nodes: 5, policy: RolloutPolicy{MaxUnavailable: "50%"}, want: "0"},
+		"five nodes, half of them at once, a canary first": {nodes: 5, policy: half, want: "0"},
 		"half of them at once, three canaries": {nodes: 5,
 			policy: RolloutPolicy{MaxUnavailable: "50%", Canaries: &three}, want: "0 1"},
 		"all at once": {nodes: 3,
 			policy: RolloutPolicy{MaxUnavailable: "100%", Canaries: &none}, want: "0 1 2"},
-		"the canary is at it": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
-		}},
-		"the canary soaks": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
-			n[0].Attempt.Ready = began.Add(-time.Minute)
-		}},
-		"the canary has soaked": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -20*time.Minute, "")
-			n[0].Attempt.Ready = began.Add(-11 * time.Minute)
-		}, want: "1"},
+		"the canary is at it": {nodes: 3, are: each{{under(minute)}}},
+		"the canary soaks":    {nodes: 3, are: each{{under(minute), applied, wasReady(minute)}}},
+		"the canary has soaked": {nodes: 3,
+			are: each{{under(20 * minute), applied, wasReady(11 * minute)}}, want: "1"},
 		"a node that is Ready after the canary gives its slot back": {nodes: 4,
-			edit: func(n []Candidate) {
-				good(&n[0])
-				n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -time.Minute, "")
-			}, want: "2"},
+			are: each{{good}, {under(minute), applied}}, want: "2"},
 		"a node that was Ready after its change and is not any more has its slot": {nodes: 4,
-			edit: func(n []Candidate) {
-				good(&n[0])
-				n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -5*time.Minute, "")
-				n[1].Attempt.Ready, n[1].Ready = began.Add(-3*time.Minute), "Unknown"
-			}},
-		"its owner gives it another version": {nodes: 4, edit: func(n []Candidate) {
-			good(&n[0])
-			n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -5*time.Minute, "")
-			n[1].Attempt.Ready, n[1].Ready = began.Add(-3*time.Minute), "Unknown"
-			n[1].Desired, n[1].Change = 3, upgrade("1.35.1")
-		}, want: "1"},
+			are: each{{good}, {under(5 * minute), applied, wasReady(3 * minute), ready("Unknown")}}},
+		"its owner gives it another version": {nodes: 4, are: each{{good},
+			{under(5 * minute), applied, wasReady(3 * minute), ready("Unknown"), wants(3, other)}},
+			want: "1"},
 		"another change needs a canary of its own, and the budget is the cluster's": {nodes: 3,
-			edit: func(n []Candidate) {
-				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
-				n[1].Change = upgrade("1.36.0")
-			}},
-		"the canary has failed": {nodes: 3, edit: func(n []Candidate) {
-			bad(&n[0])
-		}, hold: HeldCanary},
-		"the canary fails now, and goes back": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Failed, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
-		}, hold: HeldCanary},
-		"the canary is not Ready while its agent is heard": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
-			n[0].Attempt.Ready, n[0].Ready = began.Add(-time.Minute), "False"
-		}, hold: HeldCanary},
-		"the canary is given another version before it is Ready": {nodes: 4,
-			policy: RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
-				n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
-				n[0].Desired, n[0].Ready, n[0].Change = 3, "Unknown", upgrade("1.35.1")
-			}, want: "0", hold: HeldCanary},
-		"the canary is given another label before it is Ready": {nodes: 4,
-			policy: RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
-				n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
-				n[0].Desired, n[0].Ready, n[0].Change = 3, "Unknown", Change{}
-			}, want: "0", slots: "0"},
-		"the canary is given its former version while it is at it": {nodes: 4,
-			policy: RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
-				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
-				n[0].Attempt.Until = began.Add(time.Minute)
-				n[0].Desired, n[0].Change = 1, Change{}
-			}, want: "0", slots: "0", hold: HeldCanary},
-		"the canary is given another version before it begins": {nodes: 4,
-			policy: RolloutPolicy{MaxUnavailable: "50%"}, edit: func(n []Candidate) {
-				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
-				n[0].Desired, n[0].Change = 3, upgrade("1.35.1")
-			}, want: "0 1"},
-		"the canary has failed, which is allowed": {nodes: 3, edit: func(n []Candidate) {
-			bad(&n[0])
-		}, before: []State{{Change: c, Allowed: 1, Until: began.Add(time.Hour)}}, want: "1"},
-		"the canary has failed, which was allowed": {nodes: 3, edit: func(n []Candidate) {
-			bad(&n[0])
-		}, before: []State{{Change: c, Allowed: 1, Until: began.Add(-time.Hour)}}, hold: HeldCanary},
-		"a node that wants something else now has failed it": {nodes: 3,
-			before: []State{{Change: c, Failed: []string{"uid-gone"}}}, hold: HeldCanary},
-		"one more has failed after a good canary": {nodes: 4, edit: func(n []Candidate) {
-			good(&n[0])
-			bad(&n[1])
-		}, want: "2"},
-		"two more have failed after a good canary": {nodes: 4, edit: func(n []Candidate) {
-			good(&n[0])
-			bad(&n[1])
-			bad(&n[2])
-		}, hold: HeldFailed},
+			are: each{{under(minute)}, {wants(2, upgrade("1.36.0"))}}},
+		"the canary has failed": {nodes: 3, are: each{{bad}}, hold: HeldCanary},
+		"the canary fails now, and goes back": {nodes: 3, are: each{{under(minute), failed}},
+			hold: HeldCanary},
+		"the canary is not Ready while its agent is heard": {nodes: 3,
+			are:  each{{under(minute), applied, wasReady(minute), ready("False")}},
+			hold: HeldCanary},
+		"the canary is given another version before it is Ready": {nodes: 4, policy: half,
+			are:  each{{under(minute), applied, ready("Unknown"), wants(3, other)}},
+			want: "0", hold: HeldCanary},
+		"the canary is given another label before it is Ready": {nodes: 4, policy: half,
+			are:  each{{under(minute), applied, ready("Unknown"), wants(3, Change{})}},
+			want: "0", slots: "0"},
+		"the canary is given its former version while it is at it": {nodes: 4, policy: half,
+			are:  each{{under(minute), begun(minute), wants(1, Change{})}},
+			want: "0", slots: "0", hold: HeldCanary},
+		"the canary is given another version before it begins": {nodes: 4, policy: half,
+			are: each{{under(minute), wants(3, other)}}, want: "0 1"},
+		"the canary has failed, which is allowed": {nodes: 3, are: each{{bad}},
+			before: allowed(1, hour), want: "1"},
+		"the canary has failed, which was allowed": {nodes: 3, are: each{{bad}},
+			before: allowed(1, -hour), hold: HeldCanary},
+		"a node that wants something else now has failed it": {nodes: 3, before: gone,
+			hold: HeldCanary},
+		"one more has failed after a good canary": {nodes: 4, are: each{{good}, {bad}}, want: "2"},
+		"two more have failed after a good canary": {nodes: 4, are: each{{good}, {bad}, {bad}},
+			hold: HeldFailed},
 		"more have failed than are kept": {nodes: 160,
-			policy: RolloutPolicy{MaxFailed: &hundred}, edit: first101, hold: HeldFailed},
+			policy: RolloutPolicy{MaxFailed: &hundred}, are: first101, hold: HeldFailed},
 		"more are allowed than are kept": {nodes: 160, policy: RolloutPolicy{MaxUnavailable: "1"},
-			before: []State{{Change: c, Allowed: 101, Until: began.Add(time.Hour)}},
-			edit:   first101, want: "102"},
-		"two more, for which one identity reports": {nodes: 4, edit: func(n []Candidate) {
-			good(&n[0])
-			bad(&n[1])
-			bad(&n[2])
-			n[1].Speaker, n[2].Speaker = "app:t/shared", "app:t/shared"
-		}, want: "3"},
-		"they want another version since": {nodes: 4, edit: func(n []Candidate) {
-			good(&n[0])
-			for i := range n[1:3] {
-				n[1+i].Speaker, n[1+i].Desired = "app:t/shared", 3
-				n[1+i].Change = upgrade("1.36.0")
-			}
-		}, before: []State{{Change: c, Failed: []string{"uid-1", "uid-2"}}}, want: "3"},
-		"one that was left out does not count": {nodes: 3, edit: func(n []Candidate) {
-			bad(&n[0])
-			n[0].FailedChanges = []string{"a", "b", c.ID}
-		}, want: "1"},
-		"one that has failed before is no canary": {nodes: 3, edit: func(n []Candidate) {
-			n[0].FailedChanges = []string{"a"}
-		}, want: "1"},
-		"one that has failed three changes is left out": {nodes: 1, edit: func(n []Candidate) {
-			n[0].FailedChanges = []string{"a", "b", "c"}
-		}},
-		"unless a person insists": {nodes: 1, edit: func(n []Candidate) {
-			n[0].FailedChanges, n[0].Insisted = []string{"a", "b", "c"}, true
-		}, want: "0"},
-		"a person insists on what others have failed": {nodes: 2, edit: func(n []Candidate) {
-			bad(&n[0])
-			n[1].Insisted = true
-		}, want: "1", hold: HeldCanary},
-		"no answer by the deadline": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Heard, n[0].Attempt = 2, false, attempt(c, -31*time.Minute, "")
-		}, want: "1"},
-		"too many give no answer": {nodes: 4, edit: func(n []Candidate) {
-			for i := range 2 {
-				n[i].Assigned, n[i].Heard, n[i].Attempt = 2, false, attempt(c, -time.Hour, Unknown)
-			}
-		}, hold: HeldUnknown},
-		"a node that is not Ready is no canary": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Ready = "False"
-		}, want: "1"},
+			before: allowed(101, hour), are: first101, want: "102"},
+		"two more, for which one identity reports": {nodes: 4,
+			are: each{{good}, {bad, shared}, {bad, shared}}, want: "3"},
+		"they want another version since": {nodes: 4,
+			are:    append(each{{good}}, slices.Repeat(each{{shared, wants(3, upgrade("1.36.0"))}}, 2)...),
+			before: []State{{Change: wanted, Failed: []string{"uid-1", "uid-2"}}}, want: "3"},
+		"one that was left out does not count": {nodes: 3,
+			are: each{{bad, failedBefore("a", "b", wanted.ID)}}, want: "1"},
+		"one that has failed before is no canary": {nodes: 3, are: each{{failedBefore("a")}},
+			want: "1"},
+		"one that has failed three changes is left out": {nodes: 1,
+			are: each{{failedBefore("a", "b", "c")}}},
+		"unless a person insists": {nodes: 1, are: each{{failedBefore("a", "b", "c"), insists}},
+			want: "0"},
+		"a person insists on what others have failed": {nodes: 2, are: each{{bad}, {insists}},
+			want: "1", hold: HeldCanary},
+		"no answer by the deadline": {nodes: 3, are: each{{under(31 * minute), silent}}, want: "1"},
+		"too many give no answer": {nodes: 4,
+			are: slices.Repeat(each{{unheard(hour), silent}}, 2), hold: HeldUnknown},
+		"a node that is not Ready is no canary": {nodes: 2, are: each{{ready("False")}}, want: "1"},
 		"proved once, the canary wants something else": {nodes: 2,
-			before: []State{{Change: c, Proved: true, Failed: []string{"uid-gone"}}}, want: "0"},
-		"one that was left out is gone": {nodes: 2, edit: func(n []Candidate) {
-			n[0].FailedChanges = []string{"a", "b", c.ID}
-		}, before: []State{{Change: c, Failed: []string{"uid-0"}}}, want: "1"},
-		"a node without a slot is at it still": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Ready = 2, "False"
-			n[0].Attempt = attempt(c, -time.Hour, Unknown)
-			n[0].Attempt.Until, n[0].Attempt.Ended = began.Add(-time.Minute), began.Add(-time.Minute)
-		}},
-		"but not for ever": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Ready = 2, "False"
-			n[0].Attempt = attempt(c, -time.Hour, Unknown)
-			n[0].Attempt.Until, n[0].Attempt.Ended = began, began.Add(-time.Minute)
-			n[1].Change = upgrade("1.35.1")
-		}, want: "1", hold: HeldCanary},
-		"one that has not begun is not at it": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Ready = 2, "False"
-			n[0].Attempt = attempt(c, -time.Hour, Unknown)
-		}, want: "1"},
-		"nor one that asks again": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Ready, n[0].Asks = 2, "False", true
-			n[0].Attempt = attempt(c, -time.Hour, Unknown)
-		}, want: "1"},
-		"a node that has begun keeps its slot until it is done": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Hour, "")
-			n[0].Attempt.Until = began.Add(time.Minute)
-		}},
-		"and not for longer": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Hour, "")
-			n[0].Attempt.Until = began
-		}, want: "1"},
-		"a node that asks gets a slot again": {nodes: 1, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Asks, n[0].Attempt = 2, true, attempt(c, -time.Hour, Unknown)
-		}, slots: "0"},
-		"one that does not ask has none": {nodes: 1, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Hour, Unknown)
-		}},
-		"one that asks waits for the budget": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Asks = 2, true
-			n[1].Assigned, n[1].Attempt = 2, attempt(c, -time.Minute, "")
-		}, slots: "1"},
-		"one that has had its slot comes last": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Asks, n[0].Attempt = 2, true, attempt(c, -time.Hour, Unknown)
-			n[0].Attempt.Ended = began.Add(-time.Minute)
-		}, want: "1"},
-		"those that ask are heard, and unknown no more": {nodes: 4, edit: func(n []Candidate) {
-			for i := range 2 {
-				n[i].Assigned, n[i].Asks, n[i].Attempt = 2, true, attempt(c, -time.Hour, Unknown)
-			}
-		}, slots: "0"},
-		"its address has changed while it was at it": {nodes: 1, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Desired, n[0].Same = 2, 3, true
-			n[0].Attempt = attempt(c, -time.Hour, Unknown)
-		}, want: "0"},
-		"offline, outside its window": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Heard, n[1].Open = false, false
-		}, want: "2"},
-		"the store was restored, and knows not what they run": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Applied, n[0].Restored, n[1].Restored, n[1].Change = 9, true, true, Change{}
-		}},
-		"their configurations cannot be read": {nodes: 3, edit: func(n []Candidate) {
-			for i := range 2 {
-				n[i].Assigned, n[i].Desired, n[i].Change = 2, 3, Change{ID: Unreadable}
-				n[i].Attempt, n[i].Follows = attempt(c, -time.Minute, ""), i == 0
-				n[i].Attempt.Until = began.Add(time.Minute)
-			}
-		}, slots: "0 1"},
-		"paused": {nodes: 2, policy: RolloutPolicy{Paused: true}, hold: HeldPaused},
-		"it joins": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Applied, n[1].Applied = 0, 0
-		}, want: "0 1"},
-		"no node follows": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Follows, n[1].Follows = false, false
-		}, want: "0 1"},
-		"neither restarts nor drains, paused": {nodes: 2, policy: RolloutPolicy{Paused: true},
-			edit: func(n []Candidate) { n[0].Change, n[1].Change = Change{}, Change{} }, want: "0 1"},
-		"it runs it already": {nodes: 1, edit: func(n []Candidate) { n[0].Applied = 2 }, want: "0"},
-		"a node with a slot takes its newest revision in it": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Desired, n[0].Change = 2, 3, upgrade("1.35.1")
-			n[0].Attempt = attempt(c, -time.Minute, "")
-		}, want: "0"},
-		"but not for longer than its deadline": {nodes: 1, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Desired, n[0].Change = 2, 3, upgrade("1.35.1")
-			n[0].Attempt = attempt(c, -time.Minute, "")
-			n[0].Attempt.Since = began.Add(-31 * time.Minute)
-		}},
-		"not one that others have failed": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Desired = 2, 3
-			n[0].Attempt = attempt(upgrade("1.35.1"), -time.Minute, "")
-		}, before: []State{{Change: c, Failed: []string{"uid-gone"}}}, hold: HeldCanary},
+			before: []State{{Change: wanted, Proved: true, Failed: []string{"uid-gone"}}}, want: "0"},
+		"one that was left out is gone": {nodes: 2,
+			are:    each{{failedBefore("a", "b", wanted.ID)}},
+			before: []State{{Change: wanted, Failed: []string{"uid-0"}}}, want: "1"},
+		"a node without a slot is at it still": {nodes: 2,
+			are: each{{unheard(hour), begun(-minute), ended(minute), ready("False")}}},
+		"but not for ever": {nodes: 2, are: each{
+			{unheard(hour), begun(0), ended(minute), ready("False")}, {wants(2, other)}},
+			want: "1", hold: HeldCanary},
+		"one that has not begun is not at it": {nodes: 2, are: each{{unheard(hour), ready("False")}},
+			want: "1"},
+		"nor one that asks again": {nodes: 2, are: each{{unheard(hour), ready("False"), asks}},
+			want: "1"},
+		"a node that has begun keeps its slot until it is done": {nodes: 2,
+			are: each{{under(hour), begun(minute)}}},
+		"and not for longer": {nodes: 2, are: each{{under(hour), begun(0)}}, want: "1"},
+		"a node that asks gets a slot again": {nodes: 1, are: each{{unheard(hour), asks}},
+			slots: "0"},
+		"one that does not ask has none": {nodes: 1, are: each{{unheard(hour)}}},
+		"one that asks waits for the budget": {nodes: 2, are: each{{assigned, asks}, {under(minute)}},
+			slots: "1"},
+		"one that has had its slot comes last": {nodes: 2,
+			are: each{{unheard(hour), asks, ended(minute)}}, want: "1"},
+		"those that ask are heard, and unknown no more": {nodes: 4,
+			are: slices.Repeat(each{{unheard(hour), asks}}, 2), slots: "0"},
+		"its address has changed while it was at it": {nodes: 1, are: each{
+			{unheard(hour), wants(3, wanted), func(n *Candidate) { n.Same = true }}}, want: "0"},
+		"offline, outside its window": {nodes: 3,
+			are: each{{silent}, {func(n *Candidate) { n.Open = false }}}, want: "2"},
+		"the store was restored, and knows not what they run": {nodes: 2, are: each{
+			{func(n *Candidate) { n.Applied, n.Restored = 9, true }},
+			{func(n *Candidate) { n.Restored = true }, wants(2, Change{})}}},
+		"their configurations cannot be read": {nodes: 3, are: each{
+			{under(minute), begun(minute), wants(3, Change{ID: Unreadable})},
+			{under(minute), begun(minute), wants(3, Change{ID: Unreadable}), strays}},
+			slots: "0 1"},
+		"paused":          {nodes: 2, policy: paused, hold: HeldPaused},
+		"it joins":        {nodes: 2, are: each{{joins}, {joins}}, want: "0 1"},
+		"no node follows": {nodes: 2, are: each{{strays}, {strays}}, want: "0 1"},
+		"neither restarts nor drains, paused": {nodes: 2, policy: paused,
+			are: slices.Repeat(each{{wants(2, Change{})}}, 2), want: "0 1"},
+		"it runs it already": {nodes: 1, are: each{{applied}}, want: "0"},
+		"a node with a slot takes its newest revision in it": {nodes: 2,
+			are: each{{under(minute), wants(3, other)}}, want: "0"},
+		"but not for longer than its deadline": {nodes: 1, are: each{{under(minute), wants(3, other),
+			func(n *Candidate) { n.Attempt.Since = began.Add(-31 * minute) }}}},
+		"not one that others have failed": {nodes: 2, before: gone, hold: HeldCanary, are: each{{
+			assigned, wants(3, wanted), func(n *Candidate) { n.Attempt = attempt(other, -minute, "") }}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var nodes []Candidate // which all want revision 2
 			for i := range tt.nodes {
-				nodes = append(nodes, runs(fmt.Sprint(i), 2, c))
+				nodes = append(nodes, runs(fmt.Sprint(i), 2, wanted))
 			}
-			if tt.edit != nil {
-				tt.edit(nodes)
+			for i, steps := range tt.are {
+				nodes[i].take(steps)
 			}
 			moves, states := Admit(policyOf(t, tt.policy), nodes, tt.before, began)
 			expect(t, fmt.Sprintf("admitted with %+v", states), admitted(nodes, moves), tt.want)
@@ -343,7 +290,7 @@ func TestAdmit(t *testing.T) {
 			}
 			hold := ""
 			for _, s := range states {
-				if s.ID == c.ID {
+				if s.ID == wanted.ID {
 					hold = s.Hold
 				}
 			}
@@ -354,122 +301,82 @@ func TestAdmit(t *testing.T) {
 
 // TestAdmitJudges tests the outcomes of a change of one node.
 func TestAdmitJudges(t *testing.T) {
-	c := upgrade("1.35.0")
+	byHand := func(n *Candidate) { n.ByHand = true }
 	for name, tt := range map[string]struct {
-		edit                 func(n *Candidate)
-		outcome              string
-		assigned, refused    int64
-		failedBefore, failed int // changes
-		ready                bool
+		is   []step
+		want string // the revision it is offered, if it was Ready, its outcome, what it has failed
 	}{
-		"at work":   {assigned: 2},
-		"not Ready": {edit: func(n *Candidate) { n.Ready = "False" }, assigned: 2},
-		"applied":   {edit: func(n *Candidate) { n.Applied = 2 }, assigned: 2, ready: true},
-		"applied, and not Ready yet": {
-			edit: func(n *Candidate) { n.Applied, n.Ready = 2, "False" }, assigned: 2},
-		"applied, soaked, and not heard": {edit: func(n *Candidate) {
-			n.Applied, n.Heard = 2, false
-			n.Attempt.Ready = began.Add(-11 * time.Minute)
-		}, assigned: 2, ready: true},
-		"applied, and not heard for longer": {edit: func(n *Candidate) {
-			n.Applied, n.Heard = 2, false
-			n.Attempt.Ready = began.Add(-41 * time.Minute)
-		}, assigned: 2, ready: true, outcome: Unknown},
-		"good": {edit: func(n *Candidate) {
-			n.Applied, n.Attempt.Ready = 2, began.Add(-10*time.Minute)
-		}, failedBefore: 2, assigned: 2, outcome: Good, ready: true},
-		"failed": {edit: func(n *Candidate) { n.Failed = 2 }, failedBefore: 1, failed: 2,
-			outcome: Bad, assigned: 1, refused: 2},
-		"failed, and what it ran is not kept": {edit: func(n *Candidate) { n.Failed, n.Kept = 2, false },
-			failed: 1, outcome: Bad, assigned: 2, refused: 2},
-		"rolled back by hand": {edit: func(n *Candidate) { n.Failed, n.ByHand = 2, true },
-			assigned: 1, refused: 2},
-		"not Ready at the deadline": {edit: func(n *Candidate) {
-			n.Ready, n.Attempt.At = "False", began.Add(-30*time.Minute)
-			n.Attempt.Until = began
-		}, outcome: Bad, failed: 1, assigned: 2},
-		"not Ready at the deadline, and not begun": {edit: func(n *Candidate) {
-			n.Ready, n.Attempt.At = "False", began.Add(-30*time.Minute)
-		}, outcome: Unknown, assigned: 2},
-		"begun, and not done at the deadline": {edit: func(n *Candidate) {
-			n.Ready, n.Attempt.At = "False", began.Add(-30*time.Minute)
-			n.Attempt.Until = began.Add(time.Minute)
-		}, assigned: 2},
-		"still at work at the deadline": {edit: func(n *Candidate) {
-			n.Attempt.At = began.Add(-30 * time.Minute)
-		}, outcome: Unknown, assigned: 2},
-		"Ready after the deadline": {edit: func(n *Candidate) {
-			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
-		}, outcome: Unknown, assigned: 2, ready: true},
-		"good after the deadline": {edit: func(n *Candidate) {
-			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
-			n.Attempt.Ready = began.Add(-10 * time.Minute)
-		}, outcome: Good, assigned: 2},
-		"applied after the deadline, and not Ready": {edit: func(n *Candidate) {
-			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
-			n.Ready = "False"
-		}, outcome: Bad, failed: 1, assigned: 2},
-		"the store was restored": {edit: func(n *Candidate) {
-			n.Failed, n.Applied, n.Restored = 2, 9, true
-		}, assigned: 2},
-		"its attempt follows the desired revision": {edit: func(n *Candidate) {
-			n.Desired, n.Assigned, n.Applied, n.Change = 3, 3, 2, Change{}
-		}, assigned: 3, ready: true},
-		"failed after the deadline": {edit: func(n *Candidate) {
-			n.Attempt.At, n.Attempt.Outcome, n.Failed = began.Add(-time.Hour), Unknown, 2
-		}, outcome: Bad, assigned: 1, refused: 2, failed: 1},
-		"it goes on after the deadline": {edit: func(n *Candidate) {
-			n.Attempt.Outcome, n.Attempt.Ended, n.Ready = Unknown, began, "False"
-			n.Attempt.Until = began.Add(-time.Minute)
-		}, outcome: Unknown, assigned: 2},
-		"it goes on for longer than the deadline": {edit: func(n *Candidate) {
-			n.Attempt.Outcome, n.Attempt.Ended, n.Ready = Unknown, began.Add(-time.Hour), "False"
-			n.Attempt.Until = began
-		}, outcome: Bad, failed: 1, assigned: 2},
-		"it goes on again after hours": {edit: func(n *Candidate) {
-			n.Attempt.Outcome, n.Attempt.Ended, n.Ready = Unknown, began.Add(-11*time.Hour), "False"
-			n.Attempt.Until = began.Add(-10 * time.Hour)
-		}, outcome: Unknown, assigned: 2},
-		"its owner takes it back": {edit: func(n *Candidate) { n.Desired, n.Change = 3, Change{} },
-			assigned: 3},
+		"at work":                        {nil, "2"},
+		"not Ready":                      {[]step{ready("False")}, "2"},
+		"applied":                        {[]step{applied}, "2 Ready"},
+		"applied, and not Ready yet":     {[]step{applied, ready("False")}, "2"},
+		"applied, soaked, and not heard": {[]step{applied, silent, wasReady(11 * minute)}, "2 Ready"},
+		"applied, and not heard for longer": {[]step{applied, silent, wasReady(41 * minute)},
+			"2 Ready Unknown"},
+		"good":   {[]step{applied, wasReady(10 * minute), failedBefore("0", "1")}, "2 Ready Good"},
+		"failed": {[]step{failed, failedBefore("0")}, "1 Bad, refuses 2, 2 failed changes"},
+		"failed, and what it ran is not kept": {
+			[]step{failed, func(n *Candidate) { n.Kept = false }}, "2 Bad, refuses 2, 1 failed changes"},
+		"rolled back by hand": {[]step{failed, byHand}, "1, refuses 2"},
+		"not Ready at the deadline": {[]step{under(30 * minute), begun(0), ready("False")},
+			"2 Bad, 1 failed changes"},
+		"not Ready at the deadline, and not begun": {[]step{under(30 * minute), ready("False")},
+			"2 Unknown"},
+		"begun, and not done at the deadline": {
+			[]step{under(30 * minute), begun(minute), ready("False")}, "2"},
+		"still at work at the deadline": {[]step{under(30 * minute)}, "2 Unknown"},
+		"Ready after the deadline":      {[]step{unheard(hour), applied}, "2 Ready Unknown"},
+		"good after the deadline": {[]step{unheard(hour), applied, wasReady(10 * minute)},
+			"2 Ready Good"},
+		"applied after the deadline, and not Ready": {[]step{unheard(hour), applied, ready("False")},
+			"2 Bad, 1 failed changes"},
+		"the store was restored": {
+			[]step{failed, func(n *Candidate) { n.Applied, n.Restored = 9, true }}, "2"},
+		"its attempt follows the desired revision": {[]step{applied, wants(3, Change{}),
+			func(n *Candidate) { n.Assigned = 3 }}, "3 Ready"},
+		"failed after the deadline": {[]step{unheard(hour), failed},
+			"1 Bad, refuses 2, 1 failed changes"},
+		"it goes on after the deadline": {
+			[]step{unheard(minute), begun(-minute), ended(0), ready("False")}, "2 Unknown"},
+		"it goes on for longer than the deadline": {
+			[]step{unheard(minute), begun(0), ended(hour), ready("False")}, "2 Bad, 1 failed changes"},
+		"it goes on again after hours": {
+			[]step{unheard(minute), begun(-10 * hour), ended(11 * hour), ready("False")}, "2 Unknown"},
+		"its owner takes it back": {[]step{wants(3, Change{})}, "3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := runs("a", 2, c)
-			n.Assigned, n.Attempt = 2, attempt(c, -time.Minute, "")
-			for i := range tt.failedBefore {
-				n.FailedChanges = append(n.FailedChanges, fmt.Sprint(i))
-			}
-			if tt.edit != nil {
-				tt.edit(&n)
-			}
-			got := n
+			n := runs("a", 2, wanted)
+			n.take(append([]step{under(minute)}, tt.is...))
 			moves, _ := Admit(policyOf(t, RolloutPolicy{}), []Candidate{n}, nil, began)
 			if len(moves) == 1 {
-				got.Assigned, got.Refused = moves[0].Assigned, moves[0].Refused
-				got.Attempt, got.FailedChanges = moves[0].Attempt, moves[0].FailedChanges
+				n = moves[0]
 			}
-			outcome, ready := "", false
-			if got.Attempt != nil {
-				outcome, ready = got.Attempt.Outcome, !got.Attempt.Ready.IsZero()
+			got := fmt.Sprint(n.Assigned)
+			if n.Attempt != nil && !n.Attempt.Ready.IsZero() {
+				got += " Ready"
 			}
-			if outcome != tt.outcome || got.Assigned != tt.assigned || got.Refused != tt.refused ||
-				len(got.FailedChanges) != tt.failed || ready != tt.ready && tt.outcome == "" {
-				t.Errorf("%+v, attempt %+v", got, got.Attempt)
+			if n.Attempt != nil && n.Attempt.Outcome != "" {
+				got += " " + n.Attempt.Outcome
 			}
+			if n.Refused != 0 {
+				got += fmt.Sprintf(", refuses %d", n.Refused)
+			}
+			if failed := len(n.FailedChanges); failed > 0 {
+				got += fmt.Sprintf(", %d failed changes", failed)
+			}
+			expect(t, "what became of it", got, tt.want)
 		})
 	}
 }
 
 // fleet is a simulated cluster, whose agents apply what they are offered.
 type fleet struct {
-	nodes  map[string]*machine
+	nodes  []*machine
 	states []State
 	now    time.Time
 	policy Policy
 	random *rand.Rand
-	// worst is the most nodes under a change at once, tried the nodes that have begun one.
-	worst int
-	tried map[string]map[string]bool // by change
+	worst  int // the most nodes under a change at once
 	// restless has machines be off, or not ask, at random.
 	restless bool
 }
@@ -485,8 +392,6 @@ type machine struct {
 	// off and busy are the rounds for which it is off, or does not ask before its next change.
 	off, busy int
 }
-
-func (m *machine) hears() bool { return !m.offline && m.off == 0 }
 
 // begin makes the agent of a node ask, and begin if it may.
 func (f *fleet) begin(m *machine) {
@@ -516,18 +421,16 @@ func (f *fleet) rest(m *machine) {
 }
 
 func newFleet(seed uint64, n int, policy Policy) *fleet {
-	f := &fleet{nodes: map[string]*machine{}, now: began, policy: policy,
-		random: rand.New(rand.NewPCG(seed, 1)), tried: map[string]map[string]bool{}}
+	f := &fleet{now: began, policy: policy, random: rand.New(rand.NewPCG(seed, 1))}
 	for i := range n {
-		name := fmt.Sprintf("%05d", i)
-		m := &machine{Candidate: runs(name, 1, Change{}), config: "1.34.4", wants: "1.34.4"}
-		f.nodes[m.Key] = m
+		f.nodes = append(f.nodes, &machine{
+			Candidate: runs(fmt.Sprintf("%05d", i), 1, Change{}), config: "1.34.4", wants: "1.34.4"})
 	}
 	return f
 }
 
 // put sets the desired version of a node.
-func (f *fleet) put(m *machine, version string) {
+func (m *machine) put(version string) {
 	m.Desired++
 	m.wants = version
 }
@@ -536,8 +439,7 @@ func (f *fleet) put(m *machine, version string) {
 func (f *fleet) round() {
 	f.now = f.now.Add(time.Minute)
 	var all []Candidate
-	for _, key := range slices.Sorted(maps.Keys(f.nodes)) {
-		m := f.nodes[key]
+	for _, m := range f.nodes {
 		m.Change = Change{}
 		if m.config != m.wants {
 			m.Change = upgrade(m.wants)
@@ -547,21 +449,12 @@ func (f *fleet) round() {
 	moves, states := Admit(f.policy, all, f.states, f.now)
 	f.states = states
 	for _, mv := range moves {
-		m := f.nodes[mv.Key]
-		if mv.Assigned == m.Desired && m.Assigned != mv.Assigned && m.Change.ID != "" {
-			if f.tried[m.wants] == nil {
-				f.tried[m.wants] = map[string]bool{}
-			}
-			f.tried[m.wants][m.Key] = true
-		}
-		m.Assigned, m.Refused = mv.Assigned, mv.Refused
-		m.Attempt, m.FailedChanges = mv.Attempt, mv.FailedChanges
+		f.nodes[must(strconv.Atoi(strings.TrimPrefix(mv.Key, "c/")))].Candidate = mv
 	}
 	under := 0
-	for _, key := range slices.Sorted(maps.Keys(f.nodes)) {
-		m := f.nodes[key]
-		if m.Heard = m.hears(); m.Heard && m.works == 0 && m.busy == 0 && m.Assigned != m.Applied &&
-			m.Failed != m.Assigned {
+	for _, m := range f.nodes {
+		m.Heard = !m.offline && m.off == 0
+		if m.Heard && m.works+m.busy == 0 && m.Assigned != m.Applied && m.Failed != m.Assigned {
 			f.begin(m)
 		}
 		if m.works > 0 {
@@ -618,26 +511,25 @@ func TestAdmitFleets(t *testing.T) {
 				Canaries: &canaries, Soak: "PT3M", Deadline: "PT6M"})
 			f := newFleet(uint64(n), n, policy)
 			f.restless = true
-			keys := slices.Sorted(maps.Keys(f.nodes))
-			for _, key := range keys {
-				f.put(f.nodes[key], "1.35.0")
+			for _, m := range f.nodes {
+				m.put("1.35.0")
 			}
 			if n > 4 {
-				f.nodes[keys[0]].fails = true // it would be the first canary
-				f.nodes[keys[1]].offline = true
+				f.nodes[0].fails = true // it would be the first canary
+				f.nodes[1].offline = true
 			}
 			fixes := 0
 			for round := 0; !f.done(); round++ {
 				if n > 4 && round%7 == 0 && round < 70 { // an owner whose every PUT is bad
-					m := f.nodes[keys[2]]
-					f.put(m, fmt.Sprintf("9.%d.0", round))
+					m := f.nodes[2]
+					m.put(fmt.Sprintf("9.%d.0", round))
 					m.breaks = m.wants
 				}
 				if n > 4 && f.held() && fixes < 5 { // the others' owner sends a fix
 					fixes++
-					for _, key := range keys {
-						if key != keys[2] {
-							f.put(f.nodes[key], fmt.Sprintf("1.35.%d", fixes))
+					for i, m := range f.nodes {
+						if i != 2 {
+							m.put(fmt.Sprintf("1.35.%d", fixes))
 						}
 					}
 				}
@@ -665,13 +557,11 @@ func TestAdmitBadVersion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(7, 100, policyOf(t, RolloutPolicy{Soak: "PT3M"}))
-			i := 0
-			for _, key := range slices.Sorted(maps.Keys(f.nodes)) {
-				f.put(f.nodes[key], "1.35.0")
+			for i, m := range f.nodes {
+				m.put("1.35.0")
 				if i%one.every == 0 {
-					f.nodes[key].breaks = "1.35.0"
+					m.breaks = "1.35.0"
 				}
-				i++
 			}
 			for range 500 {
 				f.round()

@@ -30,6 +30,8 @@ const (
 	nodeID = cluster + "/flexNodeConfig/Edge-1"
 )
 
+const minute, hour, day = time.Minute, time.Hour, 24 * time.Hour
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
