@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,12 @@ func expect[T any](t testing.TB, what string, got, want T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
+}
+
+// shows reports values that do not print as they should, with spaces between them.
+func shows(t testing.TB, what, want string, values ...any) {
+	t.Helper()
+	expect(t, what, strings.TrimSuffix(fmt.Sprintln(values...), "\n"), want)
 }
 
 // parsed returns a configuration as the agent parses it.
