@@ -1,8 +1,9 @@
 package flexnode
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -27,11 +28,23 @@ func TestDerivedConditions(t *testing.T) {
 	failed := func(version string) *api.Applied {
 		return &api.Applied{Failed: &api.FailedConfig{Version: version, Reason: "NodeNotReady"}}
 	}
-	later := evidence().Now.Add(time.Hour)
+	later, observed := evidence().Now.Add(hour), &api.Applied{Observed: "10"}
+	blocked := api.Condition{Type: NoChangeWaiting, Status: "False", Reason: "DrainBlocked",
+		Message: "a budget"}
 	waiting := func(c JoinCredential) func(*Evidence) {
 		return func(e *Evidence) {
 			e.Status, e.Seen = Status{}, time.Time{}
 			e.Node.Credential, e.Credential = "k", &c
+		}
+	}
+	deleted := func(c *JoinCredential) func(*Evidence) {
+		return func(e *Evidence) { e.Status.Ready, e.Credential = NodeMissing(e.Now), c }
+	}
+	// wants has the node's owner want revision 10, and its agent report something of it.
+	wants := func(assigned int64, reported *api.Applied, own ...api.Condition) func(*Evidence) {
+		return func(e *Evidence) {
+			e.Node.Revision, e.Node.Assigned = 10, assigned
+			e.Status.Report.Config, e.Status.Report.Conditions = reported, own
 		}
 	}
 	type row = map[string]string
@@ -39,50 +52,41 @@ func TestDerivedConditions(t *testing.T) {
 		Joined: "True NodeRegistered", UpToDate: "True Applied", Reporting: "True Heard",
 		CredentialValid: "True IdentityAccepted",
 	}
+	unseen := func(joined, credential string) row {
+		return row{Joined: joined, UpToDate: "Unknown NotReported", Reporting: "False NeverHeard",
+			CredentialValid: credential}
+	}
+	advice := row{"NotMonitored": "regenerateToken", "NeverHeard": "aks-flex-node doctor",
+		"Failed": "Unless the reason is RevisionNotTrusted"}
 	for name, tt := range map[string]struct {
 		change func(*Evidence)
 		want   row // where it differs from good
 	}{
 		"good": {func(*Evidence) {}, nil},
-		"Node deleted": {
-			func(e *Evidence) { e.Status.Ready = NodeMissing(e.Now) },
-			row{Joined: "False NodeNotFound", UpToDate: "True AppliedNotReady",
-				CredentialValid: "False NothingToJoinWith"},
-		},
-		"Node deleted, and another machine may join": {
-			func(e *Evidence) {
-				e.Status.Ready = NodeMissing(e.Now)
-				e.Credential = &JoinCredential{Made: true, Expires: later}
-			},
+		"Node deleted": {deleted(nil), row{Joined: "False NodeNotFound",
+			UpToDate: "True AppliedNotReady", CredentialValid: "False NothingToJoinWith"}},
+		"Node deleted and another machine may join": {
+			deleted(&JoinCredential{Made: true, Expires: later}),
 			row{Joined: "False WaitingForMachine", UpToDate: "True AppliedNotReady",
-				CredentialValid: "True WaitingForMachine"},
-		},
+				CredentialValid: "True WaitingForMachine"}},
 		"Node deleted soon after the join": {
-			func(e *Evidence) {
-				e.Status.Ready = NodeMissing(e.Now)
-				e.Credential = &JoinCredential{Made: true, Used: true, Issued: true, Expires: later}
-			},
+			deleted(&JoinCredential{Made: true, Used: true, Issued: true, Expires: later}),
 			row{Joined: "False NodeNotFound", UpToDate: "True AppliedNotReady",
-				CredentialValid: "Unknown Joining"},
-		},
-		"the name is another's": {
-			func(e *Evidence) { e.Status.Ready = ForeignNode(e.Now) },
+				CredentialValid: "Unknown Joining"}},
+		"the name is another's": {func(e *Evidence) { e.Status.Ready = ForeignNode(e.Now) },
 			row{Joined: "False NodeForeign", UpToDate: "True AppliedNotReady",
-				CredentialValid: "False NothingToJoinWith"},
-		},
+				CredentialValid: "False NothingToJoinWith"}},
 		"silent": {func(e *Evidence) { e.Seen = e.Now.Add(-silentAfter - time.Second) },
 			row{Reporting: "False Silent", CredentialValid: "True KubeletAccepted"}},
-		"silent, and not Ready": {
+		"silent and not Ready": {
 			func(e *Evidence) { e.Seen, e.Status.Ready.Status = time.Unix(1, 0), "False" },
 			row{Reporting: "False Silent", CredentialValid: "Unknown NotSeen",
-				UpToDate: "True AppliedNotReady"},
-		},
-		"applied, and not Ready": {func(e *Evidence) { e.Status.Ready.Status = "False" },
+				UpToDate: "True AppliedNotReady"}},
+		"applied and not Ready": {func(e *Evidence) { e.Status.Ready.Status = "False" },
 			row{UpToDate: "True AppliedNotReady"}},
-		"silent, and the cluster does not answer": {
+		"silent and the cluster does not answer": {
 			func(e *Evidence) { e.Seen, e.Reachable = time.Unix(1, 0), false },
-			row{Reporting: "False Silent", CredentialValid: "Unknown NotSeen"},
-		},
+			row{Reporting: "False Silent", CredentialValid: "Unknown NotSeen"}},
 		"as long as is allowed": {func(e *Evidence) { e.Seen = e.Now.Add(-silentAfter) }, nil},
 		"never heard": {func(e *Evidence) { e.Seen = time.Time{} },
 			row{Reporting: "False NeverHeard", CredentialValid: "True KubeletAccepted"}},
@@ -92,121 +96,60 @@ func TestDerivedConditions(t *testing.T) {
 				e.Status.Report = api.Report{}
 			},
 			row{UpToDate: "Unknown NotMonitored", Reporting: "Unknown NotMonitored",
-				CredentialValid: "True KubeletAccepted"},
-		},
+				CredentialValid: "True KubeletAccepted"}},
 		"never rendered": {func(e *Evidence) { e.Node.Revision, e.Node.Assigned = 0, 0 },
 			row{UpToDate: "Unknown NotRendered"}},
 		"nothing applied yet": {func(e *Evidence) { e.Status.Report = api.Report{} },
 			row{UpToDate: "Unknown NotReported"}},
-		"outdated": {func(e *Evidence) { e.Node.Revision, e.Node.Assigned = 10, 10 },
-			row{UpToDate: "False Outdated"}},
-		"applying": {
-			func(e *Evidence) {
-				e.Node.Revision, e.Node.Assigned = 10, 10
-				e.Status.Report.Config = &api.Applied{Observed: "10"}
-			},
-			row{UpToDate: "False Applying"},
-		},
-		"waiting": {
-			func(e *Evidence) {
-				e.Node.Revision, e.Node.Assigned = 10, 10
-				e.Status.Report.Config = &api.Applied{Observed: "10"}
-				e.Status.Report.Conditions = []api.Condition{
-					{Type: NoChangeWaiting, Status: "False", Reason: "DrainBlocked", Message: "a budget"},
-				}
-			},
-			row{UpToDate: "False DrainBlocked", NoChangeWaiting: "False DrainBlocked"},
-		},
+		"outdated": {wants(10, nil), row{UpToDate: "False Outdated"}},
+		"applying": {wants(10, observed), row{UpToDate: "False Applying"}},
+		"waiting": {wants(10, observed, blocked),
+			row{UpToDate: "False DrainBlocked", NoChangeWaiting: "False DrainBlocked"}},
 		"nothing is left to wait": {
-			func(e *Evidence) {
-				e.Status.Report.Conditions = []api.Condition{
-					{Type: NoChangeWaiting, Status: "False", Reason: "DrainBlocked", Message: "a budget"},
-				}
-			},
-			row{NoChangeWaiting: "False DrainBlocked"},
-		},
-		"failed": {
-			func(e *Evidence) {
-				e.Node.Revision, e.Node.Assigned = 10, 10
-				e.Status.Report.Config = failed("10")
-			},
-			row{UpToDate: "False Failed"},
-		},
-		"failed, and not offered any more": {
-			func(e *Evidence) { e.Node.Revision, e.Status.Report.Config = 10, failed("10") },
-			row{UpToDate: "False Failed"},
-		},
-		"one before has failed": {func(e *Evidence) { e.Status.Report.Config = failed("8") }, nil},
-		"held back": {func(e *Evidence) { e.Node.Revision = 10 },
-			row{UpToDate: "False AwaitingRollout"}},
-		"held back, and paused": {
+			func(e *Evidence) { e.Status.Report.Conditions = []api.Condition{blocked} },
+			row{NoChangeWaiting: "False DrainBlocked"}},
+		"failed":                 {wants(10, failed("10")), row{UpToDate: "False Failed"}},
+		"failed and not offered": {wants(9, failed("10")), row{UpToDate: "False Failed"}},
+		"one before has failed":  {func(e *Evidence) { e.Status.Report.Config = failed("8") }, nil},
+		"held back":              {wants(9, nil), row{UpToDate: "False AwaitingRollout"}},
+		"held back and paused": {
 			func(e *Evidence) { e.Node.Revision, e.Node.Desired.UpgradePolicy.Paused = 10, true },
-			row{UpToDate: "False AwaitingRollout"},
-		},
+			row{UpToDate: "False AwaitingRollout"}},
 		"the agent says that its credential is bad": {
 			func(e *Evidence) {
 				e.Status.Report.Conditions = []api.Condition{
-					{Type: CredentialValid, Status: "False", Reason: "SecretExpired"},
-				}
+					{Type: CredentialValid, Status: "False", Reason: "SecretExpired"}}
 			},
-			row{CredentialValid: "False SecretExpired"},
-		},
+			row{CredentialValid: "False SecretExpired"}},
 		"another identity": {func(e *Evidence) { e.Node.Former = "oid:t/x" },
 			row{CredentialValid: "Unknown IdentityNotSeen"}},
-		"waits for a machine": {
-			waiting(JoinCredential{Made: true, Expires: later}),
-			row{Joined: "False WaitingForMachine", UpToDate: "Unknown NotReported",
-				Reporting: "False NeverHeard", CredentialValid: "True WaitingForMachine"},
-		},
-		"being made": {
-			waiting(JoinCredential{Expires: later}),
-			row{Joined: "False CredentialPending", UpToDate: "Unknown NotReported",
-				Reporting: "False NeverHeard", CredentialValid: "Unknown Joining"},
-		},
-		"denied": {
-			waiting(JoinCredential{Made: true, Denied: "for another node", Expires: later}),
-			row{Joined: "False RequestDenied", UpToDate: "Unknown NotReported",
-				Reporting: "False NeverHeard", CredentialValid: "False NotUsable"},
-		},
-		"used": {
-			waiting(JoinCredential{Made: true, Used: true, Expires: later}),
-			row{Joined: "False MachineJoining", UpToDate: "Unknown NotReported",
-				Reporting: "False NeverHeard", CredentialValid: "Unknown Joining"},
-		},
-		"in a list": {
-			func(e *Evidence) { waiting(JoinCredential{})(e); e.Credential = nil },
-			row{Joined: "False NotJoined", UpToDate: "Unknown NotReported",
-				Reporting: "False NeverHeard", CredentialValid: "Unknown NotJoined"},
-		},
+		"waits for a machine": {waiting(JoinCredential{Made: true, Expires: later}),
+			unseen("False WaitingForMachine", "True WaitingForMachine")},
+		"being made": {waiting(JoinCredential{Expires: later}),
+			unseen("False CredentialPending", "Unknown Joining")},
+		"denied": {waiting(JoinCredential{Made: true, Denied: "for another node", Expires: later}),
+			unseen("False RequestDenied", "False NotUsable")},
+		"used": {waiting(JoinCredential{Made: true, Used: true, Expires: later}),
+			unseen("False MachineJoining", "Unknown Joining")},
+		"in a list": {func(e *Evidence) { waiting(JoinCredential{})(e); e.Credential = nil },
+			unseen("False NotJoined", "Unknown NotJoined")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := evidence()
 			tt.change(&e)
+			got, want := row{}, maps.Clone(good)
+			maps.Copy(want, tt.want)
 			for _, c := range StatusOf(e).Conditions {
-				want, differs := tt.want[c.Type]
-				if !differs {
-					want = good[c.Type]
+				if c.Type == Ready {
+					continue
 				}
-				got := c.Status + " " + c.Reason
-				if c.Type != Ready && got != want {
-					t.Errorf("%s is %s, not %s", c.Type, got, want)
-				}
-				if got == "Unknown NotMonitored" && !strings.Contains(c.Message, "regenerateToken") {
-					t.Errorf("%s says %q, and not that the machine needs a new URL", c.Type, c.Message)
-				}
-				if c.Reason == "Failed" && e.Status.Report.Config != nil &&
-					!strings.Contains(c.Message, "Unless the reason is RevisionNotTrusted") {
-					t.Errorf("%s advises %q", c.Type, c.Message)
-				}
-				if strings.Contains(c.Reason, "Heard") && c.Status == "False" &&
-					!strings.Contains(c.Message, "aks-flex-node doctor") {
-					t.Errorf("%s advises %q", c.Type, c.Message)
-				}
-				if _, ours := good[c.Type]; ours && c.Status == "False" && c.Message == "" &&
-					c.Reason != "SecretExpired" {
-					t.Errorf("%s is False, and its message says nothing", c.Type)
+				got[c.Type] = c.Status + " " + c.Reason
+				has(t, "the message of "+c.Type, c.Message, advice[c.Reason])
+				if good[c.Type] != "" && c.Status == "False" && c.Reason != "SecretExpired" {
+					expect(t, c.Type+" is False, and its message says nothing", c.Message == "", false)
 				}
 			}
+			expect(t, "the conditions", got, want)
 		})
 	}
 }
@@ -232,8 +175,8 @@ func TestJoinState(t *testing.T) {
 		"nothing was issued": {&Evidence{}, "", ""},
 		"not read":           {&Evidence{Node: Node{Credential: "k"}}, "", ""},
 		"pending":            {with(JoinCredential{}, false), api.JoinPending, "being created"},
-		"pending, and why": {with(JoinCredential{Problem: "no access"}, false), api.JoinPending,
-			"no access"},
+		"pending, and why": {with(JoinCredential{Problem: "no access"}, false),
+			api.JoinPending, "no access"},
 		"ready":          {with(JoinCredential{Made: true}, false), api.JoinReady, "waits"},
 		"ready again":    {with(JoinCredential{Made: true}, true), api.JoinReady, "waits"},
 		"denied":         {with(JoinCredential{Made: true, Denied: "no"}, false), api.JoinDenied, "no"},
@@ -252,19 +195,12 @@ func TestJoinState(t *testing.T) {
 		"ended while joining": {ended(JoinCredential{Used: true}), api.JoinConsumed, "in time"},
 		"ended well":          {ended(JoinCredential{Used: true, Issued: true}), "", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got := tt.e.joinOf()
-			if got == nil {
-				got = &api.Join{}
-			}
-			if got.State != tt.state || !strings.Contains(got.Reason, tt.says) {
-				t.Errorf("%+v", got)
-			}
-			timed := tt.state != "" && tt.state != api.JoinJoined
-			if timed && (got.Expires == nil || !got.Expires.Equal(expires)) {
-				t.Errorf("it expires %v", got.Expires)
-			}
-		})
+		got := cmp.Or(tt.e.joinOf(), &api.Join{})
+		expect(t, name, got.State, tt.state)
+		has(t, name, got.Reason, tt.says)
+		if tt.state != "" && tt.state != api.JoinJoined {
+			expect(t, name+": it expires", got.Expires, &expires)
+		}
 	}
 }
 
@@ -275,14 +211,14 @@ func TestAgentCurrent(t *testing.T) {
 		"dev": false, "": false, "v1.2.2-4-g0123abc-dirty": true,
 	} {
 		e := Evidence{Provider: "v1.2.3", Status: Status{Report: api.Report{AgentVersion: agent}}}
-		found := slices.ContainsFunc(StatusOf(e).Conditions, func(c api.Condition) bool {
-			return c.Type == AgentCurrent && c.Status == "False" &&
-				strings.Contains(c.Message, agent)
-		})
-		expect(t, fmt.Sprintf("with an agent %q", agent), found, older)
-		if e.Provider = "dev"; e.agentIsOlder() {
-			t.Errorf("beside a build that is no release, %q is older", agent)
+		found := find(StatusOf(e).Conditions, AgentCurrent)
+		expect(t, fmt.Sprintf("%q is older", agent), found != nil, older)
+		if found != nil {
+			expect(t, "the condition", found.Status, "False")
+			has(t, "the condition", found.Message, agent)
 		}
+		e.Provider = "dev"
+		expect(t, fmt.Sprintf("%q is older than what is no release", agent), e.agentIsOlder(), false)
 	}
 }
 
@@ -334,9 +270,8 @@ func TestShownCluster(t *testing.T) {
 	c.Deletion = &Deletion{Operation: "o"}
 	states = append(states, ShownCluster(c).Properties.ProvisioningState)
 	expect(t, "the states", states, []string{api.Creating, api.Succeeded, api.Deleting})
-	if s := ShownCluster(c); s.Name != "Factory" || s.ETag != `"7"` || s.Type != ClusterType {
-		t.Errorf("%+v", s)
-	}
+	s := ShownCluster(c)
+	shows(t, "what is shown", `Factory "7" `+ClusterType, s.Name, s.ETag, s.Type)
 }
 
 // Ready is never a stale True (M8).
@@ -364,16 +299,14 @@ func TestStatus(t *testing.T) {
 		"only the agent says anything": {Status{Report: agent}, true, "True Is"},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := ""
-			e := Evidence{Status: tt.status, Reachable: tt.reachable, Now: now}
-			for _, c := range StatusOf(e).Conditions {
-				if c.Type == Ready {
-					got += c.Status + " " + c.Reason
-				}
+		got := ""
+		e := Evidence{Status: tt.status, Reachable: tt.reachable, Now: now}
+		for _, c := range StatusOf(e).Conditions {
+			if c.Type == Ready {
+				got += c.Status + " " + c.Reason
 			}
-			expect(t, "the result", got, tt.want)
-		})
+		}
+		expect(t, name, got, tt.want)
 	}
 	ahead := StatusOf(Evidence{Seen: now.Add(time.Minute), Now: now})
 	expect(t, "seen in the future", *ahead.LastSeen, now)
@@ -385,21 +318,17 @@ func TestShown(t *testing.T) {
 		Desired: withoutSecret(typical()),
 	}
 	listed := Shown(n, nil, nil, nil)
-	if p := listed.Properties; p.ConfigVersion != "9" || p.ResourceUID != "u-v" ||
-		p.ProvisioningState != api.Updating || p.Config != nil || p.Status != nil {
-		t.Errorf("%+v", p)
-	}
-	if listed.Name != "Edge-1" || listed.ETag != `"u-8-9"` || listed.Type != api.ResourceType {
-		t.Errorf("%+v", listed)
-	}
+	p := listed.Properties
+	shows(t, "its properties", "9 u-v Updating true true", p.ConfigVersion, p.ResourceUID,
+		p.ProvisioningState, p.Config == nil, p.Status == nil)
+	shows(t, "the resource", `Edge-1 "u-8-9" `+api.ResourceType, listed.Name, listed.ETag, listed.Type)
 	expect(t, "the version that is shown",
 		Shown(n, &Revision{Version: 9}, nil, nil).Properties.ConfigVersion, "9")
 	n.Reason = "because"
 	given := &api.Status{Conditions: []api.Condition{{Type: "A"}}}
 	shown := Shown(n, nil, nil, given)
-	if len(shown.Properties.Status.Conditions) != 2 || len(given.Conditions) != 1 {
-		t.Errorf("%+v, %+v", shown.Properties.Status, given)
-	}
+	shows(t, "the conditions that are shown, and those that were given", "2 1",
+		len(shown.Properties.Status.Conditions), len(given.Conditions))
 }
 
 // Each subnet of a pool is tried once, from that of the name on, and leads back to its row.
@@ -423,12 +352,9 @@ func TestSlots(t *testing.T) {
 			}
 			keys[key], subnets[subnet] = true, true
 		}
-		if len(keys) != pool.n || len(subnets) != pool.n {
-			t.Errorf("%s: %d keys, %d subnets", pool.network, len(keys), len(subnets))
-		}
-		if _, _, ok := Slot("c", "edge-1", pool.network, pool.mask, pool.n); ok {
-			t.Errorf("%s has a place too many", pool.network)
-		}
+		_, _, more := Slot("c", "edge-1", pool.network, pool.mask, pool.n)
+		shows(t, pool.network+": keys, subnets, and if there are more",
+			fmt.Sprint(pool.n, pool.n, false), len(keys), len(subnets), more)
 	}
 	for _, bad := range [][2]string{
 		{"10.200.0.0/22", "10.201.0.0/24"}, {"x", "10.200.0.0/24"}, {"10.200.0.0/22", ""},
@@ -436,9 +362,8 @@ func TestSlots(t *testing.T) {
 	} {
 		expect(t, fmt.Sprintf("the slot of %v", bad), SlotOf("c", bad[0], bad[1]), "")
 	}
-	if Slots("x", 24) != 0 || Slots("10.0.0.0/24", 16) != 0 || Slots("10.0.0.0/24", 33) != 0 {
-		t.Error("no pool has subnets")
-	}
+	shows(t, "the subnets of no pool", "0 0 0", Slots("x", 24), Slots("10.0.0.0/24", 16),
+		Slots("10.0.0.0/24", 33))
 	first := map[string]bool{}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		_, subnet, _ := Slot("c", name, "10.0.0.0/8", 24, 0)

@@ -54,6 +54,16 @@ func shows(t testing.TB, what, want string, values ...any) {
 	expect(t, what, strings.TrimSuffix(fmt.Sprintln(values...), "\n"), want)
 }
 
+// has reports which of some words a text lacks.
+func has(t testing.TB, what, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%s lacks %q: %s", what, word, text)
+		}
+	}
+}
+
 // parsed returns a configuration as the agent parses it.
 func parsed(text []byte) config.Config {
 	loaded, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"})
