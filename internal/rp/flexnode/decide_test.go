@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
@@ -16,22 +15,14 @@ import (
 // An equal PUT changes nothing, whatever has changed in the cluster (M6), the facts and the
 // defaults (M7). The secret may be given again or omitted.
 func TestAnEqualPutChangesNothing(t *testing.T) {
-	g := generator(t)
-	for range 500 {
-		w := newWorld(t)
+	repeat(t, 500, func(g *rand.Rand, w *world) {
 		d := randomDesired(g)
-		first := w.put(d)
-		if first.Revision == nil || !first.Changed || !first.Write {
-			t.Fatalf("a new node: %+v", first)
-		}
+		has(t, "a new node", effect(w.put(d)), "changes writes renders")
+		w.node.Chosen.Versions = olderTable // as an older provider has chosen
 		before := *w.node
-		before.Chosen.Versions = olderTable // as an older provider has chosen
-		w.node = &before
-		w.now = w.now.Add(time.Hour)
-		w.parent.Cluster.Properties.KubernetesVersion = pick(g, "1.35.4", "1.36.0", "1.41.2")
-		f := someFacts()
-		f.ServerURL = pick(g, f.ServerURL, "https://moved.example")
-		w.reach(f, w.parent.Cluster.Properties.KubernetesVersion)
+		w.now = w.now.Add(hour)
+		w.moves(pick(g, someFacts().ServerURL, "https://moved.example"),
+			pick(g, "1.35.4", "1.36.0", "1.41.2"))
 		w.defaults(pick(g, nil, object{"artifacts": object{"mirror": "https://other.example"}},
 			object{"nonsense": 1}))
 		if pick(g, true, false) {
@@ -40,68 +31,42 @@ func TestAnEqualPutChangesNothing(t *testing.T) {
 		text := must(json.Marshal(d)) // by a client that reads and writes JSON
 		d = Desired{}
 		must(0, json.Unmarshal(text, &d))
-		again := w.put(d)
-		if again.Changed || again.Write || again.Revision != nil || again.StoreSecret ||
-			again.DropSecret {
-			t.Fatalf("an equal PUT of %+v: %+v", d, again)
-		}
-		if diff := cmp.Diff(before, again.Node); diff != "" {
-			t.Fatalf("an equal PUT changed the node:\n%s", diff)
-		}
-	}
+		expect(t, "what an equal PUT does", effect(w.put(d)), "")
+		expect(t, "the node after it", *w.node, before)
+	})
 }
 
 // A pause makes no configuration and revokes nothing. A rollback does not resume the node.
 func TestPausing(t *testing.T) {
-	g := generator(t)
-	for range 200 {
-		w := newWorld(t)
+	repeat(t, 200, func(g *rand.Rand, w *world) {
 		d := randomDesired(g)
-		d.UpgradePolicy.Paused = false
 		w.put(d)
-		before, first := *w.node, w.config(w.last())
-		w.now = w.now.Add(time.Hour)
+		want, first := *w.node, w.config(w.last())
+		w.now = w.now.Add(hour)
 		d.UpgradePolicy.Paused = true
-		again := w.put(d)
-		if again.Changed || !again.Write || again.Revision != nil || again.StoreSecret ||
-			again.DropSecret || again.Offered != nil {
-			t.Fatalf("paused: %+v", again)
-		}
-		want := before
+		expect(t, "what a pause does", effect(w.put(d)), "writes")
 		want.Desired.UpgradePolicy.Paused = true
 		want.SystemData.LastModifiedAt = w.now.UTC()
-		if diff := cmp.Diff(want, again.Node); diff != "" {
-			t.Fatalf("pausing changed more:\n%s", diff)
-		}
+		expect(t, "the paused node", *w.node, want)
 		d.NodeConfig.MaxPods++
 		w.put(d)
-		if strings.Contains(w.config(w.last()), "paused") {
-			t.Fatalf("agents receive it: %s", w.config(w.last()))
-		}
-		w.now = w.now.Add(time.Hour)
-		must(w.rollBack(before.Revision))
-		if !w.node.Desired.UpgradePolicy.Paused {
-			t.Fatal("a rollback has resumed the node")
-		}
-		if got := w.config(w.last()); got != first {
-			t.Fatalf("rolled back:\n%s", cmp.Diff(first, got))
-		}
-	}
+		text := w.config(w.last())
+		expect(t, "agents are told: "+text, strings.Contains(text, "paused"), false)
+		w.now = w.now.Add(hour)
+		must(w.rollBack(want.Revision))
+		expect(t, "it is paused after a rollback", w.node.Desired.UpgradePolicy.Paused, true)
+		expect(t, "what it was rolled back to", w.config(w.last()), first)
+	})
 }
 
 // A PUT in another casing is equal, except for the casing that is shown.
 func TestAnotherCasingIsShown(t *testing.T) {
 	w := newWorld(t)
-	first := w.put(Desired{})
-	p := Put{ID: strings.ToUpper(nodeID), At: w.now.Add(time.Hour)}
-	got, problems := Decide(p, w.node, w.last(), nil, w.parent, Secret{})
-	if len(problems) > 0 || got.Changed || got.Revision != nil || !got.Write {
-		t.Fatalf("%+v, %v", got, problems)
-	}
-	if got.Node.ID != p.ID || got.Node.ETag() != first.Node.ETag() ||
-		got.Node.SystemData != first.Node.SystemData {
-		t.Errorf("%+v", got.Node)
-	}
+	want := w.put(Desired{}).Node
+	want.ID = strings.ToUpper(nodeID)
+	got, _ := w.asks(Put{ID: want.ID, At: w.now.Add(hour)})
+	expect(t, "what it does", effect(got), "writes")
+	expect(t, "the node", got.Node, want)
 }
 
 // Clearing a field resets it.
@@ -109,16 +74,13 @@ func TestClearingAFieldResetsIt(t *testing.T) {
 	w := newWorld(t)
 	w.put(Desired{})
 	empty := w.config(w.last())
-	g := generator(t)
-	for range 200 {
+	repeat(t, 200, func(g *rand.Rand, _ *world) {
 		w.now = w.now.Add(time.Second)
 		w.put(randomDesired(g))
 		w.put(Desired{Versions: w.node.Desired.Versions})
 		w.put(Desired{})
-		if got := w.config(w.last()); got != empty {
-			t.Fatalf("something is left:\n%s", cmp.Diff(empty, got))
-		}
-	}
+		expect(t, "what is left", w.config(w.last()), empty)
+	})
 }
 
 // configVersion follows the clock, and is always above the previous one and above a tombstone's.
@@ -136,9 +98,7 @@ func TestVersionsGoUp(t *testing.T) {
 			continue
 		case 1:
 			if w.node != nil {
-				f := someFacts()
-				f.ServerURL = "https://" + string(rune('a'+i%26)) + ".example"
-				w.reach(f, "1.35.4")
+				w.moves("https://"+string(rune('a'+i%26))+".example", "1.35.4")
 				w.refresh()
 			}
 		case 2:
@@ -168,31 +128,28 @@ func TestETags(t *testing.T) {
 	known := map[string]bool{}
 	add := func(what string) {
 		t.Helper()
-		if e := w.node.ETag(); known[e] || !strings.HasPrefix(e, `"uid`) {
-			t.Errorf("%s: the ETag %s", what, e)
-		} else {
-			known[e] = true
-		}
+		e := w.node.ETag()
+		shows(t, what+": the ETag "+e+" is known, and has the uid", "false true", known[e],
+			strings.HasPrefix(e, `"uid`))
+		known[e] = true
 	}
 	w.put(Desired{})
 	add("made")
-	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 9}})
+	w.put(pods(9))
 	add("changed while waiting")
 	w.reach(someFacts(), "1.35.4")
 	w.refresh()
 	add("rendered")
-	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 10}})
+	w.put(pods(10))
 	add("changed")
 	w.runs = true
+	w.node.Assigned--
 	held := *w.node
-	held.Assigned--
-	w.node = &held
 	add("held back")
-	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 11}})
+	w.put(pods(11))
 	add("changed while held back")
-	if w.node.Assigned != held.Assigned || w.node.Revision == held.Revision {
-		t.Errorf("a PUT moved what agents are offered: %+v", w.node)
-	}
+	shows(t, "a PUT has moved what agents are offered, and what is desired", "false true",
+		w.node.Assigned != held.Assigned, w.node.Revision != held.Revision)
 	w.remove()
 	w.runs = false
 	w.put(Desired{})
@@ -203,49 +160,37 @@ func TestETags(t *testing.T) {
 func TestAFailedNodeIsWrittenBack(t *testing.T) {
 	w := newWorld(t)
 	w.unreached()
-	w.put(Desired{Versions: Versions{Kubernetes: "1.36.1"}})
-	if w.node.State != api.Creating || w.node.Revision != 0 {
-		t.Fatalf("%+v", w.node)
-	}
+	w.put(kubernetes("1.36.1"))
+	shows(t, "while it waits", "Creating 0", w.node.State, w.node.Revision)
 	w.reach(someFacts(), "1.35.4")
-	if r := w.refresh(); r != nil || w.node.State != api.Failed ||
-		!strings.Contains(w.node.Reason, "newer than the cluster") {
-		t.Fatalf("%+v", w.node)
-	}
+	r := w.refresh()
+	shows(t, "with an older cluster", "true Failed", r == nil, w.node.State)
+	has(t, "the reason", w.node.Reason, "newer than the cluster")
 	shown := Shown(*w.node, nil, nil, nil)
-	if c := shown.Properties.Status.Conditions; len(c) != 1 || c[0].Type != "Resolved" {
-		t.Errorf("the status of a failed node: %+v", c)
-	}
+	c := shown.Properties.Status.Conditions
+	shows(t, "its conditions", "1 Resolved", len(c), c[0].Type)
 	d, _, err := ReadPut(must(json.Marshal(shown)), nodeID)
 	must(0, err)
-	if _, problems := w.decide(d); len(problems) != 1 { // still too new
-		t.Errorf("%v", problems)
-	}
+	_, problems := w.decide(d)
+	expect(t, "problems while it is too new", len(problems), 1)
 	w.reach(someFacts(), "1.36.1")
 	w.put(d)
-	if w.node.State != "" || w.node.Reason != "" || w.node.Revision == 0 {
-		t.Errorf("after the cluster was upgraded: %+v", w.node)
-	}
-	if s := Shown(*w.node, w.last(), nil, nil).Properties; s.Status != nil ||
-		s.ProvisioningState != api.Succeeded {
-		t.Errorf("the reason remains in the status: %+v", s)
-	}
+	s := Shown(*w.node, w.last(), nil, nil).Properties
+	shows(t, "after the cluster was upgraded", `"" "" true Succeeded true`,
+		fmt.Sprintf("%q %q", w.node.State, w.node.Reason), w.node.Revision != 0, s.ProvisioningState,
+		s.Status == nil)
 }
 
 // A request for a URL makes a node wait, and changes nothing else.
 func TestAskingForAURL(t *testing.T) {
 	w := newWorld(t)
 	p := Put{ID: nodeID, URL: true, At: w.now, NewUID: "u"}
-	made, _ := Decide(p, nil, nil, nil, w.parent, Secret{})
-	if made.Node.State != api.Creating || made.Revision == nil {
-		t.Errorf("%+v", made)
-	}
-	done := made.Node
-	done.State = ""
-	again, _ := Decide(p, &done, made.Revision, nil, w.parent, Secret{})
-	if again.Node.State != api.Updating || !again.Write || again.Changed || again.Revision != nil {
-		t.Errorf("%+v", again)
-	}
+	made, _ := w.asks(p)
+	shows(t, "made", "Creating, changes writes renders", made.Node.State+",", effect(made))
+	w.keep(made.Node, made.Revision)
+	w.node.State = ""
+	again, _ := w.asks(p)
+	shows(t, "asked again", "Updating, writes", again.Node.State+",", effect(again))
 }
 
 // The creator of a node and the author of its last change.
@@ -253,20 +198,14 @@ func TestSystemData(t *testing.T) {
 	w := newWorld(t)
 	w.put(Desired{})
 	made := w.now.UTC()
-	w.now = w.now.Add(time.Hour)
-	p := Put{
-		ID: nodeID, Desired: Desired{NodeConfig: NodeConfig{MaxPods: 9}}, At: w.now,
-		By: "robot", ByType: "Application",
-	}
-	got, _ := Decide(p, w.node, w.last(), nil, w.parent, Secret{})
-	want := api.SystemData{
+	got, _ := w.asks(Put{ID: nodeID, Desired: pods(9), At: w.now.Add(hour), By: "robot",
+		ByType: "Application"})
+	expect(t, "who has made it", got.Node.SystemData, api.SystemData{
 		CreatedBy: "ops", CreatedByType: "User", CreatedAt: made, LastModifiedBy: "robot",
-		LastModifiedByType: "Application", LastModifiedAt: made.Add(time.Hour),
-	}
-	expect(t, "who has made it", got.Node.SystemData, want)
-	if r := got.Revision; r.By != "robot" || r.Why != "put" || !r.Created.Equal(p.At) {
-		t.Errorf("%+v", r)
-	}
+		LastModifiedByType: "Application", LastModifiedAt: made.Add(hour),
+	})
+	r := got.Revision
+	shows(t, "the revision", fmt.Sprint("robot put ", made.Add(hour)), r.By, r.Why, r.Created)
 }
 
 // A node that takes too much of a transaction, or of its subscription's memory, is refused.
@@ -290,8 +229,7 @@ func TestALargeNodeIsRefused(t *testing.T) {
 		"properties.nodeConfig.taints": taints,
 		"properties.nodeConfig.labels properties.nodeConfig properties": labels(2000, 40),
 	} {
-		p := Put{ID: nodeID, At: time.Now(), Desired: Desired{NodeConfig: c}}
-		_, problems := Decide(p, nil, nil, nil, newWorld(t).parent, Secret{})
+		_, problems := newWorld(t).asks(Put{ID: nodeID, Desired: Desired{NodeConfig: c}})
 		expect(t, fmt.Sprintf("%q", want), targets(problems), want)
 	}
 }
@@ -310,9 +248,7 @@ func TestTagsAreBounded(t *testing.T) {
 			tags(50, 1, 256, "<")}, // six bytes each in JSON
 	} {
 		for _, one := range some {
-			if got := CheckTags(one); len(got) != want {
-				t.Errorf("%d tags: %v", len(one), got)
-			}
+			expect(t, fmt.Sprintf("the problems of %d tags", len(one)), len(CheckTags(one)), want)
 		}
 	}
 }
@@ -335,11 +271,12 @@ func TestANewSecretWaitsForNoSlot(t *testing.T) {
 	rotated.AzureAuth.ServicePrincipal.PrincipalID = "99999999-0000-0000-0000-000000000002"
 	d := w.put(rotated)
 	offered := must(w.history.Find(w.node.Assigned))
-	if offered.Version <= first.Version || offered.Version >= d.Revision.Version ||
-		offered.SecretVersion != w.version || string(offered.Own) != string(first.Own) ||
-		w.node.Attempt.Revision != offered.Version || d.Revision.Version != w.node.Revision {
-		t.Errorf("%+v is offered, %+v", offered, w.node)
-	}
+	shows(t, "what is offered is later, and earlier than what is desired", "true true",
+		offered.Version > first.Version, offered.Version < d.Revision.Version)
+	shows(t, "its secret and the rest", fmt.Sprint(w.version, " ", string(first.Own)),
+		offered.SecretVersion, string(offered.Own))
+	shows(t, "the attempt, and what is desired", fmt.Sprint(offered.Version, d.Revision.Version),
+		w.node.Attempt.Revision, w.node.Revision)
 	change := ChangeOf(must(readObject(first.Own)), must(readObject(offered.Own)))
 	expect(t, "the change that it disturbs by", change.ID, "")
 	// That of another client goes with the configuration that names the client.
@@ -357,72 +294,45 @@ func sameConfig(r, o Revision) bool {
 
 // Refresh replaces the facts, and nothing else.
 func TestRefreshReplacesTheFacts(t *testing.T) {
-	g := generator(t)
-	for range 300 {
-		w := newWorld(t)
+	repeat(t, 300, func(g *rand.Rand, w *world) {
 		w.defaults(object{"artifacts": object{"mirror": "https://mirror.example"}})
 		w.put(randomDesired(g))
-		before, was := *w.node, *w.last()
-		if r := w.refresh(); r != nil {
-			t.Fatalf("the same facts made a revision: %+v", r)
-		}
-		f := someFacts()
-		f.ServerURL = "https://moved.example"
-		w.reach(f, "1.38.0")
+		want, was := *w.node, *w.last()
+		expect(t, "the same facts made a revision", w.refresh() != nil, false)
+		w.moves("https://moved.example", "1.38.0")
 		w.defaults(object{"artifacts": object{"mirror": "https://other.example"}})
-		w.now = w.now.Add(time.Minute)
+		w.now = w.now.Add(minute)
 		r := w.refresh()
-		if r == nil || r.Why != "facts" || r.Facts == was.Facts || r.Version <= was.Version {
-			t.Fatalf("%+v", r)
-		}
-		same := was
-		same.Facts = r.Facts
-		if !sameConfig(same, *r) {
-			t.Fatalf("more than the facts changed:\n%s", cmp.Diff(was, *r))
-		}
-		after := *w.node
-		after.Revision, after.Assigned, after.Facts = before.Revision, before.Assigned, before.Facts
-		after.Before = before.Before
-		if diff := cmp.Diff(before, after); diff != "" {
-			t.Fatalf("more than the version of the node changed:\n%s", diff)
-		}
-		if !strings.Contains(w.config(r), "https://moved.example") ||
-			!strings.Contains(w.config(r), "https://mirror.example") {
-			t.Fatal(w.config(r))
-		}
-	}
+		shows(t, "the revision is because of facts, has others, and is later", "facts true true",
+			r.Why, r.Facts != was.Facts, r.Version > was.Version)
+		was.Facts = r.Facts
+		expect(t, "only the facts have changed", sameConfig(was, *r), true)
+		n := w.node
+		want.Revision, want.Assigned, want.Facts, want.Before = n.Revision, n.Assigned, n.Facts, n.Before
+		expect(t, "the rest of the node", *n, want)
+		has(t, "the configuration", w.config(r), "https://moved.example", "https://mirror.example")
+	})
 }
 
 // A node that waits for its cluster is resolved when the cluster is reached.
 func TestWaitingNodeIsResolved(t *testing.T) {
-	g := generator(t)
-	for range 200 {
-		w := newWorld(t)
+	repeat(t, 200, func(g *rand.Rand, w *world) {
 		w.unreached()
 		d := randomDesired(g)
-		if got := w.put(d); got.Revision != nil || w.node.State != api.Creating {
-			t.Fatalf("%+v", got)
-		}
-		if r := w.refresh(); r != nil || w.node.State != api.Creating {
-			t.Fatalf("%+v", r)
-		}
+		made, r := w.put(d).Revision, w.refresh()
+		shows(t, "made, and refreshed", "true true Creating", made == nil, r == nil, w.node.State)
 		w.reach(someFacts(), "1.35.4")
-		r := w.refresh()
-		if r == nil || w.node.State != "" || w.node.Identity != IdentityOf(nodeID, d, tenant) {
-			t.Fatalf("%+v, %+v", r, w.node)
-		}
-		if v := w.node.Chosen.Versions.Kubernetes; d.Versions.Kubernetes == "" && v != "1.35.4" {
-			t.Fatalf("Kubernetes %s", v)
+		r = w.refresh()
+		expect(t, "then its state and identity", []string{w.node.State, w.node.Identity},
+			[]string{"", IdentityOf(nodeID, d, tenant)})
+		if d.Versions.Kubernetes == "" {
+			expect(t, "its Kubernetes", w.node.Chosen.Versions.Kubernetes, "1.35.4")
 		}
 		direct := newWorld(t)
 		direct.put(d)
-		if !sameConfig(*direct.last(), Revision{
-			Defaults: r.Defaults, Facts: r.Facts, Own: r.Own,
-			SecretVersion: direct.last().SecretVersion,
-		}) {
-			t.Fatalf("it is not as if the cluster had been there:\n%s", cmp.Diff(direct.last(), r))
-		}
-	}
+		r.SecretVersion = direct.last().SecretVersion
+		expect(t, "it is as if the cluster had been there", sameConfig(*direct.last(), *r), true)
+	})
 }
 
 // A rendered node that waits for its credential continues to wait.
@@ -432,35 +342,29 @@ func TestRefreshKeepsTheState(t *testing.T) {
 	w.put(Desired{})
 	w.node.Credential = "c/1"
 	w.reach(someFacts(), "1.35.4")
-	if w.refresh(); w.node.State != api.Creating {
-		t.Errorf("%q", w.node.State)
-	}
+	w.refresh()
+	expect(t, "its state", w.node.State, api.Creating)
 	w = newWorld(t)
 	w.unreached()
-	w.put(Desired{Versions: Versions{Kubernetes: "1.36.0"}})
+	w.put(kubernetes("1.36.0"))
 	w.node.Credential = "c/1"
 	w.reach(someFacts(), "1.35.4")
 	w.refresh()
 	w.reach(someFacts(), "1.36.0")
-	if w.refresh(); w.node.State != api.Updating || w.node.Reason != "" {
-		t.Errorf("%q %q", w.node.State, w.node.Reason)
-	}
+	w.refresh()
+	shows(t, "its state without a reason", "Updating ", w.node.State, w.node.Reason)
 }
 
 // A node has the cluster's facts if its revision has them, even if they are stored with another id
 // than that of their content: it is not rendered repeatedly.
 func TestRefreshEnds(t *testing.T) {
-	for _, id := range []string{"", "OTHER"} {
-		w := newWorld(t)
+	w := newWorld(t)
+	for _, id := range []string{w.parent.Cluster.Facts, "OTHER"} {
+		w = newWorld(t)
 		w.put(Desired{})
-		if id != "" {
-			w.parent.Cluster.Facts = id
-		}
-		want := w.parent.factsID()
-		w.node.Facts = "former"
+		w.parent.Cluster.Facts, w.node.Facts = id, "former"
 		w.refresh()
-		if w.refresh(); w.node.Facts != want {
-			t.Errorf("it is at %s, the cluster at %s", w.node.Facts, want)
-		}
+		w.refresh()
+		expect(t, "the node is at", w.node.Facts, id)
 	}
 }

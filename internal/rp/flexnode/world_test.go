@@ -95,6 +95,12 @@ type world struct {
 	reported int64 // the version that its agent reports to run
 }
 
+func pods(most int) Desired { return Desired{NodeConfig: NodeConfig{MaxPods: most}} }
+
+func kubernetes(version string) Desired {
+	return Desired{Versions: Versions{Kubernetes: version}}
+}
+
 // asPrincipal returns a node that follows its resource, with the identity of an application.
 func asPrincipal(client, secret string) Desired {
 	return Desired{ContinuousMonitoring: true, AzureAuth: AzureAuth{
@@ -121,6 +127,13 @@ func (w *world) reach(f Facts, version string) {
 	w.parent.FactsLayer, w.parent.Cluster.Facts = layer, layer.ID
 	w.parent.Cluster.Properties.KubernetesVersion = version
 	w.layers[layer.ID] = layer
+}
+
+// moves gives the cluster another URL of its API server.
+func (w *world) moves(serverURL, version string) {
+	f := someFacts()
+	f.ServerURL = serverURL
+	w.reach(f, version)
 }
 
 // unreached removes them, as if the cluster had never been reached.
@@ -170,6 +183,28 @@ func (w *world) decide(d Desired) (Decision, Problems) {
 		w.secret, w.version = "", 0
 	}
 	return got, problems
+}
+
+// asks decides on a PUT without a client secret, and keeps nothing.
+func (w *world) asks(p Put) (Decision, Problems) {
+	return Decide(p, w.node, w.last(), nil, w.parent, Secret{})
+}
+
+// effect says what a decision does.
+func effect(d Decision) string {
+	var all []string
+	for _, one := range []struct {
+		what string
+		does bool
+	}{
+		{"changes", d.Changed}, {"writes", d.Write}, {"renders", d.Revision != nil},
+		{"offers", d.Offered != nil}, {"stores", d.StoreSecret}, {"drops", d.DropSecret},
+	} {
+		if one.does {
+			all = append(all, one.what)
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 // running returns the configurations that the node may run, none if one of them is not kept.
@@ -234,6 +269,17 @@ func generator(t testing.TB) *rand.Rand {
 	}
 	t.Logf("FLEXNODE_SEED=%d", seed)
 	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// repeat tries a random case n times, each in a new world, until one fails.
+func repeat(t *testing.T, n int, try func(g *rand.Rand, w *world)) {
+	t.Helper()
+	g := generator(t)
+	for range n {
+		if try(g, newWorld(t)); t.Failed() {
+			return
+		}
+	}
 }
 
 func pick[T any](g *rand.Rand, from ...T) T { return from[g.IntN(len(from))] }
