@@ -1,15 +1,13 @@
 package flexnode
 
 import (
+	"cmp"
 	"encoding/json"
-	"maps"
-	"os"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -18,52 +16,43 @@ import (
 
 // A new revision leaves no setting open for an agent to fill in, and keeps the given settings.
 func TestARevisionLeavesNothingOpen(t *testing.T) {
-	g := generator(t)
-	for range 500 {
-		w := newWorld(t)
+	repeat(t, 500, func(g *rand.Rand, w *world) {
 		operator := pick(g, nil, object{"artifacts": object{"mirror": "https://mirror.example"}},
 			object{"node": object{
 				"maxPods": 42, "labels": object{"from": "operator"},
 				"kubelet": object{"podPidsLimit": 999, "seccompDefault": false},
 			}, "azure": object{"cloud": "AzureChinaCloud"}, "network": object{"firewall": "ignore"}})
 		w.defaults(operator)
-		f := someFacts()
-		w.reach(f, "1.35.4")
 		if pick(g, false, false, true) {
 			w.unreached()
 		}
 		w.put(randomDesired(g))
 		if w.node.Revision == 0 {
-			w.reach(f, "1.35.4")
+			w.reach(someFacts(), "1.35.4")
 			w.refresh()
 		}
 		whole := must(readObject([]byte(w.config(w.last()))))
-		if w.node.Desired.AzureAuth.Method == api.BootstrapToken ||
-			!w.node.Desired.KubernetesAuth.UseAzureAuth {
+		d := w.node.Desired
+		if d.AzureAuth.Method == api.BootstrapToken || !d.KubernetesAuth.UseAzureAuth {
 			grant(whole, Grants{Token: anyToken})
 		}
 		open, _ := leftopen.Find(whole, config.Host{})
 		for _, path := range saidByFacts() {
 			drop(open, path)
 		}
-		if settings(open) > 0 {
-			t.Fatalf("%+v leaves open %v", w.node.Desired, open)
-		}
-		loaded, err := config.Parse(must(json.Marshal(whole)), config.Host{HostName: "x", Arch: "amd64"})
-		c := loaded.Config
+		expect(t, "what is left open", Diff(nil, open).Changes, []api.Change{})
+		loaded, err := config.Parse(must(json.Marshal(whole)), anyHost())
 		if err != nil && !strings.Contains(err.Error(), "clientSecret") {
 			t.Fatal(err)
 		}
-		if err == nil && operator["node"] != nil {
+		if c := loaded.Config; err == nil && operator["node"] != nil {
 			k := c.Node.Kubelet
-			if c.Azure.Cloud != config.ChinaCloud || *k.PodPidsLimit != 999 || *k.SeccompDefault ||
-				c.Network.Firewall != config.FirewallIgnore ||
-				!strings.HasSuffix(c.Azure.AuthorityHost, ".cn") ||
-				c.Node.MaxPods != 42 && w.node.Desired.NodeConfig.MaxPods == 0 {
-				t.Fatalf("what the operator has said does not hold: %s", w.config(w.last()))
-			}
+			shows(t, "what the operator has said", "AzureChinaCloud 999 false ignore true", c.Azure.Cloud,
+				*k.PodPidsLimit, *k.SeccompDefault, c.Network.Firewall,
+				strings.HasSuffix(c.Azure.AuthorityHost, ".cn"))
+			expect(t, "the maximum of pods", c.Node.MaxPods, cmp.Or(d.NodeConfig.MaxPods, 42))
 		}
-	}
+	})
 }
 
 // A new revision is checked while it is made, with the same findings as checkNode.
@@ -103,8 +92,8 @@ func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
 		spoil[i%len(spoil)](&n)
 		network := pick(g, "", "10.244.0.0/16")
 		own, got := n.wholeOwnLayer(network, parent)
-		if diff := cmp.Diff(checkNode(n, own, parent), got); diff != "" {
-			t.Fatalf("%+v: in what was made (-), while it was (+):\n%s", n, diff)
+		if expect(t, "the problems found while it is made", got, checkNode(n, own, parent)); t.Failed() {
+			t.Fatalf("of %+v", n)
 		}
 		bad += min(len(got), 1)
 	}
@@ -113,51 +102,33 @@ func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
 	}
 }
 
-// settings counts the settings of an object, including nested ones.
-func settings(o object) int {
-	n := 0
-	for _, value := range o {
-		if inner, ok := value.(object); ok {
-			n += settings(inner)
-		} else {
-			n++
-		}
-	}
-	return n
-}
-
 // The address of the DNS service is not guessed: without it only a rendered node can be changed.
 func TestNoDNSAddressIsGuessed(t *testing.T) {
 	w := newWorld(t)
-	silent := someFacts()
-	silent.DNSServiceIP = ""
-	w.reach(silent, "1.35.4")
+	answers := func(address string) {
+		f := someFacts()
+		f.DNSServiceIP = address
+		w.reach(f, "1.35.4")
+	}
+	answers("")
 	_, problems := w.decide(Desired{})
-	if len(problems) != 1 || !strings.Contains(problems[0].Message, "Set dnsServiceIP") {
-		t.Fatalf("the problems are %v", problems)
-	}
+	expect(t, "problems", len(problems), 1)
+	has(t, "the problem", problems[0].Message, "Set dnsServiceIP")
 	w.defaults(object{"node": object{"kubelet": object{"dnsServiceIP": "10.96.0.66"}}})
-	if _, problems := w.decide(Desired{}); len(problems) > 0 {
-		t.Errorf("the operator's defaults say it: %v", problems)
-	}
+	_, problems = w.decide(Desired{})
+	expect(t, "problems if the operator's defaults say it", len(problems), 0)
 	w.defaults(nil)
 	w.unreached()
 	w.put(Desired{})
-	w.reach(silent, "1.35.4")
-	if r := w.refresh(); r != nil || w.node.State != api.Failed || w.node.Reason != NoDNS {
-		t.Errorf("rendered %v; the node is %s: %s", r, w.node.State, w.node.Reason)
-	}
-	told := someFacts()
-	told.DNSServiceIP = "10.96.0.77"
-	w.reach(told, "1.35.4")
+	answers("")
+	r := w.refresh()
+	shows(t, "rendered without it", "false Failed "+NoDNS, r != nil, w.node.State, w.node.Reason)
+	answers("10.96.0.77")
 	w.refresh()
-	if text := w.config(w.last()); !strings.Contains(text, `"dnsServiceIP":"10.96.0.77"`) {
-		t.Errorf("the address is not in %s", text)
-	}
-	w.reach(silent, "1.35.4")
-	if r := w.refresh(); r == nil || w.node.State == api.Failed {
-		t.Errorf("a node that there is does not go on: %+v", w.node)
-	}
+	has(t, "the configuration", w.config(w.last()), `"dnsServiceIP":"10.96.0.77"`)
+	answers("")
+	r = w.refresh()
+	shows(t, "a node that is there goes on", "true ", r != nil, w.node.State)
 }
 
 // The owner's settings of changes, drift and monitoring are rendered where the agent reads them.
@@ -178,10 +149,8 @@ func TestPoliciesAreRendered(t *testing.T) {
 	d.Network = Network{Metadata: "allow"}
 	d.NodeConfig.Kubelet.Verbosity, d.NodeConfig.Kubelet.ImageGCLowThreshold = new(0), new(0)
 	w.put(d)
-	whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.layers[w.last().Facts],
-		Grants{ClientSecret: "x"}))
-	c := parsed(must(json.Marshal(whole)))
-	want := config.Agent{
+	c := parsed(encode(w.whole(w.last(), Grants{ClientSecret: "x"})))
+	expect(t, "the agent's section", c.Agent, config.Agent{
 		LogLevel: "info", LogFormat: "text", LogDir: "/var/log/aks-flex-node", NodeName: "edge-1",
 		DriftPolicy: "repair", ReadyTimeout: "7m",
 		DriftPolicies: map[string]string{"sysctl": "off", "unit": "report"},
@@ -193,21 +162,14 @@ func TestPoliciesAreRendered(t *testing.T) {
 			},
 		},
 		Monitoring: config.Monitoring{Endpoint: "https://rp.example:8447", Interval: "45s"},
-	}
-	if diff := cmp.Diff(want, c.Agent); diff != "" ||
-		c.Azure.KubeletCredential != config.CredentialCertificate ||
-		c.Network.Metadata != config.MetadataAllow {
-		t.Errorf("%s %s %v", diff, c.Azure.KubeletCredential, c.Network)
-	}
-	if k := c.Node.Kubelet; k.Verbosity != 0 || k.ImageGCLowThreshold != 0 {
-		t.Errorf("zeros are lost: %+v", k)
-	}
+	})
+	k := c.Node.Kubelet
+	shows(t, "the others, of which two are zero", "certificate allow 0 0", c.Azure.KubeletCredential,
+		c.Network.Metadata, k.Verbosity, k.ImageGCLowThreshold)
 	expect(t, "an equal PUT made a revision", w.put(withoutSecret(d)).Revision != nil, false)
 	d.DriftPolicies = map[string]string{}
-	if again := w.put(withoutSecret(d)); again.Revision == nil ||
-		strings.Contains(w.config(w.last()), "driftPolicies") {
-		t.Error("policies that were taken back are still there")
-	}
+	expect(t, "policies were taken back", w.put(withoutSecret(d)).Revision != nil, true)
+	expect(t, "there are some", strings.Contains(w.config(w.last()), "driftPolicies"), false)
 	d.DriftPolicies = nil
 	expect(t, "none is another than an empty list of them", w.put(withoutSecret(d)).Revision != nil,
 		false)
@@ -221,10 +183,7 @@ func TestMetadataAccess(t *testing.T) {
 		t.Helper()
 		d := w.put(Desired{Network: Network{Metadata: access}})
 		expect(t, access+": there is a revision", d.Revision != nil, changed)
-		text := w.config(w.last())
-		if !strings.Contains(text, `"network":{"firewall":"check","metadata":"`+want+`"}`) {
-			t.Errorf("%q: want %s: %s", access, want, text)
-		}
+		has(t, access, w.config(w.last()), `"network":{"firewall":"check","metadata":"`+want+`"}`)
 	}
 	put("", true, "block")
 	before := w.last().Own
@@ -242,74 +201,50 @@ func TestMetadataAccess(t *testing.T) {
 
 // Problems of policies are reported in terms of the resource, all at once.
 func TestProblemsOfPolicies(t *testing.T) {
-	for want, change := range map[string]func(*Desired){
-		"driftPolicy": func(d *Desired) { d.DriftPolicy = "maybe" },
-		"driftPolicies.unit": func(d *Desired) {
-			d.DriftPolicies = map[string]string{"unit": "fix", "path": "off"}
-		},
-		"driftPolicies.unit ": func(d *Desired) { d.DriftPolicies = map[string]string{"unit": ""} },
-		"driftPolicies.files": func(d *Desired) {
-			d.DriftPolicies = map[string]string{"files": "off"}
-		},
-		"upgradePolicy.drain":      func(d *Desired) { d.UpgradePolicy.Drain = "yes" },
-		"upgradePolicy.deadline":   func(d *Desired) { d.UpgradePolicy.Deadline = "P3D" },
-		"upgradePolicy.deadline ":  func(d *Desired) { d.UpgradePolicy.Deadline = "15m" },
-		"upgradePolicy.deadline  ": func(d *Desired) { d.UpgradePolicy.Deadline = "PT" },
-		"upgradePolicy.readyTimeout": func(d *Desired) {
-			d.UpgradePolicy.ReadyTimeout = "PT1S"
-		},
-		"upgradePolicy.maintenanceWindow.start": func(d *Desired) {
-			d.UpgradePolicy.MaintenanceWindow = &MaintenanceWindow{Duration: "PT4H"}
-		},
-		"upgradePolicy.maintenanceWindow.duration": func(d *Desired) {
-			d.UpgradePolicy.MaintenanceWindow = &MaintenanceWindow{
-				Start: "02:00", Duration: "P1M",
-			}
-		},
-		"upgradePolicy.maintenanceWindow.days[0]": func(d *Desired) {
-			d.UpgradePolicy.MaintenanceWindow = &MaintenanceWindow{
-				Start: "02:00", Duration: "PT4H", Days: []string{"monday"},
-			}
-		},
-		"monitoring.endpoint":  func(d *Desired) { d.Monitoring.Endpoint = "http://rp" },
-		"monitoring.endpoint ": func(d *Desired) { d.Monitoring.Endpoint = "https://a:b@rp" },
-		"network.metadata":     func(d *Desired) { d.Network.Metadata = "deny" },
-		"monitoring.interval":  func(d *Desired) { d.Monitoring.Interval = "PT0.5S" },
-		"kubernetesAuth.kubeletCredential": func(d *Desired) {
-			d.KubernetesAuth.KubeletCredential = "token"
-		},
-		"kubernetesAuth.kubeletCredential ": func(d *Desired) {
-			d.KubernetesAuth.KubeletCredential = "password"
-		},
+	const at = "upgradePolicy.maintenanceWindow."
+	window := func(settings string) string {
+		return `"upgradePolicy":{"maintenanceWindow":{` + settings + `}}`
+	}
+	for body, want := range map[string]string{
+		`"driftPolicy":"maybe"`:                                       "driftPolicy",
+		`"driftPolicies":{"unit":"fix","path":"off"}`:                 "driftPolicies.unit",
+		`"driftPolicies":{"unit":""}`:                                 "driftPolicies.unit",
+		`"driftPolicies":{"files":"off"}`:                             "driftPolicies.files",
+		`"upgradePolicy":{"drain":"yes"}`:                             "upgradePolicy.drain",
+		`"upgradePolicy":{"deadline":"P3D"}`:                          "upgradePolicy.deadline",
+		`"upgradePolicy":{"deadline":"15m"}`:                          "upgradePolicy.deadline",
+		`"upgradePolicy":{"deadline":"PT"}`:                           "upgradePolicy.deadline",
+		`"upgradePolicy":{"readyTimeout":"PT1S"}`:                     "upgradePolicy.readyTimeout",
+		window(`"duration":"PT4H"`):                                   at + "start",
+		window(`"start":"02:00","duration":"P1M"`):                    at + "duration",
+		window(`"start":"02:00","duration":"PT4H","days":["monday"]`): at + "days[0]",
+		`"monitoring":{"endpoint":"http://rp"}`:                       "monitoring.endpoint",
+		`"monitoring":{"endpoint":"https://a:b@rp"}`:                  "monitoring.endpoint",
+		`"monitoring":{"interval":"PT0.5S"}`:                          "monitoring.interval",
+		`"network":{"metadata":"deny"}`:                               "network.metadata",
+		`"kubernetesAuth":{"kubeletCredential":"token"}`:              "kubernetesAuth.kubeletCredential",
+		`"kubernetesAuth":{"kubeletCredential":"password"}`:           "kubernetesAuth.kubeletCredential",
 	} {
-		w, d := newWorld(t), Desired{}
-		change(&d)
-		_, problems := w.decide(d)
-		expect(t, want, targets(problems), "properties."+strings.TrimSpace(want))
+		expect(t, body, asked(t, `{"properties":{`+body+`}}`), "InvalidParameter properties."+want)
 	}
 }
 
 // The API has the same kinds of drift as the agent.
 func TestKindsOfDrift(t *testing.T) {
-	var document struct {
-		Definitions map[string]struct{ Properties object }
-	}
-	text := must(os.ReadFile("../../../docs/api/openapi.json"))
-	must(0, json.Unmarshal(text, &document))
-	kinds := slices.Sorted(maps.Keys(document.Definitions["DriftPolicies"].Properties))
+	kinds := []string{}
 	w, d := newWorld(t), Desired{DriftPolicies: map[string]string{}}
-	for _, kind := range kinds {
-		d.DriftPolicies[kind] = "repair"
+	for at := range settingsOfAPI(t) {
+		if kind, is := strings.CutPrefix(at, "driftPolicies."); is {
+			kinds = append(kinds, kind)
+			d.DriftPolicies[kind] = "repair"
+		}
 	}
-	if _, problems := w.decide(d); len(problems) > 0 {
-		t.Error(problems)
-	}
+	w.put(d)
 	_, problems := w.decide(Desired{DriftPolicies: map[string]string{"": "off"}})
-	if len(problems) != 1 {
-		t.Fatal(problems)
-	}
+	expect(t, "problems", len(problems), 1)
 	_, list, _ := strings.Cut(problems[0].Message, "one of ")
 	agents := strings.Split(list, ", ")
+	slices.Sort(kinds)
 	slices.Sort(agents)
 	expect(t, "the kinds of the API, and those of the agent", kinds, agents)
 }
@@ -320,13 +255,10 @@ func TestDurations(t *testing.T) {
 		"PT0S": "0s", "PT120M": "2h", "P": "", "PT": "", "P1DT": "", "15m": "", "P1W": "", "P1Y": "",
 		"PT1.5H": "", "pt1h": "", "-PT1H": "", "PT100000H": "", "": "",
 	} {
-		got := duration(text).(string)
-		expect(t, text, got, want)
-		if want == "" {
-			continue
-		}
-		if d, _ := parseDuration(text); must(time.ParseDuration(got)) != d {
-			t.Errorf("%q is not %s", got, d)
+		expect(t, text, duration(text).(string), want)
+		if want != "" {
+			d, _ := parseDuration(text)
+			expect(t, "the time of "+text, d, must(time.ParseDuration(want)))
 		}
 	}
 }
@@ -340,9 +272,7 @@ func TestInstallationLabel(t *testing.T) {
 		own := ownLayer(Node{Desired: Desired{NodeConfig: NodeConfig{Labels: given}}}, "")
 		Parent{Defaults: defaults, Installation: "here"}.mark(own)
 		got, _ := own["node"].(object)["labels"].(object)
-		if got["a"] != label || got[InstallationLabel] != "here" {
-			t.Errorf("the labels of the %s: %v", label, got)
-		}
+		shows(t, "the labels", label+" here", got["a"], got[InstallationLabel])
 	}
 }
 

@@ -72,7 +72,6 @@ func TestProblems(t *testing.T) {
 		{`{"location":"mars","properties":{}}`, ""}, // az sends one with every resource
 		{p(`"network":{}`), ""},
 		{p(`"network":{"metadata":"allow"}`), ""},
-		{p(`"network":{"metadata":"deny"}`), one + "network.metadata"},
 		{p(`"network":{"no such setting":"check"}`), "InvalidRequestContent"},
 		{p(`"versions":{"kubernetes":"1.36.0"}`), one + "versions.kubernetes"},
 		{p(`"versions":{"kubernetes":"1.31.0"}`), one + "versions.kubernetes"},

@@ -2,7 +2,6 @@ package flexnode
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -214,7 +213,7 @@ func (w *world) running() (all []object) {
 		if r == nil {
 			return nil
 		}
-		all = append(all, must(Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{})))
+		all = append(all, w.whole(r, Grants{}))
 	}
 	return all
 }
@@ -254,11 +253,12 @@ func (w *world) remove() {
 	w.uids++
 }
 
-// config returns the configuration that a revision renders to.
-func (w *world) config(r *Revision) string {
-	c := must(Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{}))
-	return string(must(json.Marshal(c)))
+// whole returns the configuration that a revision renders to, config its text without secrets.
+func (w *world) whole(r *Revision, secrets Grants) object {
+	return must(Config(*r, w.layers[r.Defaults], w.layers[r.Facts], secrets))
 }
+
+func (w *world) config(r *Revision) string { return string(encode(w.whole(r, Grants{}))) }
 
 // generator makes random values; the seed of a failure is in its log, and FLEXNODE_SEED repeats it.
 func generator(t testing.TB) *rand.Rand {
