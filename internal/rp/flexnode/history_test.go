@@ -12,18 +12,18 @@ import (
 func TestHistory(t *testing.T) {
 	w := newWorld(t)
 	w.put(Desired{})
-	assigned := w.node.Assigned
 	w.runs = true
+	want := map[int64]bool{w.node.Assigned: true}
 	for i := range 15 {
-		w.put(Desired{NodeConfig: NodeConfig{MaxPods: 10 + i}})
+		w.put(pods(10 + i))
+		want[w.node.Revision] = i >= 5
 	}
-	expect(t, "the revisions that are kept", len(w.history.revisions), Kept+1)
-	expect(t, "the assigned revision is kept", must(w.history.Find(assigned)) != nil, true)
-	versions := map[int64]bool{}
-	for _, r := range w.history.revisions {
-		versions[r.Version] = true
+	got := map[int64]bool{}
+	for version := range want {
+		got[version] = must(w.history.Find(version)) != nil
 	}
-	expect(t, "the versions", len(versions), Kept+1)
+	expect(t, "which are kept", got, want)
+	expect(t, "how many are kept", len(w.history.revisions), Kept+1)
 }
 
 // New facts evict no owner's revision: the last of them, the running and the offered one are kept.
@@ -47,7 +47,7 @@ func TestFactsEvictNothing(t *testing.T) {
 func TestHistoryRow(t *testing.T) {
 	w := newWorld(t)
 	w.put(Desired{})
-	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 11}})
+	w.put(pods(11))
 	row := must(w.history.Row())
 	lines := strings.Split(string(row), "\n")
 	expect(t, "the lines", len(lines), 3)
@@ -61,9 +61,8 @@ func TestHistoryRow(t *testing.T) {
 	expect(t, "the row", string(must(read.Row())), string(row))
 	const other = `{"revisions":[{"version":7}]}` + "\n" + `{"version":7,"own":{},"why":8}`
 	must(0, read.ReadRow([]byte(other))) // of a newer program
-	if got, err := read.Find(7); err == nil {
-		t.Errorf("%+v is read", got)
-	}
+	_, err := read.Find(7)
+	expect(t, "it is read", err == nil, false)
 	for _, empty := range []string{`{}`, `{"revisions":null}`, `{"revisions":[]}`} {
 		must(0, read.ReadRow([]byte(empty)))
 		expect(t, empty, len(read.revisions), 0)
@@ -72,9 +71,8 @@ func TestHistoryRow(t *testing.T) {
 		`{"revisions":[{"version":"x"}]}`, string(row[:len(row)-1]), string(row) + "}",
 		string(row) + "\n{}"} {
 		err := read.ReadRow([]byte(bad))
-		if _, unread := read.All(); err == nil && unread == nil {
-			t.Errorf("%s is read", bad)
-		}
+		_, unread := read.All()
+		expect(t, bad+" is read", err == nil && unread == nil, false)
 	}
 }
 
@@ -85,45 +83,30 @@ func TestHistoryIsBounded(t *testing.T) {
 	for version := range int64(30) {
 		h = h.With(Revision{Version: version, Own: own}, 3)
 	}
-	if text := must(h.Row()); len(text) > KeptBytes+64<<10 {
-		t.Errorf("it has %d bytes", len(text))
+	expect(t, "it has too many bytes", len(must(h.Row())) > KeptBytes+64<<10, false)
+	for version, kept := range map[int64]bool{29: true, 28: true, 27: true, 3: true, 20: false} {
+		expect(t, fmt.Sprintf("revision %d is kept", version), must(h.Find(version)) != nil, kept)
 	}
-	for _, version := range []int64{29, 28, 27, 3} {
-		expect(t, fmt.Sprintf("revision %d is kept", version), must(h.Find(version)) != nil, true)
-	}
-	expect(t, "older ones are kept", must(h.Find(20)) != nil, false)
 }
 
 func TestTombstones(t *testing.T) {
-	at := func(i int) time.Time { return time.Unix(int64(i), 0).UTC() }
 	var stones Tombstones
 	newer := `{"id":"/n","uid":"newer","revision":1,"deleted":"1970-01-01T00:00:50Z","more":[1]}`
 	for i := range KeptStones + 20 {
-		stones = stones.With(Tombstone{
-			UID: fmt.Sprint(i), Revision: int64(i), Deleted: at(i),
-		})
+		stones = stones.With(Tombstone{UID: fmt.Sprint(i), Revision: int64(i)})
 		if i == 50 {
 			stones.Stored[0] = json.RawMessage(newer)
 		}
 	}
 	expect(t, "the tombstones that are kept", len(stones.Stored), KeptStones)
-	for uid, want := range map[string]int64{"": KeptStones + 19, "20": 20, "77": 77, "newer": 1} {
-		if got, ok, err := stones.Of(uid); err != nil || !ok || got.Revision != want {
-			t.Errorf("%q: %+v %v %v", uid, got, ok, err)
-		}
+	for uid, want := range map[string]string{"": "true 119", "20": "true 20", "77": "true 77",
+		"newer": "true 1", "19": "false 0", "never": "false 0"} { // 19 is one too many
+		got, ok, err := stones.Of(uid)
+		shows(t, uid, want+" <nil>", ok, got.Revision, err)
 	}
-	for _, uid := range []string{"19", "never"} { // 19 is one too many
-		if got, ok, err := stones.Of(uid); err != nil || ok {
-			t.Errorf("%q: %+v %v", uid, got, err)
-		}
-	}
-	text, err := json.Marshal(stones)
-	if err != nil || !strings.Contains(string(text), newer) {
-		t.Errorf("what a newer program has written is lost: %v", err)
-	}
-	if _, _, err := (Tombstones{Stored: []json.RawMessage{[]byte(`{"uid":1}`)}}).Of(""); err == nil {
-		t.Error("a tombstone that cannot be read is none")
-	}
+	has(t, "what a newer program has written", string(must(json.Marshal(stones))), newer)
+	_, _, err := (Tombstones{Stored: []json.RawMessage{[]byte(`{"uid":1}`)}}).Of("")
+	expect(t, "a tombstone that cannot be read is none", err == nil, false)
 }
 
 // A tombstone is kept as long as its machine may have a valid certificate: a year after the
@@ -135,7 +118,6 @@ func TestTombstonesAreNeeded(t *testing.T) {
 	for _, uid := range []string{"unused", "short", "long"} {
 		stones = stones.With(Tombstone{UID: uid, Deleted: deleted, Unused: uid == "unused"})
 	}
-	const day = 24 * time.Hour
 	certificates := Certificates{Seen: []Certificate{
 		{UID: "short", Ends: deleted.Add(30 * day)}, {UID: "long", Ends: deleted.Add(300 * day)},
 		{UID: "long", Ends: deleted.Add(700 * day)}, {UID: "successor", Ends: deleted.Add(900 * day)},
@@ -159,23 +141,19 @@ func TestUnusedTombstonesGoFirst(t *testing.T) {
 	for i := range 2 * KeptStones {
 		stones = stones.With(Tombstone{UID: fmt.Sprint(i), Unused: true})
 	}
+	_, ok, _ := stones.Of("used")
 	newest, _, err := stones.Of("")
-	if _, ok, _ := stones.Of("used"); !ok || err != nil || len(stones.Stored) != KeptStones ||
-		newest.UID != fmt.Sprint(2*KeptStones-1) {
-		t.Errorf("%d are kept, the newest %+v, the needed one: %t, %v", len(stones.Stored), newest, ok,
-			err)
-	}
+	shows(t, "the needed one, the newest, and how many are kept", "true 199 <nil> 100", ok, newest.UID,
+		err, len(stones.Stored))
 }
 
 // A tombstone has at most 512 bytes, with the max number of identities.
 func TestTombstoneIsSmall(t *testing.T) {
 	const id = "11111111-2222-3333-4444-555555555555"
-	text, err := json.Marshal(Tombstone{
+	text := encode(Tombstone{
 		UID: id, Revision: 1795255960, Identity: id, Former: Former(id + " " + id + " " + id),
 		MachineKey: strings.Repeat("k", 43), Deleted: time.Unix(1795255960, 0).UTC(), Wipe: true,
 		Signed: &Signed{Epoch: 100, Time: 1795255960, Key: "0123abcd", Signature: make([]byte, 72)},
 	})
-	if err != nil || len(text) > 512 {
-		t.Errorf("%d bytes, %v: %s", len(text), err, text)
-	}
+	expect(t, string(text)+" has more than 512 bytes", len(text) > 512, false)
 }

@@ -2,7 +2,6 @@ package flexnode
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,46 +11,37 @@ import (
 // The client secret: stored, kept, replaced, dropped; its version is never used again.
 func TestClientSecrets(t *testing.T) {
 	w := newWorld(t)
-	with := asPrincipal
-	steps := []struct {
-		name                   string
-		desired                Desired
-		store, drop, change    bool
-		refused, newSecretVers bool
-	}{
-		{name: "none is stored", desired: with(clientA, ""), refused: true},
-		{name: "given", desired: with(clientA, "one"), store: true, change: true,
-			newSecretVers: true},
-		{name: "left out", desired: with(clientA, "")},
-		{name: "in capitals", desired: with(strings.ToUpper(clientA), ""), change: true},
-		{name: "given again", desired: with(strings.ToUpper(clientA), "one")},
-		{name: "another one", desired: with(strings.ToUpper(clientA), "two"), store: true,
-			change: true, newSecretVers: true},
-		{name: "another client", desired: with(clientB, ""), refused: true},
-		{name: "another client with one", desired: with(clientB, "two"), change: true},
-		{name: "no client", desired: Desired{}, drop: true, change: true},
-		{name: "back without one", desired: with(clientB, ""), refused: true},
-		{name: "back", desired: with(clientB, "one"), store: true, change: true,
-			newSecretVers: true},
-	}
+	with, upper := asPrincipal, strings.ToUpper(clientA)
 	versions := map[int64]bool{}
-	for _, s := range steps {
+	for _, s := range []struct {
+		name    string
+		desired Desired
+		does    string // what a decision does but to render
+	}{
+		{"none is stored", with(clientA, ""), "refused"},
+		{"given", with(clientA, "one"), "changes writes renders stores"},
+		{"left out", with(clientA, ""), ""},
+		{"in capitals", with(upper, ""), "changes writes renders"},
+		{"given again", with(upper, "one"), ""},
+		{"another one", with(upper, "two"), "changes writes renders stores"},
+		{"another client", with(clientB, ""), "refused"},
+		{"another client with one", with(clientB, "two"), "changes writes renders"},
+		{"no client", Desired{}, "changes writes renders drops"},
+		{"back without one", with(clientB, ""), "refused"},
+		{"back", with(clientB, "one"), "changes writes renders stores"},
+	} {
 		got, problems := w.decide(s.desired)
-		if refused := len(problems) > 0; refused != s.refused {
-			t.Fatalf("%s: %v", s.name, problems)
-		}
-		if s.refused {
+		if len(problems) > 0 {
+			expect(t, s.name, "refused", s.does)
 			continue
 		}
 		w.keep(got.Node, got.Revision)
-		if got.StoreSecret != s.store || got.DropSecret != s.drop || got.Changed != s.change {
-			t.Errorf("%s: %+v", s.name, got)
-		}
+		expect(t, s.name, effect(got), s.does)
 		v := w.last().SecretVersion
 		expect(t, s.name+": the secret of the node", w.node.SecretVersion, v)
 		expect(t, s.name+": the secret that is stored", w.version, v)
-		if s.newSecretVers && versions[v] {
-			t.Errorf("%s: the version %d of the secret comes back", s.name, v)
+		if got.StoreSecret {
+			expect(t, s.name+": the version of the secret comes back", versions[v], false)
 		}
 		versions[v] = true
 	}
@@ -60,43 +50,28 @@ func TestClientSecrets(t *testing.T) {
 // A changed identity is kept in Former, with which its agent reads the new one (B5).
 func TestFormerIdentity(t *testing.T) {
 	w := newWorld(t)
-	as := func(client string) Desired {
-		if client == "" {
-			return Desired{}
-		}
-		return Desired{
-			ContinuousMonitoring: true,
-			AzureAuth: AzureAuth{
-				Method:          api.ManagedIdentity,
-				ManagedIdentity: &ManagedIdentityAuth{ClientID: client},
-			},
-		}
-	}
-	id := func(client string) string {
-		if client == "" {
-			return ""
-		}
-		return "app:" + tenant + "/" + client
-	}
-	clients := map[rune]string{'a': clientA, 'b': clientB, 'c': clientC, 'd': clientD, 'e': clientE}
+	client := func(letter rune) string { return strings.TrimRight(clientA, "a") + string(letter) }
+	id := func(letter rune) string { return "app:" + tenant + "/" + client(letter) }
 	for _, s := range []struct {
-		client rune
+		client rune // none: a node without an identity
 		former string
 	}{
 		{'a', ""}, {'a', ""}, {'b', "a"}, {'c', "ab"}, {'a', "bc"}, {'b', "ca"}, {0, "cab"},
 		{'d', "cab"}, {'e', "cbd"}, {'c', "bde"}, {'b', "dec"}, {0, "dcb"}, {'d', "cb"},
 		{'b', "cd"},
 	} {
-		w.put(as(clients[s.client]))
-		var former []string
-		for _, client := range s.former {
-			former = append(former, id(clients[client]))
+		d, want := Desired{}, []string{""}
+		if s.client != 0 {
+			d = Desired{ContinuousMonitoring: true, AzureAuth: AzureAuth{Method: api.ManagedIdentity,
+				ManagedIdentity: &ManagedIdentityAuth{ClientID: client(s.client)}}}
+			want[0] = id(s.client)
 		}
-		if got := w.node.Former.All(); w.node.Identity != id(clients[s.client]) ||
-			!slices.Equal(got, former) {
-			t.Fatalf("as %c: identity %q, former %q, want %q", s.client, w.node.Identity, got,
-				former)
+		w.put(d)
+		for _, letter := range s.former {
+			want = append(want, id(letter))
 		}
+		expect(t, fmt.Sprintf("as %c, its identity and the former ones", s.client),
+			append([]string{w.node.Identity}, w.node.Former.All()...), want)
 	}
 	// New facts with another tenant make another identity of the same client.
 	w.node.Former = ""
@@ -104,9 +79,8 @@ func TestFormerIdentity(t *testing.T) {
 	f.TenantID = subscription2
 	w.reach(f, "1.35.4")
 	w.refresh()
-	if w.node.Identity != "app:"+subscription2+"/"+clientB || w.node.Former != Former(id(clientB)) {
-		t.Errorf("after new facts: %q, %q", w.node.Identity, w.node.Former)
-	}
+	shows(t, "after new facts", "app:"+subscription2+"/"+clientB+" "+id('b'), w.node.Identity,
+		w.node.Former)
 }
 
 // One application in two tenants is two identities (the review's minor finding on request.go).

@@ -22,9 +22,6 @@ const (
 	tenant        = "99999999-0000-0000-0000-000000000000"
 	clientA       = "aaaaaaaa-0000-0000-0000-00000000000a"
 	clientB       = "aaaaaaaa-0000-0000-0000-00000000000b"
-	clientC       = "aaaaaaaa-0000-0000-0000-00000000000c"
-	clientD       = "aaaaaaaa-0000-0000-0000-00000000000d"
-	clientE       = "aaaaaaaa-0000-0000-0000-00000000000e"
 	cluster       = "/subscriptions/" + subscription +
 		"/resourceGroups/Edge/providers/Microsoft.ContainerService/managedClusters/Factory"
 	nodeID = cluster + "/flexNodeConfig/Edge-1"
