@@ -1,9 +1,6 @@
 package flexnode
 
-import (
-	"encoding/json"
-	"testing"
-)
+import "testing"
 
 // A PUT and a rollback that disturb nothing are assigned at once to a node that runs its assigned
 // revision; disturbing ones, and those of other nodes, by Admit, which decides alike.
@@ -31,28 +28,24 @@ func TestOfferedAtOnce(t *testing.T) {
 		w := newWorld(t)
 		d := typical()
 		w.put(d)
-		w.runs, w.reported = true, w.node.Revision
-		n := *w.node
-		tt.is(&n)
-		w.node = &n
-		before := w.config(w.last())
+		first := w.node.Revision
+		w.runs, w.reported = true, first
+		tt.is(w.node)
+		before := w.whole(w.last(), Grants{})
 		tt.change(&d)
 		got := w.put(d)
 		expect(t, name+": offered at once", got.Node.Assigned == got.Node.Revision, tt.want)
-		if at := got.Offered == nil; at != (tt.want || name != "a client secret") {
-			t.Errorf("%s: the secret is offered with %+v", name, got.Offered)
-		}
-		var from, to object
-		must(0, json.Unmarshal([]byte(before), &from))
-		must(0, json.Unmarshal([]byte(w.config(w.last())), &to))
-		moves, _ := Admit(Policy{Paused: true}, []Candidate{{Key: "n", Desired: 2, Assigned: 1,
-			Applied: 1, Follows: true, Change: ChangeOf(from, to)}}, nil, w.now)
-		if tt.want && (len(moves) != 1 || moves[0].Assigned != 2) || !tt.want &&
-			name == "pods" && len(moves) > 0 {
-			t.Errorf("%s: Admit has %+v", name, moves)
+		expect(t, name+": the secret is offered with the former revision", got.Offered != nil,
+			!tt.want && name == "a client secret")
+		nodes := []Candidate{{Key: "c/n", Desired: 2, Assigned: 1, Applied: 1, Follows: true,
+			Change: ChangeOf(before, w.whole(w.last(), Grants{}))}}
+		moves, _ := Admit(Policy{Paused: true}, nodes, nil, w.now)
+		if tt.want || name == "pods" {
+			shows(t, name+": Admit moves", map[bool]string{true: "1 n", false: "0 "}[tt.want],
+				len(moves), admitted(nodes, moves))
 		}
 		if w.reported = got.Node.Revision; tt.want && name != "a client secret" {
-			back := must(w.rollBack(n.Revision))
+			back := must(w.rollBack(first))
 			expect(t, name+": what is offered after the rollback", back.Node.Assigned, back.Node.Revision)
 		}
 	}

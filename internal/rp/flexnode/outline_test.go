@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -50,9 +51,7 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s: %v", text, problems)
 			continue
 		}
-		if got := f.Chooses(classOf("joined"), labels); got != want {
-			t.Errorf("%s: %v", text, got)
-		}
+		expect(t, text, f.Chooses(classOf("joined"), labels), want)
 	}
 }
 
@@ -89,12 +88,10 @@ func TestSummary(t *testing.T) {
 		{Component: "os", Version: "Ubuntu 24.04 'Noble'", Running: 7},
 	}
 	expect(t, "the versions", got.Versions, want)
-	if len(got.States) != len(states) || got.States[0] != (api.StateCount{State: "joined", Nodes: 7}) {
-		t.Errorf("states: %+v", got.States)
-	}
-	if got.Nodes != 7 || len(got.Conditions) != 2 || got.Conditions[0].Nodes != 7 {
-		t.Errorf("%+v", got)
-	}
+	expect(t, "the number of states", len(got.States), len(states))
+	expect(t, "the first one", got.States[0], api.StateCount{State: "joined", Nodes: 7})
+	shows(t, "the nodes, and those with a condition", "7 2 7", got.Nodes, len(got.Conditions),
+		got.Conditions[0].Nodes)
 }
 
 // Reports of agents cannot make a summary large: it has the most frequent values.
@@ -107,12 +104,9 @@ func TestSummaryIsBounded(t *testing.T) {
 		}}, i)...)
 	}
 	got := Summary(slices.Values(classes))
-	if len(got.Versions) != maxSummarized || len(got.Conditions) != maxSummarized {
-		t.Errorf("%d versions, %d conditions", len(got.Versions), len(got.Conditions))
-	}
+	shows(t, "the versions and conditions", fmt.Sprint(maxSummarized, maxSummarized),
+		len(got.Versions), len(got.Conditions))
 	for _, c := range got.Conditions {
-		if c.Nodes < 4*maxSummarized {
-			t.Errorf("%d nodes are among the most", c.Nodes)
-		}
+		expect(t, "few nodes are among the most", c.Nodes < 4*maxSummarized, false)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,41 +24,45 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // goldens has the bundles from which the agent's own tests render nodes (internal/node).
 const goldens = "../../../api/flexnode/v20260501preview/testdata"
 
-// golden is one of the bundles.
-type golden struct {
-	desired Desired
-	pod     string
-	grants  Grants
-}
-
-func goldenBundles() map[string]golden {
+// The bundles that the agent's tests read are rendered here.
+func TestBundles(t *testing.T) {
+	defaults := DefaultsLayer(object{
+		"artifacts": object{"mirror": "https://mirror.example"},
+		"azure":     object{"authorityHost": "https://login.example"},
+	})
+	facts := FactsLayer(someFacts(), cluster)
 	principal := AzureAuth{
 		Method: api.ServicePrincipal,
 		ServicePrincipal: &ServicePrincipalAuth{ClientID: clientA, ClientTenant: tenant,
 			SecretExpires: "2027-01-31"},
 	}
 	azure := KubernetesAuth{UseAzureAuth: true}
-	return map[string]golden{
+	secrets := Grants{ClientSecret: "a-secret", Token: "abcdef.0123456789abcdef"}
+	for name, tt := range map[string]struct {
+		desired Desired
+		pod     string
+		grants  Grants
+	}{
 		"token": {
 			desired: Desired{NodeConfig: NodeConfig{
 				MaxPods: 50, Labels: map[string]string{"environment": "prod"},
 				Taints: []string{"edge=true:NoSchedule"},
 			}},
-			pod: "10.200.3.0/24", grants: Grants{Token: "abcdef.0123456789abcdef"},
+			pod: "10.200.3.0/24", grants: Grants{Token: secrets.Token},
 		},
 		"service-principal": {
 			desired: Desired{
 				ContinuousMonitoring: true, AzureAuth: principal, KubernetesAuth: azure,
 				Versions: Versions{Kubernetes: "1.34.4"},
 			},
-			grants: Grants{ClientSecret: "a-secret"},
+			grants: Grants{ClientSecret: secrets.ClientSecret},
 		},
 		"token-monitored": {
 			desired: Desired{
 				ContinuousMonitoring: true, AzureAuth: principal,
 				DriftPolicies: map[string]string{"unit": "repair", "sysctl": "off"},
 			},
-			grants: Grants{ClientSecret: "a-secret", Token: "abcdef.0123456789abcdef"},
+			grants: secrets,
 		},
 		"managed-identity": {desired: Desired{
 			AzureAuth: AzureAuth{
@@ -71,9 +76,7 @@ func goldenBundles() map[string]golden {
 				Verbosity: new(4), NodeIP: "192.0.2.7",
 			}},
 		}},
-		"arc": {desired: Desired{
-			AzureAuth: AzureAuth{Method: api.Arc}, KubernetesAuth: azure,
-		}},
+		"arc": {desired: Desired{AzureAuth: AzureAuth{Method: api.Arc}, KubernetesAuth: azure}},
 		"arc-onboarding": {
 			desired: Desired{
 				AzureAuth: AzureAuth{Method: api.Arc, Arc: &ArcAuth{
@@ -82,31 +85,16 @@ func goldenBundles() map[string]golden {
 				}},
 				KubernetesAuth: KubernetesAuth{UseAzureAuth: true, KubeletCredential: "token"},
 			},
-			grants: Grants{ClientSecret: "a-secret"},
+			grants: Grants{ClientSecret: secrets.ClientSecret},
 		},
-	}
-}
-
-// The bundles that the agent's tests read are rendered here.
-func TestBundles(t *testing.T) {
-	defaults := DefaultsLayer(object{
-		"artifacts": object{"mirror": "https://mirror.example"},
-		"azure":     object{"authorityHost": "https://login.example"},
-	})
-	facts := FactsLayer(someFacts(), cluster)
-	for name, tt := range goldenBundles() {
+	} {
 		t.Run(name, func(t *testing.T) {
 			n := Node{ID: nodeID, Desired: complete(tt.desired)}
 			versions, problems := chooser{want: tt.desired.Versions, server: "1.36.3"}.choose()
-			if len(problems) > 0 {
-				t.Fatal(problems)
-			}
 			n.Chosen = Chosen{Versions: versions, PodCIDR: tt.pod}
 			parent := Parent{FactsLayer: facts, Defaults: defaults}
-			own, problems := n.wholeOwnLayer("", parent)
-			if len(problems) > 0 {
-				t.Fatal(problems)
-			}
+			own, wrong := n.wholeOwnLayer("", parent)
+			expect(t, "the problems", append(problems, wrong...), nil)
 			whole := must(Config(Revision{Own: encode(own)}, defaults, facts, tt.grants))
 			got := append(must(json.MarshalIndent(object{
 				"schemaVersion": config.SchemaVersion, "config": whole,
@@ -119,9 +107,7 @@ func TestBundles(t *testing.T) {
 				t.Errorf("the bundle is another (-want +got); make golden if that is meant:\n%s",
 					diff)
 			}
-			if problems := checkNode(n, own, parent); len(problems) > 0 {
-				t.Errorf("the agent does not take it: %v", problems)
-			}
+			expect(t, "the agent's problems", checkNode(n, own, parent), nil)
 		})
 	}
 }
@@ -130,14 +116,12 @@ func TestBundles(t *testing.T) {
 func TestABundleSaysWhatItIsFrom(t *testing.T) {
 	w := newWorld(t)
 	w.put(Desired{})
-	whole := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{Token: anyToken}))
+	whole := w.whole(w.last(), Grants{Token: anyToken})
 	from := api.BundleResource{ID: nodeID, UID: "u-1", ConfigVersion: "1800000000", Epoch: 3}
-	text := must(json.Marshal(Bundle(whole, from)))
-	read, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"})
-	if err != nil || api.BundleResource(*read.Resource) != from {
-		t.Errorf("%+v, %v", read.Resource, err)
-	}
-	bare := must(config.Canonical(must(json.Marshal(whole))))
+	text := encode(Bundle(whole, from))
+	read := must(config.Parse(text, anyHost()))
+	expect(t, "what it is from", api.BundleResource(*read.Resource), from)
+	bare := must(config.Canonical(encode(whole)))
 	expect(t, "the document of the bundle", string(must(config.Canonical(text))), string(bare))
 }
 
@@ -145,12 +129,9 @@ func TestFactsComeBackFromTheirLayer(t *testing.T) {
 	for _, f := range []Facts{{}, someFacts(), {ServerURL: "https://x", Location: "y"}} {
 		expect(t, "the DNS server", FactsLayer(f, cluster).DNSServiceIP(), f.DNSServiceIP)
 	}
-	if _, err := ReadLayer([]byte("{")); err == nil {
-		t.Error("half a layer is read")
-	}
-	if _, err := Config(Revision{Own: []byte("{")}, nil, nil, Grants{}); err == nil {
-		t.Error("half a revision is read")
-	}
+	_, bad := ReadLayer([]byte("{"))
+	_, worse := Config(Revision{Own: []byte("{")}, nil, nil, Grants{})
+	shows(t, "half a layer, half a revision is read", "false false", bad == nil, worse == nil)
 }
 
 // An Arc machine in another subscription is enrolled there.
@@ -164,42 +145,32 @@ func TestArcMachineInAnotherSubscription(t *testing.T) {
 	})
 	c := parsed([]byte(w.config(w.last())))
 	_, _, name := c.Azure.TargetCluster.ID()
-	got := []string{c.Azure.SubscriptionID, c.Azure.Arc.ResourceGroup, c.Azure.Arc.MachineName,
-		name, c.Azure.TargetCluster.ResourceID, w.node.Identity}
-	want := []string{subscription2, "Arc", "M-1", "Factory", cluster,
-		"mirid:" + strings.ToLower(machine)}
-	expect(t, "the result", got, want)
+	shows(t, "the machine and the cluster", subscription2+" Arc M-1 Factory "+cluster+" mirid:"+
+		strings.ToLower(machine), c.Azure.SubscriptionID, c.Azure.Arc.ResourceGroup,
+		c.Azure.Arc.MachineName, name, c.Azure.TargetCluster.ResourceID, w.node.Identity)
 }
 
 // Nodes and revisions contain no secret, whatever the request.
 func TestSecretsAreNowhere(t *testing.T) {
-	g := generator(t)
-	for range 300 {
-		w := newWorld(t)
+	repeat(t, 300, func(g *rand.Rand, w *world) {
 		for range 3 {
-			if d := randomDesired(g); w.put(d).Revision == nil && w.node.Revision == 0 {
-				t.Fatal("not rendered")
-			}
-			text := string(must(json.Marshal(w.node))) + string(must(w.history.Row()))
-			if strings.Contains(text, "-secret") {
-				t.Fatalf("a secret is stored: %s", text)
-			}
+			w.put(randomDesired(g))
+			expect(t, "it is rendered", w.node.Revision != 0, true)
+			text := string(encode(w.node)) + string(must(w.history.Row()))
+			expect(t, "it has a secret: "+text, strings.Contains(text, "-secret"), false)
 		}
-	}
+	})
 }
 
 // A new own layer equals the one that is read after it was stored.
 func TestAnOwnLayerIsMadeAsItIsRead(t *testing.T) {
-	g := generator(t)
-	for range 500 {
+	repeat(t, 500, func(g *rand.Rand, _ *world) {
 		n := Node{ID: nodeID, Desired: complete(withoutSecret(randomDesired(g)))}
 		n.Chosen.Versions, n.Chosen.PodCIDR = n.Desired.Versions, pick(g, "", "10.244.7.0/24")
 		own := ownLayer(n, pick(g, "", "10.244.0.0/16"))
-		if diff := cmp.Diff(must(readObject(encode(own))), own); diff != "" {
-			t.Fatalf("%+v (-read +made):\n%s", n.Desired, diff)
-		}
+		expect(t, "what is made", own, must(readObject(encode(own))))
 		expect(t, "its text", string(appendValue(nil, own)), string(encode(own)))
-	}
+	})
 	odd := object{"a": []any{}, "b": []any{"<&>", `"\\`, "\x00\t", "\u00e9\u2028\xff", nil, true,
 		json.Number("1.50")}, "<": object{}, "": ""}
 	expect(t, "an odd text", string(appendValue(nil, odd)), string(encode(odd)))
@@ -208,9 +179,7 @@ func TestAnOwnLayerIsMadeAsItIsRead(t *testing.T) {
 // Checks at the same time write to nothing that they share.
 func TestChecksAtOnce(t *testing.T) {
 	w := newWorld(t)
-	n := Node{ID: nodeID, Desired: complete(Desired{AzureAuth: AzureAuth{
-		Method: api.ServicePrincipal, ServicePrincipal: &ServicePrincipalAuth{
-			ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ClientTenant: tenant}}})}
+	n := Node{ID: nodeID, Desired: complete(asPrincipal(clientA, ""))}
 	n.Chosen.Versions, _ = chooser{server: "1.35.4"}.choose()
 	parent := Parent{FactsLayer: w.parent.FactsLayer, Defaults: DefaultsLayer(nil)}
 	var checks sync.WaitGroup
@@ -226,14 +195,12 @@ func TestChecksAtOnce(t *testing.T) {
 
 // A new revision has the content that its stored form is rendered to.
 func TestContentOfARevision(t *testing.T) {
-	g := generator(t)
 	w := newWorld(t)
-	for range 200 {
+	repeat(t, 200, func(g *rand.Rand, _ *world) {
 		if r := w.put(randomDesired(g)).Revision; r != nil {
-			stored := must(Config(*w.last(), w.parent.Defaults, w.parent.FactsLayer, Grants{}))
-			expect(t, "the content", string(r.Content), string(Content(stored)))
+			expect(t, "the content", string(r.Content), string(Content(w.whole(w.last(), Grants{}))))
 		}
-	}
+	})
 }
 
 // Only a present list sets the direct networks.
@@ -274,16 +241,13 @@ func typical() Desired {
 func TestTenRevisionsAreSmall(t *testing.T) {
 	const most = 8 << 10
 	w := newWorld(t)
-	w.parent.Cluster.Properties.PodCIDR, w.parent.Cluster.Properties.NodeCIDRMask =
-		"10.200.0.0/16", 24
+	w.pool("10.200.0.0/16", 24)
 	for i := range Kept {
 		w.now = w.now.Add(time.Duration(17*i) * time.Hour)
 		d := typical()
 		d.NodeConfig.Labels["release"] = ContentID([]byte{byte(i)}) // does not compress
 		d.NodeConfig.MaxPods += i
-		f := someFacts()
-		f.ServerURL = fmt.Sprintf("https://factory-%d.example:6443", i)
-		w.reach(f, "1.35.4")
+		w.moves(fmt.Sprintf("https://factory-%d.example:6443", i), "1.35.4")
 		w.put(d)
 	}
 	expect(t, "revisions", len(w.history.revisions), Kept)
@@ -318,25 +282,18 @@ func BenchmarkDecide(b *testing.B) {
 	w := newWorld(b)
 	w.defaults(object{"artifacts": object{"mirror": "https://mirror.example"}})
 	w.put(typical())
-	d := withoutSecret(typical())
-	p := Put{ID: nodeID, Desired: d, At: w.now, By: "ops"}
 	last, secret := w.last(), Secret{Version: w.version, Known: true}
-	b.Run("changed", func(b *testing.B) {
-		b.ReportAllocs()
-		p := p
-		p.Desired.NodeConfig.MaxPods = 60
-		for b.Loop() {
-			if d, problems := Decide(p, w.node, last, nil, w.parent, secret); !d.Changed {
-				b.Fatal(problems)
+	for name, maxPods := range map[string]int{"changed": 60, "equal": 50} {
+		p := Put{ID: nodeID, Desired: withoutSecret(typical()), At: w.now, By: "ops"}
+		p.Desired.NodeConfig.MaxPods = maxPods
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				d, problems := Decide(p, w.node, last, nil, w.parent, secret)
+				if d.Changed != (name == "changed") {
+					b.Fatal(problems)
+				}
 			}
-		}
-	})
-	b.Run("equal", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if d, problems := Decide(p, w.node, last, nil, w.parent, secret); d.Changed {
-				b.Fatal(problems)
-			}
-		}
-	})
+		})
+	}
 }

@@ -132,6 +132,11 @@ func (w *world) moves(serverURL, version string) {
 	w.reach(f, version)
 }
 
+// pool sets the network of pod subnets.
+func (w *world) pool(network string, mask int) {
+	w.parent.Cluster.Properties.PodCIDR, w.parent.Cluster.Properties.NodeCIDRMask = network, mask
+}
+
 // unreached removes them, as if the cluster had never been reached.
 func (w *world) unreached() {
 	w.parent.FactsLayer, w.parent.Cluster.Facts = nil, ""
