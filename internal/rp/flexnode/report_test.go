@@ -1,7 +1,6 @@
 package flexnode
 
 import (
-	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -25,63 +24,53 @@ func TestReportIsChecked(t *testing.T) {
 	good := api.Condition{Type: "Applied", Status: "True"}
 	item := api.DriftItem{Name: "/etc/x"}
 	long := func(n int) string { return strings.Repeat("x", n+1) }
+	told := func(all ...api.Condition) api.Report { return api.Report{Conditions: all} }
+	failed := func(f api.FailedConfig) api.Report {
+		return api.Report{Config: &api.Applied{Failed: &f}}
+	}
+	drift := func(d api.Drift) api.Report { return api.Report{Drift: &d} }
 	var late, early time.Time // the years 10000 and 0 in UTC
 	must(0, late.UnmarshalText([]byte("9999-12-31T23:59:59-23:00")))
 	must(0, early.UnmarshalText([]byte("0001-01-01T00:00:00+23:00")))
 	for want, r := range map[string]api.Report{
-		"":                     {AppliedConfigVersion: "17", Conditions: []api.Condition{good}},
-		"appliedConfigVersion": {AppliedConfigVersion: "x"},
-		"agentVersion":         {AgentVersion: long(maxVersion)},
-		"conditions":           {Conditions: slices.Repeat([]api.Condition{good}, maxConditions+1)},
-		"conditions[0].type":   {Conditions: []api.Condition{{Type: "a b", Status: "True"}}},
-		"conditions[0].status": {Conditions: []api.Condition{{Type: "A", Status: "Maybe not"}}},
-		"conditions[0].message": {Conditions: []api.Condition{
-			{Type: "A", Status: "True", Message: long(maxText)},
-		}},
-		"conditions[0].message conditions[1].reason": {Conditions: []api.Condition{
-			{Type: "A", Status: "True", Message: "x\x1b[2J"},
-			{Type: "B", Status: "True", Reason: "two words"},
-		}},
-		"components.os":     {Components: &api.Components{OS: "\u202exunil"}},
-		"components.kernel": {Components: &api.Components{Kernel: long(maxVersion)}},
-		"config.observed":   {Config: &api.Applied{Observed: "new"}},
-		"config.failed.version": {Config: &api.Applied{
-			Failed: &api.FailedConfig{Reason: "NodeNotReady"},
-		}},
-		"config.failed.log": {Config: &api.Applied{
-			Failed: &api.FailedConfig{Version: "7", Log: long(maxLog)},
-		}},
-		"lastConfigApplied": {LastConfigApplied: &late},
-		"config.failed.at": {Config: &api.Applied{
-			Failed: &api.FailedConfig{Version: "7", At: &early},
-		}},
-		"drift.lastSeen drift.count": {Drift: &api.Drift{Count: math.MaxInt32 + 1, LastSeen: &late}},
-		"conditions[0].lastTransitionTime": {Conditions: []api.Condition{
-			{Type: "A", Status: "True", LastTransitionTime: early},
-		}},
-		"drift.policy":        {Drift: &api.Drift{Policy: long(maxVersion)}},
-		"drift.count":         {Drift: &api.Drift{Count: 1, Items: []api.DriftItem{item, item}}},
-		"drift.items[0].name": {Drift: &api.Drift{Count: 1, Items: []api.DriftItem{{}}}},
-		"drift.items": {Drift: &api.Drift{
-			Count: maxItems + 1, Items: slices.Repeat([]api.DriftItem{item}, maxItems+1),
-		}},
+		"":                      {AppliedConfigVersion: "17", Conditions: []api.Condition{good}},
+		"appliedConfigVersion":  {AppliedConfigVersion: "x"},
+		"agentVersion":          {AgentVersion: long(maxVersion)},
+		"conditions":            told(slices.Repeat([]api.Condition{good}, maxConditions+1)...),
+		"conditions[0].type":    told(api.Condition{Type: "a b", Status: "True"}),
+		"conditions[0].status":  told(api.Condition{Type: "A", Status: "Maybe not"}),
+		"conditions[0].message": told(api.Condition{Type: "A", Status: "True", Message: long(maxText)}),
+		"conditions[0].message conditions[1].reason": told(
+			api.Condition{Type: "A", Status: "True", Message: "x\x1b[2J"},
+			api.Condition{Type: "B", Status: "True", Reason: "two words"}),
+		"conditions[0].lastTransitionTime": told(
+			api.Condition{Type: "A", Status: "True", LastTransitionTime: early}),
+		"components.os":              {Components: &api.Components{OS: "\u202exunil"}},
+		"components.kernel":          {Components: &api.Components{Kernel: long(maxVersion)}},
+		"config.observed":            {Config: &api.Applied{Observed: "new"}},
+		"config.failed.version":      failed(api.FailedConfig{Reason: "NodeNotReady"}),
+		"config.failed.log":          failed(api.FailedConfig{Version: "7", Log: long(maxLog)}),
+		"config.failed.at":           failed(api.FailedConfig{Version: "7", At: &early}),
+		"lastConfigApplied":          {LastConfigApplied: &late},
+		"drift.lastSeen drift.count": drift(api.Drift{Count: math.MaxInt32 + 1, LastSeen: &late}),
+		"drift.policy":               drift(api.Drift{Policy: long(maxVersion)}),
+		"drift.count":                drift(api.Drift{Count: 1, Items: []api.DriftItem{item, item}}),
+		"drift.items[0].name":        drift(api.Drift{Count: 1, Items: []api.DriftItem{{}}}),
+		"drift.items": drift(api.Drift{
+			Count: maxItems + 1, Items: slices.Repeat([]api.DriftItem{item}, maxItems+1)}),
 		"config.applied":   {AppliedConfigVersion: "7", Config: &api.Applied{Applied: "8"}},
 		"components.agent": {AgentVersion: "1.0", Components: &api.Components{Agent: "1.1"}},
 	} {
-		_, err := ReadReport(must(json.Marshal(r)))
+		_, err := ReadReport(encode(r))
 		problems, _ := errors.AsType[Problems](err)
-		if targets(problems) != want || want == "" && err != nil {
-			t.Errorf("%q: %v", want, err)
-		}
+		expect(t, "problems", targets(problems), want)
+		expect(t, want+" is an error", err != nil, want != "")
 	}
-	newer, err := ReadReport([]byte(`{"component":{},"drift":{"policy":"ask","items":[{"name":"x",` +
-		`"since":1}],"count":1},"conditions":[{"type":"A","status":"Maybe","code":7}]}`))
-	if err != nil || newer.Drift.Policy != "ask" || newer.Conditions[0].Status != "Maybe" {
-		t.Errorf("a report of a newer agent: %+v %v", newer, err)
-	}
-	if _, err := ReadReport([]byte(`{"agentVersion":"1","agentVersion":"2"}`)); err == nil {
-		t.Error("a name that is given twice was taken")
-	}
+	newer := must(ReadReport([]byte(`{"component":{},"drift":{"policy":"ask","items":[{"name":"x",` +
+		`"since":1}],"count":1},"conditions":[{"type":"A","status":"Maybe","code":7}]}`)))
+	shows(t, "a report of a newer agent", "ask Maybe", newer.Drift.Policy, newer.Conditions[0].Status)
+	_, err := ReadReport([]byte(`{"agentVersion":"1","agentVersion":"2"}`))
+	expect(t, "a name that is given twice was taken", err == nil, false)
 }
 
 // A value at a newer place equals the one at the older place: stored once, and shown at both.
@@ -96,11 +85,8 @@ func TestReportSaysTheSameInTwoPlaces(t *testing.T) {
 		expect(t, text, must(ReadReport([]byte(text))), want)
 	}
 	shown := StatusOf(Evidence{Status: Status{Report: want}, Now: time.Unix(1, 0)})
-	if shown.AppliedConfigVersion != "8" || shown.Config.Applied != "8" ||
-		shown.Config.Observed != "9" || shown.AgentVersion != "1.2" ||
-		shown.Components.Agent != "1.2" || shown.Components.Runc != "1.3.4" {
-		t.Errorf("%+v %+v %+v", shown, shown.Config, shown.Components)
-	}
+	shows(t, "what is shown", "8 8 9 1.2 1.2 1.3.4", shown.AppliedConfigVersion, shown.Config.Applied,
+		shown.Config.Observed, shown.AgentVersion, shown.Components.Agent, shown.Components.Runc)
 	empty := must(ReadReport([]byte(`{"config":{},"components":{}}`)))
 	expect(t, "an empty one", empty, api.Report{})
 }

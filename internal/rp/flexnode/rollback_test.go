@@ -1,20 +1,18 @@
 package flexnode
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
-	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -41,9 +39,7 @@ func (w *world) rollBack(to int64) (Decision, error) {
 // After a rollback the node has its previous settings; a PUT of them, or another rollback, is a
 // no-op.
 func TestRollBack(t *testing.T) {
-	g := generator(t)
-	for range 300 {
-		w := newWorld(t)
+	repeat(t, 300, func(g *rand.Rand, w *world) {
 		configs := map[int64]string{}
 		for range 2 + g.IntN(8) {
 			w.now = w.now.Add(time.Duration(g.IntN(100)) * time.Second)
@@ -53,34 +49,27 @@ func TestRollBack(t *testing.T) {
 			}
 		}
 		if w.node == nil {
-			continue
+			return
 		}
-		all := must(w.history.All())
-		to := pick(g, all...)
-		before := *w.node
+		to, before := pick(g, must(w.history.All())...), w.node.Revision
 		d, err := w.rollBack(to.Version)
 		if e, refused := errors.AsType[*arm.Error](err); refused {
 			if to.SecretVersion == 0 || to.SecretVersion == w.version {
 				t.Fatalf("%v, although its secret is kept", e)
 			}
-			continue
+			return
 		}
 		must(0, err)
-		if diff := cmp.Diff(configs[to.Version], w.config(w.last())); diff != "" {
-			t.Fatalf("another configuration: %s", diff)
-		}
-		if d.Revision != nil && d.Revision.Version <= before.Revision {
-			t.Fatalf("version %d after %d", d.Revision.Version, before.Revision)
+		expect(t, "the configuration", w.config(w.last()), configs[to.Version])
+		if d.Revision != nil && d.Revision.Version <= before {
+			t.Fatalf("version %d after %d", d.Revision.Version, before)
 		}
 		shown := Shown(*w.node, nil, nil, nil).Properties.Desired
 		put, problems := w.decide(desiredOf(shown))
-		if len(problems) > 0 || put.Changed || put.Revision != nil || put.Write {
-			t.Fatalf("a PUT of what is shown: %v, %+v", problems, put)
-		}
-		if again, err := w.rollBack(to.Version); err != nil || again.Write {
-			t.Fatalf("again: %v, %+v", err, again)
-		}
-	}
+		shows(t, "what a PUT of what is shown does", "0 ", len(problems), effect(put))
+		again := must(w.rollBack(to.Version))
+		expect(t, "what another rollback does", effect(again), "")
+	})
 }
 
 // A rollback gives the node the present facts of its cluster, and keeps its defaults.
@@ -90,23 +79,13 @@ func TestRollBackKeepsFacts(t *testing.T) {
 	w.put(Desired{})
 	first := w.node.Revision
 	w.defaults(nil)
-	f := someFacts()
-	f.ServerURL = "https://moved.example:6443"
-	w.reach(f, "1.35.4")
-	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 50}})
+	w.moves("https://moved.example:6443", "1.35.4")
+	w.put(pods(50))
 	must(w.rollBack(first))
-	var got struct {
-		Proxy struct{ HTTPS string }
-		Node  struct {
-			MaxPods int
-			Kubelet struct{ ServerURL string }
-		}
-	}
-	must(0, json.Unmarshal([]byte(w.config(w.last())), &got))
-	if got.Node.Kubelet.ServerURL != f.ServerURL || got.Node.MaxPods == 50 ||
-		got.Proxy.HTTPS == "" {
-		t.Errorf("%+v", got)
-	}
+	c := w.whole(w.last(), Grants{})
+	shows(t, "the API server, the pods, and the proxy",
+		"https://moved.example:6443 110 http://one.example:3128",
+		in(c, "node", "kubelet", "serverURL"), in(c, "node", "maxPods"), in(c, "proxy", "https"))
 }
 
 func TestRollBackIsRefused(t *testing.T) {
@@ -115,37 +94,24 @@ func TestRollBackIsRefused(t *testing.T) {
 		d.AzureAuth.ServicePrincipal.ClientSecret = s
 		return d
 	}
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		first, second Desired
-		spoil         func(*world)
-		want          string
+		cluster, want string // its version then, and the error's code and places
 	}{
-		"another secret":     {secret("a"), secret("b"), nil, "SecretNotKept"},
-		"no secret any more": {secret("a"), Desired{}, nil, "SecretNotKept"},
-		"a cluster that has moved on": {
-			Desired{Versions: Versions{Kubernetes: "1.34.4"}},
-			Desired{Versions: Versions{Kubernetes: "1.35.4"}},
-			func(w *world) { w.reach(someFacts(), "1.39.0") }, "",
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.put(test.first)
-			first := w.node.Revision
-			w.put(test.second)
-			if test.spoil != nil {
-				test.spoil(w)
-			}
-			_, err := w.rollBack(first)
-			if e, _ := errors.AsType[*arm.Error](err); e != nil && e.Code == test.want {
-				return
-			}
-			problems, _ := errors.AsType[Problems](err)
-			if test.want != "" || len(problems) == 0 {
-				t.Errorf("got %v", err)
-			}
-		})
+		"another secret":     {secret("a"), secret("b"), "1.35.4", "SecretNotKept"},
+		"no secret any more": {secret("a"), Desired{}, "1.35.4", "SecretNotKept"},
+		"a cluster that has moved on": {kubernetes("1.34.4"), kubernetes("1.35.4"), "1.39.0",
+			"properties.versions.kubernetes"},
+	} {
+		w := newWorld(t)
+		w.put(test.first)
+		first := w.node.Revision
+		w.put(test.second)
+		w.reach(someFacts(), test.cluster)
+		_, err := w.rollBack(first)
+		e, _ := errors.AsType[*arm.Error](err)
+		problems, _ := errors.AsType[Problems](err)
+		expect(t, name, cmp.Or(e, &arm.Error{}).Code+targets(problems), test.want)
 	}
 }
 
@@ -173,9 +139,7 @@ func TestDiff(t *testing.T) {
 			To: s(`["a=b:NoSchedule","c:NoExecute"]`), Disruption: "none"},
 	}}
 	expect(t, "the difference", Diff(from, to), want)
-	if got := Diff(to, to); len(got.Changes) != 0 || got.Disruption != "none" {
-		t.Errorf("a configuration differs from itself: %v", got)
-	}
+	expect(t, "from itself", Diff(to, to), api.Diff{Disruption: "none", Changes: []api.Change{}})
 	minor := func(v string) object { return object{"kubernetes": object{"version": v}} }
 	expect(t, "another minor version", Diff(minor("1.34.4"), minor("1.35.0")).Disruption, "drain")
 	subnet := object{"cni": object{"podCIDR": "10.244.3.0/24"}}
@@ -183,26 +147,19 @@ func TestDiff(t *testing.T) {
 }
 
 func TestChangeOf(t *testing.T) {
-	from := map[string]any{"node": map[string]any{"maxPods": 110, "labels": map[string]any{"a": "b"}}}
-	to := map[string]any{"node": map[string]any{"maxPods": 60}, "agent": map[string]any{"x": 1}}
-	c := ChangeOf(from, to)
-	if len(c.Settings) != 1 || c.Settings[0] != "node.maxPods=60" || len(c.ID) != 12 {
-		t.Errorf("%+v", c)
-	}
-	other := ChangeOf(nil, map[string]any{"node": map[string]any{"maxPods": 60}})
+	from := object{"node": object{"maxPods": 110, "labels": object{"a": "b"}}}
+	c := ChangeOf(from, object{"node": object{"maxPods": 60}, "agent": object{"x": 1}})
+	shows(t, "the settings, and the id", "[node.maxPods=60] 12", c.Settings, len(c.ID))
+	other := ChangeOf(nil, object{"node": object{"maxPods": 60}})
 	expect(t, "the same change from elsewhere", other.ID, c.ID)
-	expect(t, "the change of labels",
-		ChangeOf(from, map[string]any{"node": map[string]any{"maxPods": 110}}).ID, "")
+	expect(t, "the change of labels", ChangeOf(from, object{"node": object{"maxPods": 110}}).ID, "")
 }
 
 // restarts returns what a joined agent restarts units for, to get to another configuration. The
 // unit that loads packet rules disturbs no pod.
 func restarts(t *testing.T, from, to object) []string {
 	desired := func(whole object) state.Desired {
-		loaded, err := config.Parse(must(json.Marshal(whole)), anyHost())
-		c := loaded.Config
-		must(0, err)
-		return node.Bind(node.Render(c, node.Facts{}), node.Bindings{
+		return node.Bind(node.Render(parsed(encode(whole)), node.Facts{}), node.Bindings{
 			Server: "https://api.example", CA: "CA", PodCIDRs: []string{"10.244.3.0/24"}, Joined: true,
 			Program: "/usr/bin/aks-flex-node",
 		})
@@ -232,15 +189,12 @@ func TestUndisturbing(t *testing.T) {
 	}
 	configOf := func(d Desired) object {
 		w.put(d)
-		defaults, facts := w.layers[w.last().Defaults], w.layers[w.last().Facts]
-		return must(Config(*w.last(), defaults, facts, Grants{ClientSecret: "s", Token: anyToken}))
+		return w.whole(w.last(), Grants{ClientSecret: "s", Token: anyToken})
 	}
 	from := configOf(base)
 	disturbing := 0
 	for name, edit := range map[string]func(*Desired){
-		"labels": func(d *Desired) {
-			d.NodeConfig.Labels = map[string]string{"site": "north"}
-		},
+		"labels":        func(d *Desired) { d.NodeConfig.Labels = map[string]string{"site": "north"} },
 		"taints":        func(d *Desired) { d.NodeConfig.Taints = []string{"a=b:NoSchedule"} },
 		"drift policy":  func(d *Desired) { d.DriftPolicy = "off" },
 		"drain":         func(d *Desired) { d.UpgradePolicy.Drain = "always" },
@@ -257,7 +211,6 @@ func TestUndisturbing(t *testing.T) {
 		"kubernetes": func(d *Desired) { d.Versions.Kubernetes = "1.34.9" },
 	} {
 		d := base
-		d.NodeConfig.Labels = maps.Clone(base.NodeConfig.Labels)
 		edit(&d)
 		to := configOf(d)
 		change, units := ChangeOf(from, to), restarts(t, from, to)

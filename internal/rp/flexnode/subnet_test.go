@@ -40,9 +40,7 @@ func TestOverlapped(t *testing.T) {
 	}
 	for n := range 64 {
 		key, subnet, _ := Slot("c", "node", v4, 24, n)
-		if got := Overlapped("c", v4, 24, subnet); len(got) != 1 || got[0] != key {
-			t.Errorf("%s: %v, want %s", subnet, got, key)
-		}
+		expect(t, subnet, Overlapped("c", v4, 24, subnet), []string{key})
 	}
 }
 
@@ -75,16 +73,13 @@ func TestSubnetStays(t *testing.T) {
 	w := newWorld(t)
 	w.put(Desired{})
 	expect(t, "the subnet without a pool", w.node.Chosen.PodCIDR, "")
-	w.parent.Cluster.Properties.PodCIDR, w.parent.Cluster.Properties.NodeCIDRMask =
-		"10.200.0.0/16", 24
+	w.pool("10.200.0.0/16", 24)
 	expect(t, "a pool changed a node that no PUT has changed", w.put(Desired{}).Changed, false)
-	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 9}})
+	w.put(pods(9))
 	subnet := w.node.Chosen.PodCIDR
-	if !strings.HasPrefix(subnet, "10.200.") ||
-		!strings.Contains(w.config(w.last()), `"podCIDR":"`+subnet+`"`) {
-		t.Errorf("%+v", w.node.Chosen)
-	}
-	w.put(Desired{NodeConfig: NodeConfig{MaxPods: 10}})
+	has(t, "the subnet", subnet, "10.200.")
+	has(t, "the configuration", w.config(w.last()), `"podCIDR":"`+subnet+`"`)
+	w.put(pods(10))
 	expect(t, "the subnet", w.node.Chosen.PodCIDR, subnet)
 }
 
@@ -92,39 +87,30 @@ func TestSubnetStays(t *testing.T) {
 // set these networks. A node that was rendered without them stays so.
 func TestPodNetwork(t *testing.T) {
 	w := newWorld(t)
-	network := func() any {
-		whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.parent.FactsLayer, Grants{}))
-		return whole["cni"].(object)[directNetworks]
-	}
-	change := func(maxPods int) {
-		t.Helper()
-		w.put(Desired{NodeConfig: NodeConfig{MaxPods: maxPods}})
-	}
+	network := func() any { return in(w.whole(w.last(), Grants{}), "cni", directNetworks) }
 	facts := someFacts()
 	facts.DNSServiceIP = "fd00:96::a"
 	w.reach(facts, "1.35.4")
-	change(9)
-	pool := &w.parent.Cluster.Properties
-	pool.PodCIDR, pool.NodeCIDRMask = "FD00:1::/48", 64
-	change(9)
-	change(10)
+	w.put(pods(9))
+	w.pool("FD00:1::/48", 64)
+	w.put(pods(9))
+	w.put(pods(10))
 	facts.DNSServiceIP = "fd00:96::b"
 	w.reach(facts, "1.35.4")
-	if w.refresh() == nil || network() != nil {
-		t.Errorf("a node without has it now: %v", network())
-	}
+	r := w.refresh()
+	shows(t, "it is rendered again, without", "true <nil>", r != nil, network())
 	w.remove()
-	for _, maxPods := range []int{9, 10} {
-		change(maxPods)
-		expect[any](t, fmt.Sprintf("maxPods %d", maxPods), network(), []any{"fd00:1::/48"})
+	for _, most := range []int{9, 10} {
+		w.put(pods(most))
+		expect[any](t, fmt.Sprintf("maxPods %d", most), network(), []any{"fd00:1::/48"})
 	}
 	given := []any{"10.0.0.0/8"}
 	w.defaults(object{"cni": object{directNetworks: given}})
-	change(11)
+	w.put(pods(11))
 	expect[any](t, "the operator's", network(), given)
 	w.defaults(nil)
 	for _, none := range []string{"::ffff:10.0.0.0/112", ""} {
-		pool.PodCIDR = none
+		w.pool(none, 64)
 		expect(t, fmt.Sprintf("%q", none), w.parent.podNetwork(), "")
 	}
 }
@@ -133,12 +119,8 @@ func TestPodNetwork(t *testing.T) {
 func TestPodNetworkOfANodeThatWaits(t *testing.T) {
 	w := newWorld(t)
 	w.unreached()
-	pool := &w.parent.Cluster.Properties
-	pool.PodCIDR, pool.NodeCIDRMask = "10.200.0.0/16", 24
+	w.pool("10.200.0.0/16", 24)
 	w.put(Desired{})
 	w.reach(someFacts(), "1.35.4")
-	if r := w.refresh(); r == nil ||
-		!strings.Contains(w.config(r), `"nonMasqueradeCIDRs":["10.200.0.0/16"]`) {
-		t.Errorf("%+v", r)
-	}
+	has(t, "its configuration", w.config(w.refresh()), `"nonMasqueradeCIDRs":["10.200.0.0/16"]`)
 }
