@@ -1,17 +1,15 @@
 package flexnode
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -21,36 +19,25 @@ import (
 // asked returns the answer to a PUT with a body: code and places; "" if it is accepted.
 func asked(t *testing.T, body string) string {
 	t.Helper()
-	w := newWorld(t)
 	d, secret, err := ReadPut([]byte(body), nodeID)
-	if refused := new(arm.Error); errors.As(err, &refused) {
-		return strings.TrimSpace(refused.Code + " " + refused.Target)
-	}
-	problems, ok := errors.AsType[Problems](err)
-	if err != nil && !ok {
-		t.Fatal(err)
-	}
+	problems, _ := errors.AsType[Problems](err)
 	if err == nil {
-		if secret != "" {
-			sp, _ := principalOf(d.AzureAuth)
+		if sp, _ := principalOf(d.AzureAuth); secret != "" {
 			sp.ClientSecret = secret
 		}
-		_, problems = w.decide(d)
+		_, problems = newWorld(t).decide(d)
 	}
-	answer := problems.ARM()
-	if answer == nil {
-		return ""
+	answer := cmp.Or(problems.ARM(), &arm.Error{})
+	if err != nil && problems == nil && !errors.As(err, &answer) {
+		t.Fatal(err)
 	}
-	got := []string{answer.Code}
-	if answer.Target != "" {
-		got = append(got, answer.Target)
-	}
-	var places []string
+	places := []string{answer.Target}
 	for _, d := range answer.Details {
 		places = append(places, d.Target)
 	}
 	slices.Sort(places)
-	return strings.Join(append(got, places...), " ")
+	words := strings.Fields(answer.Code + " " + strings.Join(places, " "))
+	return strings.Join(words, " ")
 }
 
 // Every problem of a request is reported, with its place in the resource.
@@ -58,16 +45,15 @@ func TestProblems(t *testing.T) {
 	const one, many = "InvalidParameter properties.", "MultipleErrorsOccurred properties."
 	p := func(inner string) string { return `{"properties":{` + inner + `}}` }
 	principal := func(inner, rest string) string {
-		return `{"properties":{"azureAuth":{"method":"servicePrincipal","servicePrincipal":{` +
-			inner + `}}` + rest + `}}`
+		return p(`"azureAuth":{"method":"servicePrincipal","servicePrincipal":{` + inner + `}}` + rest)
 	}
 	onboarding := func(inner string, azure bool) string {
-		return `{"properties":{"continuousMonitoring":true,"azureAuth":{"method":"arc","arc":{` +
+		return p(`"continuousMonitoring":true,"azureAuth":{"method":"arc","arc":{` +
 			`"autoRoleAssignment":true,"onboarding":{` + inner + `}}},"kubernetesAuth":{` +
-			`"useAzureAuth":` + strconv.FormatBool(azure) + `}}}`
+			`"useAzureAuth":` + fmt.Sprint(azure) + `}`)
 	}
 	const a = `"clientId":"` + clientA + `"`
-	tests := []struct{ body, want string }{
+	for _, tt := range []struct{ body, want string }{
 		{p(``), ""},
 		{`{"location":"mars","properties":{}}`, ""}, // az sends one with every resource
 		{p(`"network":{}`), ""},
@@ -98,9 +84,8 @@ func TestProblems(t *testing.T) {
 		{principal(a+`,"clientSecret":"x"`, `,"continuousMonitoring":true`), ""},
 		{p(`"azureAuth":{"method":"arc","arc":{"machineResourceId":"/x"}}`),
 			one + "azureAuth.arc.machineResourceId"},
-		{`{"properties":{"azureAuth":{"method":"arc","arc":{"machineResourceId":"/subscriptions/` +
-			`s/resourceGroups/g/providers/Microsoft.HybridCompute/machines/m"}}}}`,
-			one + "azureAuth.arc.machineResourceId"},
+		{p(`"azureAuth":{"method":"arc","arc":{"machineResourceId":"/subscriptions/s/resourceGroups/` +
+			`g/providers/Microsoft.HybridCompute/machines/m"}}`), one + "azureAuth.arc.machineResourceId"},
 		{onboarding(a+`,"clientSecret":"x"`, true), ""},
 		{onboarding(a, true), one + "azureAuth.arc.onboarding.clientSecret"},
 		{onboarding(`"clientSecret":"x"`, true), one + "azureAuth.arc.onboarding.clientId"},
@@ -111,12 +96,10 @@ func TestProblems(t *testing.T) {
 		{p(`"azureAuth":{"method":"managedIdentity"}`), ""},
 		{p(`"azureAuth":{"method":"managedIdentity","registries":["a.azurecr.io"]}`), ""},
 		{p(`"azureAuth":{"registries":["a.azurecr.io"]}`), one + "azureAuth.registries"},
-		{`{"properties":{"continuousMonitoring":true,"monitoring":{"endpoint":"resourceManager"},` +
-			`"azureAuth":{"method":"managedIdentity"}}}`,
-			one + "azureAuth.managedIdentity"},
-		{`{"properties":{"azureAuth":{"method":"managedIdentity","managedIdentity":` +
-			`{"principalId":"me"}},"kubernetesAuth":{"useAzureAuth":true}}}`,
-			one + "azureAuth.managedIdentity.principalId"},
+		{p(`"continuousMonitoring":true,"monitoring":{"endpoint":"resourceManager"},` +
+			`"azureAuth":{"method":"managedIdentity"}`), one + "azureAuth.managedIdentity"},
+		{p(`"azureAuth":{"method":"managedIdentity","managedIdentity":{"principalId":"me"}},` +
+			`"kubernetesAuth":{"useAzureAuth":true}`), one + "azureAuth.managedIdentity.principalId"},
 		{principal(a+`,"clientSecret":"x","principalId":"me"`, ""),
 			one + "azureAuth.servicePrincipal.principalId"},
 		{onboarding(a+`,"clientSecret":"x","principalId":"`+clientA+`"`, true),
@@ -138,31 +121,24 @@ func TestProblems(t *testing.T) {
 		{`[]`, "InvalidRequestContent"},
 		{``, "InvalidRequestContent"}, // it would reset the node to defaults
 		{" \n", "InvalidRequestContent"},
-	}
-	for _, tt := range tests {
+	} {
 		expect(t, tt.body, asked(t, tt.body), tt.want)
 	}
 }
 
 // The answer of a GET can be written back in every state; the desired state is the same.
 func TestWhatIsShownCanBeWrittenBack(t *testing.T) {
-	g := generator(t)
 	states := []string{"", api.Creating, api.Updating, api.Deleting, api.Failed, api.Canceled}
-	for range 200 {
-		w := newWorld(t)
+	repeat(t, 200, func(g *rand.Rand, w *world) {
 		w.put(randomDesired(g))
 		n := *w.node
 		n.State = pick(g, states...)
-		config := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{}))
-		shown := Shown(n, w.last(), Content(config), &api.Status{AgentVersion: "v1"})
-		d, secret, err := ReadPut(must(json.Marshal(shown)), strings.ToUpper(nodeID))
-		if err != nil || secret != "" {
-			t.Fatalf("%v, %q", err, secret)
-		}
-		if got := w.put(d); got.Changed {
-			t.Fatalf("written back it changed:\n%s", cmp.Diff(n, got.Node))
-		}
-	}
+		content := Content(w.whole(w.last(), Grants{}))
+		shown := Shown(n, w.last(), content, &api.Status{AgentVersion: "v1"})
+		d, secret, err := ReadPut(encode(shown), strings.ToUpper(nodeID))
+		shows(t, "what is read", "<nil> ", err, secret)
+		expect(t, "written back it has changed", w.put(d).Changed, false)
+	})
 }
 
 func TestDecodeOptional(t *testing.T) {
@@ -170,9 +146,7 @@ func TestDecodeOptional(t *testing.T) {
 	for body, ok := range map[string]bool{
 		"": true, "{}": true, " null": true, `{"a":1}`: false, "x": false,
 	} {
-		if err := DecodeOptional([]byte(body), &nothing); (err == nil) != ok {
-			t.Errorf("%q: %v", body, err)
-		}
+		expect(t, body+" is read", DecodeOptional([]byte(body), &nothing) == nil, ok)
 	}
 }
 
@@ -209,14 +183,10 @@ func TestCheckDefaults(t *testing.T) {
 			}
 			at := strings.Join(path, ".")
 			holds := func(p string) bool { return strings.HasPrefix(p, at+" holds a secret") }
-			if got := CheckDefaults(defaults); !slices.ContainsFunc(got, holds) {
-				t.Errorf("%s: %v", at, got)
-			}
+			expect(t, at, slices.ContainsFunc(CheckDefaults(defaults), holds), true)
 		}
 	})
-	if found < 4 {
-		t.Errorf("%d settings hold secrets", found)
-	}
+	expect(t, "few settings hold secrets", found < 4, false)
 }
 
 // eachSecret calls see with the path of each setting of type config.Secret.
@@ -252,9 +222,7 @@ func TestShapes(t *testing.T) {
 		`[` + strings.Repeat(`{"a":`, 10_000) + `1` + strings.Repeat(`}`, 10_000) + `]`,
 	} {
 		var into any
-		if err := Decode([]byte(body), &into); err == nil {
-			t.Errorf("%.100s is taken", body)
-		}
+		expect(t, Cut(body, 100)+" is taken", Decode([]byte(body), &into) == nil, false)
 	}
 	// A newer agent's unknown members, too, must not be nested endlessly or given twice.
 	for _, body := range []string{
@@ -263,9 +231,7 @@ func TestShapes(t *testing.T) {
 		`{"new":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`,
 	} {
 		var into struct{ K, Ö int }
-		if err := DecodeLenient([]byte(body), &into); err == nil {
-			t.Errorf("%.100s is taken", body)
-		}
+		expect(t, Cut(body, 100)+" is taken", DecodeLenient([]byte(body), &into) == nil, false)
 	}
 }
 
@@ -279,22 +245,11 @@ func TestNamesOfTheAPIServer(t *testing.T) {
 		"my.kubernetes": false, "AKS-pool1-0": true, "aksnpwin": true, "my-aks": false,
 	} {
 		w := newWorld(t)
-		w.reach(someFacts(), "1.35.4")
 		w.parent.Cluster.Properties.ServerURL = "https://moved.example:443/"
-		p := Put{ID: path.Join(path.Dir(nodeID), name), NewUID: "u", At: w.now}
-		_, problems := Decide(p, nil, nil, nil, w.parent, Secret{})
-		if !refused {
-			if len(problems) > 0 {
-				t.Errorf("%s: %v", name, problems)
-			}
-			continue
-		}
-		if e := problems.ARM(); e == nil || e.Status != 400 || e.Target != "name" {
-			t.Errorf("%s: %v", name, problems)
-		}
+		_, problems := w.asks(Put{ID: path.Join(path.Dir(nodeID), name), NewUID: "u", At: w.now})
+		e := cmp.Or(problems.ARM(), &arm.Error{})
+		shows(t, name, map[bool]string{true: "400 name", false: "0 "}[refused], e.Status, e.Target)
 	}
 	var unknown Parent // nothing is known of the cluster yet
-	if problems := checkName(nodeID, unknown); len(problems) > 0 {
-		t.Errorf("%v", problems)
-	}
+	expect(t, "problems then", checkName(nodeID, unknown), nil)
 }

@@ -11,48 +11,44 @@ import (
 // the risk or the operator has set a digest.
 func TestUnknownVersions(t *testing.T) {
 	w := newWorld(t)
+	asks := func(v Versions) Problems {
+		_, problems := w.decide(Desired{Versions: v})
+		return problems
+	}
 	known := func() bool {
 		c := find(StatusOf(Evidence{Node: *w.node}).Conditions, VersionsKnown)
 		return c == nil || c.Status != "False" || !strings.Contains(c.Message, "containerd 2.3.99")
 	}
 	want := Versions{Containerd: "2.3.99", NPD: "0.0.1"}
-	_, problems := w.decide(Desired{Versions: want})
-	if len(problems) != 2 || problems[0].Target != "properties.versions.containerd" ||
-		!strings.Contains(problems[0].Message, "2.2.7") ||
-		problems[1].Target != "properties.versions.npd" {
-		t.Fatalf("%v", problems)
-	}
+	problems := asks(want)
+	expect(t, "unknown versions", targets(problems),
+		"properties.versions.containerd properties.versions.npd")
+	has(t, "the problem", problems[0].Message, "2.2.7")
 	want.AllowUnknown = true
 	w.put(Desired{Versions: want})
-	if v := w.node.Chosen.Versions; v.Containerd != "2.3.99" || v.NPD != "0.0.1" || v.AllowUnknown {
-		t.Errorf("%+v", v)
-	}
+	v := w.node.Chosen.Versions
+	shows(t, "what is chosen", "2.3.99 0.0.1 false", v.Containerd, v.NPD, v.AllowUnknown)
 	expect(t, "nothing is said about it", known(), false)
 	want.AllowUnknown = false // running versions may remain
 	w.put(Desired{Versions: want, NodeConfig: NodeConfig{MaxPods: 20}})
 	want.Containerd = "2.3.98"
-	if _, problems = w.decide(Desired{Versions: want}); len(problems) != 1 {
-		t.Errorf("another one: %v", problems)
-	}
+	expect(t, "problems of another one", len(asks(want)), 1)
 	want.Containerd = "2.2.7"
 	w.put(Desired{Versions: want})
 	expect(t, "a version that is known is said to be", known(), true)
 
-	w = newWorld(t)
-	digest := strings.Repeat("a", 64)
-	w.defaults(object{"artifacts": object{"overrides": object{
-		"containerd": object{"sha256": digest, "url": "https://mirror.example/containerd.tar.gz"},
-	}}})
-	w.put(Desired{Versions: Versions{Containerd: "2.3.99"}})
-
-	w = newWorld(t)
-	w.defaults(object{"artifacts": object{"overrides": object{
-		"containerd@2.3.99": object{"sha256": digest},
-	}}})
-	w.put(Desired{Versions: Versions{Containerd: "2.3.99"}})
-	if _, problems = w.decide(Desired{Versions: Versions{
-		Containerd: "2.3.98"}}); len(problems) != 1 {
-		t.Errorf("another version than the overridden one: %v", problems)
+	for name, more := range map[string]object{
+		"containerd":        {"url": "https://mirror.example/containerd.tar.gz"},
+		"containerd@2.3.99": {},
+	} {
+		w = newWorld(t)
+		more["sha256"] = strings.Repeat("a", 64)
+		w.defaults(object{"artifacts": object{"overrides": object{name: more}}})
+		w.put(Desired{Versions: Versions{Containerd: "2.3.99"}})
+		if name != "containerd" {
+			expect(t, "problems of another than the overridden one",
+				len(asks(Versions{Containerd: "2.3.98"})), 1)
+		}
 	}
 }
 
@@ -72,23 +68,18 @@ func TestVulnerableVersions(t *testing.T) {
 	w := newWorld(t)
 	want := Versions{Runc: "1.3.2"}
 	_, problems := w.decide(Desired{Versions: want})
-	if len(problems) != 1 || problems[0].Target != "properties.versions.runc" ||
-		!strings.Contains(problems[0].Message, "CVE-2025-31133") ||
-		!strings.Contains(problems[0].Message, "versions.allowVulnerable") {
-		t.Fatalf("%v", problems)
-	}
+	expect(t, "a vulnerable version", targets(problems), "properties.versions.runc")
+	has(t, "the problem", problems[0].Message, "CVE-2025-31133", "versions.allowVulnerable")
 	want.AllowVulnerable = true
 	w.put(Desired{Versions: want})
-	if v := w.node.Chosen.Versions; v.Runc != "1.3.2" || v.AllowVulnerable || !allowed(*w.node) {
-		t.Errorf("%+v, %s", v, encode(ownLayer(*w.node, "")))
-	}
+	v := w.node.Chosen.Versions
+	shows(t, "what is chosen", "1.3.2 false true", v.Runc, v.AllowVulnerable, allowed(*w.node))
 	want.AllowVulnerable = false
 	w.put(Desired{Versions: want, NodeConfig: NodeConfig{MaxPods: 20}})
 	expect(t, "the agent takes what its node has", allowed(*w.node), true)
 	want.Runc = "1.3.1"
-	if _, problems = w.decide(Desired{Versions: want}); len(problems) != 1 {
-		t.Errorf("another one: %v", problems)
-	}
+	_, problems = w.decide(Desired{Versions: want})
+	expect(t, "problems of another one", len(problems), 1)
 	want.Runc = "1.3.4"
 	w.put(Desired{Versions: want})
 	expect(t, "the agent may run what is not allowed", allowed(*w.node), false)
@@ -148,15 +139,11 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 		},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, problems := chooser{
-				want: tt.want, asked: tt.asked, chosen: tt.chosen, server: "1.36.3",
-			}.choose()
-			if len(problems) > 0 {
-				t.Fatal(problems)
-			}
-			expect(t, "the result", got, tt.result)
-		})
+		got, problems := chooser{
+			want: tt.want, asked: tt.asked, chosen: tt.chosen, server: "1.36.3",
+		}.choose()
+		expect(t, name, got, tt.result)
+		expect(t, name+": problems", problems, nil)
 	}
 }
 
@@ -164,34 +151,25 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 // whose patch version is unknown gets the previous patch.
 func TestOpenVersionOfAnUnknownCluster(t *testing.T) {
 	_, problems := chooser{server: "1.41.0"}.choose()
-	if len(problems) != 1 || problems[0].Target != atKubernetes ||
-		!strings.Contains(problems[0].Message, "1.41.0") {
-		t.Errorf("%v", problems)
-	}
+	expect(t, "with an unknown cluster", targets(problems), atKubernetes)
+	has(t, "the problem", problems[0].Message, "1.41.0")
 	got, problems := chooser{server: "1.34.99"}.choose()
-	if k, _ := release.KubernetesFor("1.34.99"); got.Kubernetes != k || len(problems) > 0 {
-		t.Errorf("%+v, %v", got, problems)
-	}
-	if got, problems := (chooser{}).choose(); got.Kubernetes != "" || got.Containerd != "" ||
-		len(problems) > 0 {
-		t.Errorf("while the cluster is not known: %+v, %v", got, problems)
-	}
-	cleared := chooser{
-		asked: Versions{Kubernetes: "1.34.4"}, chosen: Versions{Kubernetes: "1.34.4"},
-	}
-	if got, problems := cleared.choose(); got.Kubernetes != "" || len(problems) > 0 {
-		t.Errorf("cleared while the cluster is not known: %+v, %v", got, problems)
-	}
+	k, _ := release.KubernetesFor("1.34.99")
+	shows(t, "with an unknown patch", k+" 0", got.Kubernetes, len(problems))
+	got, problems = chooser{}.choose()
+	shows(t, "while the cluster is not known", "  0", got.Kubernetes, got.Containerd, len(problems))
+	was := Versions{Kubernetes: "1.34.4"}
+	got, problems = chooser{asked: was, chosen: was}.choose()
+	shows(t, "cleared while the cluster is not known", " 0", got.Kubernetes, len(problems))
 }
 
 // A cluster far ahead only keeps an owner from versions that do not work with it.
 func TestAnOldNodeCanBeChanged(t *testing.T) {
 	w := newWorld(t)
-	w.put(Desired{Versions: Versions{Kubernetes: "1.34.4"}})
+	changed := kubernetes("1.34.4")
+	w.put(changed)
 	w.reach(someFacts(), "1.40.0")
-	changed := Desired{
-		Versions: Versions{Kubernetes: "1.34.4"}, NodeConfig: NodeConfig{MaxPods: 9},
-	}
+	changed.NodeConfig.MaxPods = 9
 	w.put(changed)
 	changed.Versions.Kubernetes = "1.34.5"
 	_, problems := w.decide(changed)
