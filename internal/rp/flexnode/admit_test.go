@@ -139,7 +139,6 @@ func good(n *Candidate) {
 
 // TestAdmit tests one round in small clusters. Every case has nodes whose desired revision is 2.
 func TestAdmit(t *testing.T) {
-	three, none, hundred := 3, 0, 100
 	half, paused := RolloutPolicy{MaxUnavailable: "50%"}, RolloutPolicy{Paused: true}
 	gone := []State{{Change: wanted, Failed: []string{"uid-gone"}}}
 	allowed := func(n int, until time.Duration) []State {
@@ -160,9 +159,9 @@ func TestAdmit(t *testing.T) {
 		"five nodes": {nodes: 5, want: "0"},
 		"five nodes, half of them at once, a canary first": {nodes: 5, policy: half, want: "0"},
 		"half of them at once, three canaries": {nodes: 5,
-			policy: RolloutPolicy{MaxUnavailable: "50%", Canaries: &three}, want: "0 1"},
+			policy: RolloutPolicy{MaxUnavailable: "50%", Canaries: new(3)}, want: "0 1"},
 		"all at once": {nodes: 3,
-			policy: RolloutPolicy{MaxUnavailable: "100%", Canaries: &none}, want: "0 1 2"},
+			policy: RolloutPolicy{MaxUnavailable: "100%", Canaries: new(0)}, want: "0 1 2"},
 		"the canary is at it": {nodes: 3, are: each{{under(minute)}}},
 		"the canary soaks":    {nodes: 3, are: each{{under(minute), applied, wasReady(minute)}}},
 		"the canary has soaked": {nodes: 3,
@@ -203,7 +202,7 @@ func TestAdmit(t *testing.T) {
 		"two more have failed after a good canary": {nodes: 4, are: each{{good}, {bad}, {bad}},
 			hold: HeldFailed},
 		"more have failed than are kept": {nodes: 160,
-			policy: RolloutPolicy{MaxFailed: &hundred}, are: first101, hold: HeldFailed},
+			policy: RolloutPolicy{MaxFailed: new(100)}, are: first101, hold: HeldFailed},
 		"more are allowed than are kept": {nodes: 160, policy: RolloutPolicy{MaxUnavailable: "1"},
 			before: allowed(101, hour), are: first101, want: "102"},
 		"two more, for which one identity reports": {nodes: 4,
@@ -581,49 +580,39 @@ func TestAdmitBadVersion(t *testing.T) {
 
 func TestReadPolicy(t *testing.T) {
 	p, problems := ReadPolicy(nil)
-	if len(problems) > 0 || p.MaxUnavailable.Of(5) != 1 || p.MaxUnavailable.Of(29) != 2 ||
-		p.MaxUnknown.Of(10) != 2 || p.Canaries != 1 || p.MaxFailed != 1 ||
-		p.Soak != 10*time.Minute || p.Deadline != 30*time.Minute || p.Paused {
-		t.Errorf("the defaults are %+v, %v", p, problems)
-	}
-	less := -1
-	_, problems = ReadPolicy(&RolloutPolicy{
-		MaxUnavailable: "0", MaxUnknown: "101%", Canaries: &less, MaxFailed: &less, Soak: "10m",
-		Deadline: "PT1S",
-	})
+	shows(t, "the defaults", "1 2 2 1 1 10m0s 30m0s false 0", p.MaxUnavailable.Of(5),
+		p.MaxUnavailable.Of(29), p.MaxUnknown.Of(10), p.Canaries, p.MaxFailed, p.Soak, p.Deadline,
+		p.Paused, len(problems))
+	_, problems = ReadPolicy(&RolloutPolicy{MaxUnavailable: "0", MaxUnknown: "101%",
+		Canaries: new(-1), MaxFailed: new(-1), Soak: "10m", Deadline: "PT1S"})
 	expect(t, "problems", len(problems), 6)
 }
 
 func TestAllow(t *testing.T) {
-	c := upgrade("1.35.0")
-	r := Rollout{[]State{
-		{Change: c, Failed: []string{"a", "b"}, More: 3}, {Change: upgrade("1.36.0")}}}
-	next, err := r.Allow(api.AllowVersions{Change: c.ID, Failures: 2, For: "PT1H"}, "ops", began)
-	if err != nil || next.Changes[0].Allowed != 6 || next.Changes[0].By != "ops" ||
-		next.Shown()[0].Failed != 5 || r.Changes[0].By != "" ||
-		!next.Changes[0].Until.Equal(began.Add(time.Hour)) {
-		t.Errorf("%+v, %v", next, err)
-	}
+	r := Rollout{[]State{{Change: wanted, Failed: []string{"a", "b"}, More: 3}, {Change: other}}}
+	next := must(r.Allow(api.AllowVersions{Change: wanted.ID, Failures: 2, For: "PT1H"}, "ops", began))
+	s := next.Changes[0]
+	shows(t, "what is allowed", fmt.Sprint("6 ops 5 ", began.Add(hour)), s.Allowed, s.By,
+		next.Shown()[0].Failed, s.Until)
+	expect(t, "who has allowed it before", r.Changes[0].By, "")
 	for _, ask := range []api.AllowVersions{
-		{Change: upgrade("1.36.0").ID}, {Change: "x"}, {Failures: -1}, {For: "P8D"},
+		{Change: other.ID}, {Change: "x"}, {Failures: -1}, {For: "P8D"},
 	} {
-		if _, err := r.Allow(ask, "ops", began); err == nil {
-			t.Errorf("%+v is allowed", ask)
-		}
+		_, err := r.Allow(ask, "ops", began)
+		expect(t, fmt.Sprintf("%+v is allowed", ask), err == nil, false)
 	}
 }
 
 // TestAllowUnknown tests that a change held for too many nodes without an answer can be released.
 func TestAllowUnknown(t *testing.T) {
 	a := admission{now: began, policy: Policy{MaxUnknown: Share{number: 1}}, counted: 9}
-	r := Rollout{[]State{{Change: upgrade("1.35.0"), Unknown: 3, Waiting: 4, Proved: true}}}
+	r := Rollout{[]State{{Change: wanted, Unknown: 3, Waiting: 4, Proved: true}}}
 	expect(t, "the hold", a.hold(&r.Changes[0]), HeldUnknown)
 	next := must(r.Allow(api.AllowVersions{Failures: 2}, "ops", began))
 	s := &next.Changes[0]
 	for unknown, want := range map[int]string{3: "", 4: "", 5: HeldUnknown} {
-		if s.Unknown = unknown; a.hold(s) != want {
-			t.Errorf("%d nodes do not answer: held by %q", unknown, a.hold(s))
-		}
+		s.Unknown = unknown
+		expect(t, fmt.Sprintf("held while %d nodes do not answer", unknown), a.hold(s), want)
 	}
 	s.Unknown, a.now = 3, s.Until
 	expect(t, "after the allowance has ended", a.hold(s), HeldUnknown)
@@ -632,45 +621,40 @@ func TestAllowUnknown(t *testing.T) {
 // TestLost tests which revisions and ETags the store has lost.
 func TestLost(t *testing.T) {
 	w := newWorld(t)
-	w.put(Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth})
+	d := asPrincipal(clientA, "a-secret")
+	w.put(d)
 	before := *w.node
 	later := before
 	later.Revision, later.Assigned = before.Revision+5, before.Revision+5
-	if before.Lost(before.Revision) != 0 || before.Lost(0) != 0 ||
-		before.Lost(later.Revision) != later.Revision {
-		t.Error("which revision is lost")
-	}
+	shows(t, "what is lost if it runs the present one, none, a later one",
+		fmt.Sprint(0, 0, later.Revision), before.Lost(before.Revision), before.Lost(0),
+		before.Lost(later.Revision))
 	other := later
 	other.UID = "other-uid"
-	if !before.IsLater(later.ETag()) || before.IsLater(before.ETag()) ||
-		later.IsLater(before.ETag()) || before.IsLater(other.ETag()) || before.IsLater("*") {
-		t.Error("which ETag is later")
-	}
+	shows(t, "which ETag is later", "true false false false false", before.IsLater(later.ETag()),
+		before.IsLater(before.ETag()), later.IsLater(before.ETag()), before.IsLater(other.ETag()),
+		before.IsLater("*"))
 	// New facts do not release the node, a PUT does.
-	f := someFacts()
-	f.ServerURL = "https://moved.example:6443"
-	w.reach(f, "1.35.4")
-	n, r := Refresh(*w.node, w.last(), w.parent, w.now.Add(time.Hour), "v1", later.Revision, false)
-	if r == nil || n.Unreleased != later.Revision || n.Assigned != before.Assigned ||
-		n.Lost(later.Revision) == 0 || !n.IsLater(later.ETag()) {
-		t.Errorf("after new facts: %+v", n)
+	w.moves("https://moved.example:6443", "1.35.4")
+	refresh := func(runs int64, joins bool) (Node, *Revision) {
+		return Refresh(*w.node, w.last(), w.parent, w.now.Add(hour), "v1", runs, joins)
 	}
+	n, r := refresh(later.Revision, false)
+	shows(t, "after new facts", fmt.Sprint(later.Revision, before.Assigned, true, true),
+		n.Unreleased, n.Assigned, n.Lost(later.Revision) != 0, n.IsLater(later.ETag()))
 	expect(t, "the reason", (Evidence{Node: n}).upToDate().Reason, "Restored")
 	// Also if they came before the node reported what it runs, and are offered already.
 	for _, joins := range []bool{false, true} {
-		n, _ := Refresh(*w.node, w.last(), w.parent, w.now.Add(time.Hour), "v1", before.Revision, joins)
-		if n.Lost(later.Revision) != later.Revision || !n.IsLater(later.ETag()) ||
-			n.Lost(before.Revision) != 0 || n.Lost(n.Revision) != 0 || n.IsLater(n.ETag()) {
-			t.Errorf("after new facts, offered %v: %+v", joins, n)
-		}
+		n, _ := refresh(before.Revision, joins)
+		shows(t, fmt.Sprint("after new facts, offered ", joins),
+			fmt.Sprint(later.Revision, 0, 0, true, false), n.Lost(later.Revision),
+			n.Lost(before.Revision), n.Lost(n.Revision), n.IsLater(later.ETag()), n.IsLater(n.ETag()))
 	}
 	w.keep(n, r)
-	w.runs, w.now = true, w.now.Add(2*time.Hour)
-	w.put(Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth,
-		NodeConfig: NodeConfig{MaxPods: 60}})
-	if n := *w.node; n.Lost(later.Revision) != 0 || n.IsLater(later.ETag()) {
-		t.Errorf("after a PUT: %+v", n)
-	}
+	w.runs, w.now = true, w.now.Add(2*hour)
+	d.NodeConfig.MaxPods = 60
+	w.put(d)
+	shows(t, "after a PUT", "0 false", w.node.Lost(later.Revision), w.node.IsLater(later.ETag()))
 }
 
 // TestAdmitManyChanges tests that failed changes with waiting nodes are kept, with their times.
@@ -679,19 +663,14 @@ func TestAdmitManyChanges(t *testing.T) {
 	for i := range 2 * maxStates {
 		nodes = append(nodes, runs(fmt.Sprintf("%02d", i), 2, upgrade(fmt.Sprintf("1.40.%d", i))))
 	}
-	nodes = append(nodes, runs("x", 2, upgrade("1.35.0")))
-	before := []State{{Change: upgrade("1.35.0"), Since: began, Failed: []string{"gone"}}}
+	nodes = append(nodes, runs("x", 2, wanted))
+	before := []State{{Change: wanted, Since: began, Failed: []string{"gone"}}}
 	p := policyOf(t, RolloutPolicy{})
 	_, first := Admit(p, nodes, before, began)
-	_, second := Admit(p, nodes, first, began.Add(time.Minute))
-	if len(second) != maxStates || second[0].ID != upgrade("1.35.0").ID {
-		t.Errorf("%d states, the first of %v", len(second), second[0])
-	}
-	for i := range first {
-		if first[i].ID != second[i].ID || !first[i].Since.Equal(second[i].Since) {
-			t.Errorf("state %d was %v, and is %v", i, first[i], second[i])
-		}
-	}
+	_, second := Admit(p, nodes, first, began.Add(minute))
+	expect(t, "the states that are kept", second, first)
+	shows(t, "their number, and the first", fmt.Sprint(maxStates, " ", wanted.ID), len(second),
+		second[0].ID)
 }
 
 func TestJoins(t *testing.T) {
@@ -727,7 +706,7 @@ func TestOffered(t *testing.T) {
 			Ready: []string{"", "True", "False", "Unknown"}[version()]}
 		if is() {
 			outcome := []string{"", Good, Bad, Unknown}[version()]
-			c.Attempt = attempt(upgrade("1.35.0"), -time.Minute, outcome)
+			c.Attempt = attempt(wanted, -minute, outcome)
 		}
 		if !c.Offered() {
 			continue

@@ -61,11 +61,7 @@ func has(t testing.TB, what, text string, words ...string) {
 }
 
 // parsed returns a configuration as the agent parses it.
-func parsed(text []byte) config.Config {
-	loaded, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"})
-	c := loaded.Config
-	return must(c, err)
-}
+func parsed(text []byte) config.Config { return must(config.Parse(text, anyHost())).Config }
 
 func someFacts() Facts {
 	return Facts{
@@ -242,7 +238,11 @@ func (w *world) keep(n Node, r *Revision) {
 }
 
 func (w *world) refresh() *Revision {
-	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1", w.applied(), !w.runs)
+	applied := int64(0)
+	if w.runs {
+		applied = w.node.Assigned
+	}
+	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1", applied, !w.runs)
 	w.keep(n, r)
 	return r
 }
@@ -360,12 +360,4 @@ func randomAuth(g *rand.Rand, d *Desired) {
 func withoutSecret(d Desired) Desired {
 	d, _ = WithoutSecret(d)
 	return d
-}
-
-// applied returns the revision that the node runs, if it does.
-func (w *world) applied() int64 {
-	if !w.runs {
-		return 0
-	}
-	return w.node.Assigned
 }
