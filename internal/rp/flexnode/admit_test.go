@@ -640,8 +640,8 @@ func TestLost(t *testing.T) {
 		return Refresh(*w.node, w.last(), w.parent, w.now.Add(hour), "v1", runs, joins)
 	}
 	n, r := refresh(later.Revision, false)
-	shows(t, "after new facts", fmt.Sprint(later.Revision, before.Assigned, true, true),
-		n.Unreleased, n.Assigned, n.Lost(later.Revision) != 0, n.IsLater(later.ETag()))
+	shows(t, "after new facts", fmt.Sprint(true, later.Revision, before.Assigned, true, true),
+		r != nil, n.Unreleased, n.Assigned, n.Lost(later.Revision) != 0, n.IsLater(later.ETag()))
 	expect(t, "the reason", (Evidence{Node: n}).upToDate().Reason, "Restored")
 	// Also if they came before the node reported what it runs, and are offered already.
 	for _, joins := range []bool{false, true} {

@@ -116,7 +116,7 @@ func TestBundles(t *testing.T) {
 func TestABundleSaysWhatItIsFrom(t *testing.T) {
 	w := newWorld(t)
 	w.put(Desired{})
-	whole := w.whole(w.last(), Grants{Token: anyToken})
+	whole := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{Token: anyToken}))
 	from := api.BundleResource{ID: nodeID, UID: "u-1", ConfigVersion: "1800000000", Epoch: 3}
 	text := encode(Bundle(whole, from))
 	read := must(config.Parse(text, anyHost()))

@@ -173,6 +173,8 @@ func TestCopyOfALostMachine(t *testing.T) {
 	w, m := enrolled(t)
 	m.poll(t, 200)
 	c := m.copiedBefore(t)
+	w.clock.Pass(2 * time.Hour)
+	m.poll(t, 200)
 	w.clock.Pass(23 * time.Hour)
 	c.poll(t, 409)
 	w.clock.Pass(2 * time.Hour)

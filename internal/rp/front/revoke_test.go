@@ -243,21 +243,6 @@ func TestShutOutWithToken(t *testing.T) {
 // withTokens is a node whose kubelet uses tokens.
 var withTokens = strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
 
-// A machine that joins again and again does not make its node impossible to revoke.
-func TestDeletionAfterManyJoins(t *testing.T) {
-	w, _ := newMachine(t)
-	w.settles(204, "POST", nodeURL("n", "/reportStatus"), "{}")
-	uid := w.storedNode("n").UID
-	edit(w, w.api.Store.Certificates, clusterKey+"/n", func(c *flexnode.Certificates) {
-		for i := range 7000 { // these fit into a row unless they are revoked
-			id := flexnode.CertificateID([]byte(strconv.Itoa(i)))
-			*c = c.Note(flexnode.Certificate{ID: id, Ends: w.clock.Now().Add(time.Hour), UID: uid,
-				Enrolment: strconv.Itoa(i)}, "", true, w.clock.Now())
-		}
-	})
-	w.must(200, "DELETE", now(nodeURL("n")), "")
-}
-
 // A machine that joins while it is shut out gets no certificate: its token is revoked.
 func TestShutOutWhileItJoins(t *testing.T) {
 	w := newEdge(t)
