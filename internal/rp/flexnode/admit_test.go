@@ -36,44 +36,32 @@ func (c *Candidate) take(steps []step) {
 	}
 }
 
-func policyOf(t *testing.T, given RolloutPolicy) Policy {
-	t.Helper()
+func policyOf(given RolloutPolicy) Policy {
 	p, problems := ReadPolicy(&given)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	return p
+	return must(p, problems.err())
 }
 
-// admitted returns the nodes that a round moves to the desired revision, by name, in order.
-func admitted(nodes []Candidate, moves []Candidate) string {
+// named returns the names of the nodes of which something is true before and after a round.
+func named(nodes, moves []Candidate, is func(before, after Candidate) bool) string {
 	var names []string
-	for i, c := range nodes {
-		for _, m := range moves {
-			if m.Key == c.Key && m.Assigned == c.Desired && nodes[i].Assigned != m.Assigned {
-				names = append(names, strings.TrimPrefix(c.Key, "c/"))
-			}
+	for _, before := range nodes {
+		after := before
+		if i := slices.IndexFunc(moves, func(m Candidate) bool { return m.Key == before.Key }); i >= 0 {
+			after = moves[i]
+		}
+		if is(before, after) {
+			names = append(names, strings.TrimPrefix(before.Key, "c/"))
 		}
 	}
 	return strings.Join(names, " ")
 }
 
-// holding returns the nodes that hold a slot after a round, by name, in order.
-func holding(nodes []Candidate, moves []Candidate) string {
-	var names []string
-	for _, c := range nodes {
-		at := c.Attempt
-		for _, m := range moves {
-			if m.Key == c.Key {
-				at = m.Attempt
-			}
-		}
-		if at.holds() {
-			names = append(names, strings.TrimPrefix(c.Key, "c/"))
-		}
-	}
-	return strings.Join(names, " ")
+// admitted reports whether the round has moved a node to its desired revision.
+func admitted(before, after Candidate) bool {
+	return after.Assigned == before.Desired && before.Assigned != after.Assigned
 }
+
+func holding(_, after Candidate) bool { return after.Attempt.holds() }
 
 func attempt(change Change, at time.Duration, outcome string) *Attempt {
 	a := &Attempt{Change: change.ID, Revision: 2, At: began.Add(at), Outcome: outcome}
@@ -282,10 +270,10 @@ func TestAdmit(t *testing.T) {
 			for i, steps := range tt.are {
 				nodes[i].take(steps)
 			}
-			moves, states := Admit(policyOf(t, tt.policy), nodes, tt.before, began)
-			expect(t, fmt.Sprintf("admitted with %+v", states), admitted(nodes, moves), tt.want)
+			moves, states := Admit(policyOf(tt.policy), nodes, tt.before, began)
+			expect(t, fmt.Sprintf("admitted with %+v", states), named(nodes, moves, admitted), tt.want)
 			if tt.slots != "" {
-				expect(t, "those that have a slot", holding(nodes, moves), tt.slots)
+				expect(t, "those that have a slot", named(nodes, moves, holding), tt.slots)
 			}
 			hold := ""
 			for _, s := range states {
@@ -346,7 +334,7 @@ func TestAdmitJudges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := runs("a", 2, wanted)
 			n.take(append([]step{under(minute)}, tt.is...))
-			moves, _ := Admit(policyOf(t, RolloutPolicy{}), []Candidate{n}, nil, began)
+			moves, _ := Admit(policyOf(RolloutPolicy{}), []Candidate{n}, nil, began)
 			if len(moves) == 1 {
 				n = moves[0]
 			}
@@ -506,7 +494,7 @@ func TestAdmitFleets(t *testing.T) {
 	for i, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			canaries := i % 3
-			policy := policyOf(t, RolloutPolicy{MaxUnavailable: fmt.Sprintf("%d%%", 5+10*(i%3)),
+			policy := policyOf(RolloutPolicy{MaxUnavailable: fmt.Sprintf("%d%%", 5+10*(i%3)),
 				Canaries: &canaries, Soak: "PT3M", Deadline: "PT6M"})
 			f := newFleet(uint64(n), n, policy)
 			f.restless = true
@@ -555,7 +543,7 @@ func TestAdmitBadVersion(t *testing.T) {
 		"every node": {1, 1}, "one in twenty": {20, 1 + 1 + 10}, "one in three": {3, 1 + 1 + 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(7, 100, policyOf(t, RolloutPolicy{Soak: "PT3M"}))
+			f := newFleet(7, 100, policyOf(RolloutPolicy{Soak: "PT3M"}))
 			for i, m := range f.nodes {
 				m.put("1.35.0")
 				if i%one.every == 0 {
@@ -665,7 +653,7 @@ func TestAdmitManyChanges(t *testing.T) {
 	}
 	nodes = append(nodes, runs("x", 2, wanted))
 	before := []State{{Change: wanted, Since: began, Failed: []string{"gone"}}}
-	p := policyOf(t, RolloutPolicy{})
+	p := policyOf(RolloutPolicy{})
 	_, first := Admit(p, nodes, before, began)
 	_, second := Admit(p, nodes, first, began.Add(minute))
 	expect(t, "the states that are kept", second, first)
@@ -698,7 +686,7 @@ func TestOffered(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 1))
 	version := func() int64 { return random.Int64N(4) }
 	is := func() bool { return random.IntN(2) == 0 }
-	policy, offered := policyOf(t, RolloutPolicy{}), 0
+	policy, offered := policyOf(RolloutPolicy{}), 0
 	for range 100_000 {
 		c := Candidate{Key: "n", UID: "u", Desired: 1 + version(), Assigned: version(),
 			Applied: version(), Failed: version(), Refused: version(), Follows: is(), Heard: is(),

@@ -42,7 +42,7 @@ func TestOfferedAtOnce(t *testing.T) {
 		moves, _ := Admit(Policy{Paused: true}, nodes, nil, w.now)
 		if tt.want || name == "pods" {
 			shows(t, name+": Admit moves", map[bool]string{true: "1 n", false: "0 "}[tt.want],
-				len(moves), admitted(nodes, moves))
+				len(moves), named(nodes, moves, admitted))
 		}
 		if w.reported = got.Node.Revision; tt.want && name != "a client secret" {
 			back := must(w.rollBack(first))

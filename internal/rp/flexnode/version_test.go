@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -100,45 +101,30 @@ var olderTable = Versions{
 func TestWhatIsLeftOpenStays(t *testing.T) {
 	chosen := olderTable
 	newest := versionsOf(release.Set{Kubernetes: "1.36.3"}.Filled())
-	with := func(change func(*Versions)) Versions {
+	with := func(kubernetes, runc string) Versions {
 		v := chosen
-		change(&v)
+		v.Kubernetes, v.Runc = cmp.Or(kubernetes, v.Kubernetes), cmp.Or(runc, v.Runc)
 		return v
 	}
 	runc := Versions{Runc: "1.3.4"}
-	tests := map[string]struct{ asked, want, chosen, result Versions }{
-		"a node that is made": {result: newest},
-		"nothing is asked":    {chosen: chosen, result: chosen},
-		"one version is asked": {
-			want: runc, chosen: chosen, result: with(func(v *Versions) { v.Runc = "1.3.4" }),
-		},
-		"another one is asked": {
-			asked: runc, want: Versions{Runc: "1.3.5"},
-			chosen: with(func(v *Versions) { v.Runc = "1.3.4" }),
-			result: with(func(v *Versions) { v.Runc = "1.3.5" }),
-		},
-		"a version is cleared": {
-			asked: Versions{Runc: "1.3.4", CNI: "1.8.0"}, want: Versions{CNI: "1.8.0"},
-			chosen: with(func(v *Versions) { v.Runc = "1.3.4" }),
-			result: with(func(v *Versions) {
-				v.Runc = release.Set{Containerd: v.Containerd}.Filled().Runc
-			}),
-		},
+	for name, tt := range map[string]struct{ asked, want, chosen, result Versions }{
+		"a node that is made":  {result: newest},
+		"nothing is asked":     {chosen: chosen, result: chosen},
+		"one version is asked": {want: runc, chosen: chosen, result: with("", "1.3.4")},
+		"another one is asked": {asked: runc, want: Versions{Runc: "1.3.5"},
+			chosen: with("", "1.3.4"), result: with("", "1.3.5")},
+		"a version is cleared": {asked: Versions{Runc: "1.3.4", CNI: "1.8.0"},
+			want: Versions{CNI: "1.8.0"}, chosen: with("", "1.3.4"),
+			result: with("", release.Set{Containerd: chosen.Containerd}.Filled().Runc)},
 		"all versions are cleared": {asked: runc, chosen: chosen, result: newest},
-		"with a v": {
-			want: Versions{Kubernetes: "v1.35.2"}, chosen: chosen,
-			result: with(func(v *Versions) { v.Kubernetes = "1.35.2" }),
-		},
+		"with a v": {want: Versions{Kubernetes: "v1.35.2"}, chosen: chosen,
+			result: with("1.35.2", "")},
 		"an older Kubernetes is asked for a node that is made": {
 			want:   Versions{Kubernetes: "1.34.4"},
-			result: versionsOf(release.Set{Kubernetes: "1.34.4"}.Filled()),
-		},
-		"a later patch than the cluster's": {
-			want: Versions{Kubernetes: "1.36.4"}, chosen: chosen,
-			result: with(func(v *Versions) { v.Kubernetes = "1.36.4" }),
-		},
-	}
-	for name, tt := range tests {
+			result: versionsOf(release.Set{Kubernetes: "1.34.4"}.Filled())},
+		"a later patch than the cluster's": {want: Versions{Kubernetes: "1.36.4"}, chosen: chosen,
+			result: with("1.36.4", "")},
+	} {
 		got, problems := chooser{
 			want: tt.want, asked: tt.asked, chosen: tt.chosen, server: "1.36.3",
 		}.choose()
