@@ -97,10 +97,11 @@ func TestVersionsGoUp(t *testing.T) {
 			}
 			continue
 		case 1:
-			if w.node != nil {
-				w.moves("https://"+string(rune('a'+i%26))+".example", "1.35.4")
-				w.refresh()
+			if w.node == nil {
+				continue
 			}
+			w.moves("https://"+string(rune('a'+i%26))+".example", "1.35.4")
+			w.refresh()
 		case 2:
 			w.unreached()
 			w.put(randomDesired(g))
@@ -108,9 +109,6 @@ func TestVersionsGoUp(t *testing.T) {
 			w.refresh()
 		default:
 			w.put(randomDesired(g))
-		}
-		if w.node == nil {
-			continue
 		}
 		if v := w.node.Revision; v < last || w.node.Assigned != v || w.last() == nil {
 			t.Fatalf("step %d: version %d after %d; %+v", i, v, last, w.node)

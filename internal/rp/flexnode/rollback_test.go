@@ -157,7 +157,7 @@ func TestChangeOf(t *testing.T) {
 
 // restarts returns what a joined agent restarts units for, to get to another configuration. The
 // unit that loads packet rules disturbs no pod.
-func restarts(t *testing.T, from, to object) []string {
+func restarts(from, to object) []string {
 	desired := func(whole object) state.Desired {
 		return node.Bind(node.Render(parsed(encode(whole)), node.Facts{}), node.Bindings{
 			Server: "https://api.example", CA: "CA", PodCIDRs: []string{"10.244.3.0/24"}, Joined: true,
@@ -213,7 +213,7 @@ func TestUndisturbing(t *testing.T) {
 		d := base
 		edit(&d)
 		to := configOf(d)
-		change, units := ChangeOf(from, to), restarts(t, from, to)
+		change, units := ChangeOf(from, to), restarts(from, to)
 		if change.ID == "" && len(units) > 0 {
 			t.Errorf("%s: restarts %s, and the table says that it disturbs nothing", name,
 				strings.Join(units, " "))
