@@ -81,11 +81,16 @@ func (w *world) step() {
 	must(w.r.Step(w.t.Context()))
 }
 
-// admitted reports whether the first node is offered what it wants.
-func (w *world) admitted() bool {
-	n := must(w.s.Nodes.Get(w.t.Context(), key(0))).Value
-	return n.Assigned == n.Revision
+// set writes the first node.
+func (w *world) set(n flexnode.Node) {
+	w.write(func(v *store.View) error { return w.s.Nodes.Set(v, key(0), n) })
 }
+
+// node returns the first node.
+func (w *world) node() flexnode.Node { return must(w.s.Nodes.Get(w.t.Context(), key(0))).Value }
+
+// admitted reports whether the first node is offered what it wants.
+func (w *world) admitted() bool { return w.node().Assigned == w.node().Revision }
 
 // The data of a change are kept once for all nodes that wait for it, and only while they do.
 func TestChangesAreShared(t *testing.T) {
@@ -192,27 +197,15 @@ func TestUnreadableHistory(t *testing.T) {
 // A late write of an earlier round, whose outcome was unknown, admits no node beside those of later
 // rounds. The next round waits until the index has a written row, also one that had changed before.
 func TestLateWritesAdmitNoNode(t *testing.T) {
-	const node = "s/g/c/n"
-	memory := storetest.NewMemory()
-	s := store.New(memory)
-	write := func(decide func(v *store.View) error) {
-		must(s.Update(t.Context(), "test", nil, decide))
-	}
-	write(func(v *store.View) error { return s.Clusters.Set(v, cluster, flexnode.Cluster{}) })
-	write(func(v *store.View) error {
-		return s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 2, Assigned: 1})
-	})
-	r := &Rollout{
-		Store: s, Cluster: cluster, Fence: store.Condition{Key: "/none/other"}, need: 1,
-		Log: slog.New(slog.DiscardHandler), Index: store.NewIndex(s),
-	}
-	must(0, r.Index.(*store.Index).Load(t.Context()))
-	write(func(v *store.View) error { // the index has an older row
-		return s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 2, Assigned: 1, Used: true})
-	})
-	c := flexnode.Candidate{Key: node, UID: "u", Desired: 2, Assigned: 1, Applied: 1}
-	seen := map[string]flexnode.Candidate{node: c}
-	moves := map[string]flexnode.Candidate{node: {Key: node, Assigned: 2}}
+	w := newWorld(t, 1)
+	r, first := w.r, flexnode.Node{UID: "u", Revision: 2, Assigned: 1}
+	must(0, w.index.Load(t.Context()))
+	newer := first
+	newer.Used = true
+	w.set(newer) // the index has an older row
+	c := flexnode.Candidate{Key: key(0), UID: "u", Desired: 2, Assigned: 1, Applied: 1}
+	seen := map[string]flexnode.Candidate{c.Key: c}
+	moves := map[string]flexnode.Candidate{c.Key: {Key: c.Key, Assigned: 2}}
 	for when, want := range map[string]int64{"never": 2, "before": 1, "at the commit": 1} {
 		late := when != "never"
 		r.round = must(r.begin(t.Context()))
@@ -220,33 +213,28 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 		if when == "before" {
 			next()
 		}
-		memory.Before(func(c storetest.Call) error {
+		w.memory.Before(func(c storetest.Call) error {
 			if when == "at the commit" && c.Op == "commit" {
-				memory.Before(nil)
+				w.memory.Before(nil)
 				next()
 			}
 			return nil
 		})
 		r.need = 1
-		kept, err := r.write(t.Context(), []string{node}, seen, moves)
-		row, getting := s.Nodes.Get(t.Context(), node)
-		if err != nil || getting != nil || kept != late || row.Value.Assigned != want {
-			t.Errorf("another round %s: kept %t, assigned %d (%v, %v)", when, kept, row.Value.Assigned,
-				err, getting)
+		kept := must(r.write(t.Context(), []string{c.Key}, seen, moves))
+		if is := w.node().Assigned; kept != late || is != want {
+			t.Errorf("another round %s: kept %t, assigned %d", when, kept, is)
 		}
 		if waits := must(r.isBehind(t.Context())); waits == late {
 			t.Errorf("another round %s: the next round waits for a write: %t", when, waits)
 		}
-		write(func(v *store.View) error {
-			return s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 2, Assigned: 1})
-		})
+		w.set(first)
 	}
 }
 
 // An owner who changes a node in every round does not keep its overdue slot by that, and does not
 // keep the cluster from giving slots. A new attempt of the node does.
 func TestOwnerKeepsNoSlot(t *testing.T) {
-	const node = "s/g/c/n"
 	at := flexnode.Attempt{Change: "x", Revision: 2, At: time.Unix(1_800_000_000, 0).UTC()}
 	over, later := at, at
 	over.Outcome, later.Revision = flexnode.Unknown, 3
@@ -256,71 +244,59 @@ func TestOwnerKeepsNoSlot(t *testing.T) {
 	}{
 		"another revision": {at, over, false}, "another attempt": {later, later, true},
 	} {
-		s := store.New(storetest.NewMemory())
-		must(s.Update(t.Context(), "test", nil, func(v *store.View) error {
-			n := flexnode.Node{UID: "u", Revision: 3, Assigned: 2, Attempt: &tt.stored}
-			return errors.Join(s.Clusters.Set(v, cluster, flexnode.Cluster{}), s.Nodes.Set(v, node, n))
-		}))
-		r := &Rollout{Store: s, Cluster: cluster, Fence: store.Condition{Key: "/none/other"},
-			Log: slog.New(slog.DiscardHandler)}
-		r.round = must(r.begin(t.Context()))
-		c := flexnode.Candidate{Key: node, UID: "u", Desired: 2, Assigned: 2, Applied: 1, Attempt: &at}
+		w := newWorld(t, 1)
+		w.set(flexnode.Node{UID: "u", Revision: 3, Assigned: 2, Attempt: &tt.stored})
+		w.r.round = must(w.r.begin(t.Context()))
+		c := flexnode.Candidate{Key: key(0), UID: "u", Desired: 2, Assigned: 2, Applied: 1, Attempt: &at}
 		m := c
 		m.Assigned, m.Attempt = 1, &over
-		kept := must(r.write(t.Context(), []string{node}, map[string]flexnode.Candidate{node: c},
-			map[string]flexnode.Candidate{node: m}))
-		row := must(s.Nodes.Get(t.Context(), node)).Value
-		if kept != tt.kept || *row.Attempt != tt.want || row.Assigned != 2 || row.Revision != 3 {
-			t.Errorf("%s: kept %t, %+v", name, kept, row)
+		kept := must(w.r.write(t.Context(), []string{c.Key}, map[string]flexnode.Candidate{c.Key: c},
+			map[string]flexnode.Candidate{c.Key: m}))
+		n := w.node()
+		if kept != tt.kept || *n.Attempt != tt.want || n.Assigned != 2 || n.Revision != 3 {
+			t.Errorf("%s: kept %t, %+v", name, kept, n)
 		}
 	}
 }
 
 // A replica that has lost the cluster to another admits no node, and writes nothing else.
 func TestFencedRollout(t *testing.T) {
-	for name, need := range map[string]bool{"it has begun": false, "it begins": true} {
+	for _, begins := range []bool{false, true} {
 		w := newWorld(t, 1)
 		w.r.Heard = func(string) bool { return true }
 		w.step()
 		before := must(w.s.Rollouts.Get(t.Context(), cluster)).Revision
 		must(0, w.index.Load(t.Context()))
 		w.r.Fence.Revision = 7
-		if need {
+		if begins {
 			w.r.need = 0
 		}
 		_, err := w.r.Step(t.Context())
 		after := must(w.s.Rollouts.Get(t.Context(), cluster)).Revision
 		if !errors.Is(err, store.ErrFenced) || w.admitted() || after != before {
-			t.Errorf("%s: %v, admitted %t, states of %d and %d", name, err, w.admitted(), before, after)
+			t.Errorf("begins %t: %v, admitted %t, states of %d and %d", begins, err, w.admitted(), before,
+				after)
 		}
 	}
 }
 
 // A Node is judged by its present state: the store may be behind.
 func TestStoredReadyIsLate(t *testing.T) {
-	const node = "s/g/c/n"
-	s, now := store.New(storetest.NewMemory()), time.Unix(1_800_000_000, 0)
-	must(s.Update(t.Context(), "test", nil, func(v *store.View) error {
-		ready := &api.Condition{Status: "True", LastTransitionTime: now.Add(-time.Hour)}
-		err := s.Status.Set(v, node, flexnode.Status{Ready: ready})
-		n := flexnode.Node{UID: "u", Revision: 1, Attempt: &flexnode.Attempt{Revision: 1}}
-		return errors.Join(err, s.Nodes.Set(v, node, n))
-	}))
-	index := store.NewIndex(s)
-	must(0, index.Load(t.Context()))
-	row := must(index.Node(node))
-	var is *api.Condition
-	r := &Rollout{
-		Store: s, Index: index, Heard: func(string) bool { return true },
-		Ready: func(string, *api.Condition) *api.Condition { return is },
-	}
-	for want, condition := range map[string]*api.Condition{
-		"": nil, "False": {Status: "False", LastTransitionTime: now.Add(-2 * notReadyFor)},
-		"Unknown": {Status: "False", LastTransitionTime: now}, "True": {Status: "True"},
+	w := newWorld(t, 1)
+	ready := &api.Condition{Status: "True", LastTransitionTime: w.now.Add(-time.Hour)}
+	w.write(func(v *store.View) error {
+		return w.s.Status.Set(v, key(0), flexnode.Status{Ready: ready})
+	})
+	w.set(flexnode.Node{UID: "u", Revision: 1, Attempt: &flexnode.Attempt{Revision: 1}})
+	must(0, w.index.Load(t.Context()))
+	row := must(w.index.Node(key(0)))
+	for want, is := range map[string]*api.Condition{
+		"": nil, "False": {Status: "False", LastTransitionTime: w.now.Add(-2 * notReadyFor)},
+		"Unknown": {Status: "False", LastTransitionTime: w.now}, "True": {Status: "True"},
 	} {
-		is = condition
-		if c, err := r.candidate(t.Context(), row, now); err != nil || c.Ready != want {
-			t.Errorf("%q: %q, %v", want, c.Ready, err)
+		w.r.Ready = func(string, *api.Condition) *api.Condition { return is }
+		if c := must(w.r.candidate(t.Context(), row, w.now)); c.Ready != want {
+			t.Errorf("%q: %q", want, c.Ready)
 		}
 	}
 }
