@@ -3,29 +3,34 @@ package fair
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// enter goes through a gate in the background and stays until the returned function is called.
-func enter(g *Gate, c Class) (in *atomic.Bool, leave func(), failed *atomic.Pointer[error]) {
-	in, failed = &atomic.Bool{}, &atomic.Pointer[error]{}
-	done := make(chan struct{})
+// visit is a request that goes through a gate, and stays until it leaves.
+type visit struct {
+	in   bool
+	err  error
+	done chan struct{}
+}
+
+func enter(g *Gate, c Class) *visit {
+	v := &visit{done: make(chan struct{})}
 	go func() {
-		p, err := g.Enter(context.Background(), c, "s")
-		if err != nil {
-			failed.Store(&err)
-			return
+		var p *Place
+		if p, v.err = g.Enter(context.Background(), c, "s"); v.err == nil {
+			v.in = true
+			<-v.done
+			p.Leave()
 		}
-		in.Store(true)
-		<-done
-		p.Leave()
 	}()
 	synctest.Wait()
-	return in, func() { close(done); synctest.Wait() }, failed
+	return v
 }
+
+func (v *visit) leave() { close(v.done); synctest.Wait() }
 
 func load(g *Gate, c Class) [2]int {
 	taken, waiting := g.Load(c)
@@ -33,34 +38,28 @@ func load(g *Gate, c Class) [2]int {
 }
 
 func TestGate(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForWrites: {2, 2, 5 * time.Second}})
-		_, leaveA, _ := enter(g, ForWrites)
-		_, leaveB, _ := enter(g, ForWrites)
-		third, leaveC, _ := enter(g, ForWrites)
-		fourth, leaveD, late := enter(g, ForWrites)
-		_, _, refused := enter(g, ForWrites)
-		if third.Load() || fourth.Load() || refused.Load() == nil ||
-			!errors.Is(*refused.Load(), ErrBusy) {
+		first, second := enter(g, ForWrites), enter(g, ForWrites)
+		third, fourth := enter(g, ForWrites), enter(g, ForWrites)
+		if refused := enter(g, ForWrites); third.in || fourth.in || !errors.Is(refused.err, ErrBusy) {
 			t.Fatal("more are let in, or wait, than there are places")
 		}
 		equal(t, "the load", load(g, ForWrites), [2]int{2, 2})
-		other, leaveOther, _ := enter(g, ForReads)
-		equal(t, "a class without a limit lets in", other.Load(), true)
-		leaveOther()
-		leaveA()
-		if !third.Load() || fourth.Load() {
+		other := enter(g, ForReads)
+		equal(t, "a class without a limit lets in", other.in, true)
+		other.leave()
+		first.leave()
+		if !third.in || fourth.in {
 			t.Error("the first that waits is not the first that is let in")
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if late.Load() == nil || !errors.Is(*late.Load(), ErrBusy) {
+		if !errors.Is(fourth.err, ErrBusy) {
 			t.Error("it waits for ever")
 		}
-		leaveB()
-		leaveC()
-		_ = leaveD // it never came in
+		second.leave()
+		third.leave()
 		equal(t, "the load afterwards", load(g, ForWrites), [2]int{0, 0})
 	})
 }
@@ -68,58 +67,52 @@ func TestGate(t *testing.T) {
 // Nodes come first: while they wait, one request of each other class is let in, so that people are
 // not shut out.
 func TestNodesAreFirst(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForNodes: {1, 10, 60 * time.Second}, ForReads: {3, 10, 60 * time.Second}})
-		_, leaveNode, _ := enter(g, ForNodes)
-		_, leaveFirst, _ := enter(g, ForReads)
-		waits, leaveWaiting, _ := enter(g, ForNodes)
-		second, leaveSecond, _ := enter(g, ForReads)
-		if waits.Load() || second.Load() {
+		node, first := enter(g, ForNodes), enter(g, ForReads)
+		waits, second := enter(g, ForNodes), enter(g, ForReads)
+		if waits.in || second.in {
 			t.Fatal("people are let in while nodes wait")
 		}
-		leaveFirst()
-		equal(t, "people are let in while nodes wait", second.Load(), true)
-		third, leaveThird, _ := enter(g, ForReads)
-		equal(t, "more people are let in while nodes wait", third.Load(), false)
-		leaveNode()
-		if !waits.Load() || !third.Load() {
+		first.leave()
+		equal(t, "people are let in while nodes wait", second.in, true)
+		third := enter(g, ForReads)
+		equal(t, "more people are let in while nodes wait", third.in, false)
+		node.leave()
+		if !waits.in || !third.in {
 			t.Error("who waits is forgotten")
 		}
-		leaveSecond()
-		leaveThird()
-		leaveWaiting()
+		second.leave()
+		third.leave()
+		waits.leave()
 	})
 }
 
 // A node that gives up waiting lets in those who waited because of it.
 func TestGateWhenNodesGiveUp(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForNodes: {1, 10, 5 * time.Second}, ForReads: {2, 10, 60 * time.Second}})
-		_, leaveNode, _ := enter(g, ForNodes)
-		_, leaveFirst, _ := enter(g, ForReads)
+		node, first := enter(g, ForNodes), enter(g, ForReads)
 		enter(g, ForNodes)
-		second, leaveSecond, _ := enter(g, ForReads)
+		second := enter(g, ForReads)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		equal(t, "who waits is let in", second.Load(), true)
-		leaveNode()
-		leaveFirst()
-		leaveSecond()
+		equal(t, "who waits is let in", second.in, true)
+		node.leave()
+		first.leave()
+		second.leave()
 	})
 }
 
 // A request that waits for something else frees its place, and has one again afterwards.
 func TestRest(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForNodes: {1, 10, 60 * time.Second}})
 		resting := must(g.Enter(context.Background(), ForNodes, "s"))
 		resting.Rest(func() {
-			in, leave, _ := enter(g, ForNodes)
-			equal(t, "a place is free while its request rests", in.Load(), true)
-			defer leave()
+			other := enter(g, ForNodes)
+			equal(t, "a place is free while its request rests", other.in, true)
+			other.leave()
 		})
 		equal(t, "the load", load(g, ForNodes), [2]int{1, 0})
 		resting.Leave()
@@ -128,7 +121,6 @@ func TestRest(t *testing.T) {
 }
 
 func TestGateWhenCallersGo(t *testing.T) {
-	t.Parallel()
 	g := NewGate(AtOnce{ForLists: {1, 1, 3600 * time.Second}})
 	p := must(g.Enter(t.Context(), ForLists, "s"))
 	gone, cancel := context.WithCancel(t.Context())
@@ -142,53 +134,42 @@ func TestGateWhenCallersGo(t *testing.T) {
 
 // Subscriptions wait in turns: one with many requests neither delays others nor fills the queue.
 func TestTurnsOfSubscriptions(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForLists: {1, 4, 60 * time.Second}})
 		first := must(g.Enter(t.Context(), ForLists, "much"))
-		let := make(chan string, 10)
-		ask := func(subscription string) {
+		var let []string // one at a time
+		for _, subscription := range []string{"much", "much", "much", "much", "much", "a", "b"} {
 			go func() {
 				p, err := g.Enter(context.Background(), ForLists, subscription)
 				if err != nil {
-					let <- "refused " + subscription
+					let = append(let, "refused "+subscription)
 					return
 				}
-				let <- subscription
+				let = append(let, subscription)
 				p.Leave()
 			}()
 			synctest.Wait()
 		}
-		for range 5 {
-			ask("much")
-		}
-		ask("a")
-		ask("b")
-		for _, want := range []string{"refused much", "refused much", "refused much"} {
-			equal(t, "who is let in", <-let, want)
-		}
 		first.Leave()
-		for _, want := range []string{"much", "a", "b", "much"} {
-			equal(t, "who is let in", <-let, want)
-		}
 		synctest.Wait()
+		equal(t, "who is refused or let in", strings.Join(let, ", "),
+			"refused much, refused much, refused much, much, a, b, much")
 		equal(t, "the load afterwards", load(g, ForLists), [2]int{0, 0})
 	})
 }
 
 // A request that moves to another class waits for a place there, and has left the former one.
 func TestMove(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForNodes: {1, 1, time.Second}, ForNodeStore: {1, 1, time.Second}})
-		_, leave, _ := enter(g, ForNodeStore)
+		other := enter(g, ForNodeStore)
 		p := must(g.Enter(t.Context(), ForNodes, "s"))
 		if err := p.Move(t.Context(), ForNodeStore); !errors.Is(err, ErrBusy) {
 			t.Errorf("it is let in: %v", err)
 		}
 		p.Rest(func() {})
 		p.Leave()
-		leave()
+		other.leave()
 		p, _ = g.Enter(t.Context(), ForNodes, "s")
 		must(0, p.Move(t.Context(), ForNodeStore))
 		equal(t, "the load of the former class", load(g, ForNodes), [2]int{0, 0})

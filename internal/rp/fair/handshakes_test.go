@@ -19,11 +19,8 @@ import (
 // pipes is a listener of connections within the process.
 type pipes struct {
 	arrived chan net.Conn
-	once    sync.Once
 	closed  chan struct{}
 }
-
-func newPipes() *pipes { return &pipes{arrived: make(chan net.Conn), closed: make(chan struct{})} }
 
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
@@ -34,7 +31,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipes) Close() error { close(p.closed); return nil }
 
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
@@ -47,8 +44,7 @@ func (p *pipes) dial() net.Conn {
 // secured is a server whose handshakes need processor time, which the current ones share.
 type secured struct {
 	*pipes
-	connections *Connections
-	trusted     *x509.CertPool
+	trusted *x509.CertPool
 }
 
 const (
@@ -72,7 +68,7 @@ func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
 		return &pair, nil
 	}}
 	of.TakeTurns(config, atOnce, headers)
-	s := &secured{newPipes(), of, x509.NewCertPool()}
+	s := &secured{&pipes{make(chan net.Conn), make(chan struct{})}, x509.NewCertPool()}
 	s.trusted.AddCert(root)
 	server := &http.Server{
 		ReadHeaderTimeout: headers, ErrorLog: log.New(io.Discard, "", 0), ConnState: of.State,

@@ -8,17 +8,15 @@ import (
 
 // Settings are checked, and omitted ones keep their defaults.
 func TestLimits(t *testing.T) {
-	t.Parallel()
 	if problems := DefaultLimits().Check(); problems != nil {
 		t.Error(problems)
 	}
 	l := DefaultLimits()
-	err := json.Unmarshal([]byte(`{
+	must(0, json.Unmarshal([]byte(`{
 		"exceptions": {"x": 5, "y": 0, "z": -1},
 		"quotas": {"default": {"nodes": 0}, "subscriptions": {"s": {"tokens": -1}}},
 		"connections": {"max": 0}
-	}`), &l)
-	must(0, err)
+	}`), &l))
 	text := strings.Join(l.Check(), "\n")
 	for _, path := range []string{
 		"exceptions[y]:", "exceptions[z]:", "quotas.default:", "quotas.subscriptions[s]:",
@@ -36,7 +34,6 @@ func TestLimits(t *testing.T) {
 
 // A claim counts until the count includes it.
 func TestClaims(t *testing.T) {
-	t.Parallel()
 	var c Claims
 	used, revision := 3, int64(10)
 	count := func() (int, int64) { return used, revision }

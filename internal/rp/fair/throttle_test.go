@@ -2,21 +2,17 @@ package fair
 
 import (
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 )
 
-type clock struct{ nanos atomic.Int64 }
-
-func (c *clock) now() time.Time       { return time.Unix(1_800_000_000, c.nanos.Load()) }
-func (c *clock) pass(d time.Duration) { c.nanos.Add(int64(d)) }
-
-func newThrottle(rates Rates) (*Throttle, *clock) {
-	c := &clock{}
-	return NewThrottle(rates, map[string]float64{"BIG": 10}, c.now), c
+func newThrottle(rates Rates) (*Throttle, *rptest.Clock) {
+	c := rptest.NewClock()
+	return NewThrottle(rates, map[string]float64{"BIG": 10}, c.Now), c
 }
 
 // let returns the number of requests, out of so many, that are let in.
@@ -31,7 +27,6 @@ func (t *Throttle) let(of Bucket, requests int) int {
 }
 
 func TestBuckets(t *testing.T) {
-	t.Parallel()
 	throttle, c := newThrottle(Rates{
 		Principal: {Reads: {10, 2}, Writes: {3, 1}, Lists: {1, .1}},
 		Node:      {All: {4, 1}, Refreshes: {2, .1}, Reports: {3, 1}},
@@ -58,41 +53,34 @@ func TestBuckets(t *testing.T) {
 		equal(t, tt.name, throttle.let(tt.of, 1000), tt.want)
 	}
 	reads, lists := Bucket{Principal, Reads, "p"}, Bucket{Principal, Lists, "p"}
-	v := throttle.Take(reads, 0)
-	if v.After != 500*time.Millisecond || v.Begun || !v.Limited || v.Left != 0 {
-		t.Errorf("%+v", v)
-	}
-	if v := throttle.Take(lists, 0); v.After != 0 || v.Begun {
-		t.Errorf("%+v", v)
-	}
-	if v := throttle.Take(lists, 0); v.After != 10*time.Second || !v.Begun {
-		t.Errorf("the first that is refused: %+v", v)
-	}
+	equal(t, "another one that is refused", throttle.Take(reads, 0),
+		Verdict{After: 500 * time.Millisecond, Of: Rate{10, 2}, Limited: true})
+	equal(t, "one that is let in", throttle.Take(lists, 0), Verdict{Limited: true})
+	equal(t, "the first that is refused", throttle.Take(lists, 0),
+		Verdict{After: 10 * time.Second, Of: Rate{1, .1}, Begun: true, Limited: true})
 	equal(t, "limited without a limit", throttle.Take(Bucket{Principal, Deletes, "p"}, 0).Limited,
 		false)
-	c.pass(3 * time.Second)
+	c.Pass(3 * time.Second)
 	equal(t, "three seconds later", throttle.let(reads, 1000), 6)
 }
 
 // The requests of one subscription's callers are limited together, besides those of each caller.
 func TestBucketOfASubscription(t *testing.T) {
-	t.Parallel()
 	throttle, c := newThrottle(Rates{Principal: {Writes: {1, 1}}, Subscription: {Writes: {15, 1}}})
 	take := func(id string) int { return throttle.let(Bucket{Subscription, Writes, id}, 2000) }
 	if s, again, other, large := take("s"), take("s"), take("s2"), take("big"); s != 15 ||
 		again != 0 || other != 15 || large != 150 {
 		t.Error(s, again, other, large)
 	}
-	c.pass(5 * time.Second)
+	c.Pass(5 * time.Second)
 	equal(t, "what is left after a refusal", take("s"), 5)
-	c.pass(5 * time.Second)
+	c.Pass(5 * time.Second)
 	equal(t, "what is left", throttle.Take(Bucket{Subscription, Writes, "s"}, 0).Left, 4)
 }
 
 // The shared limit of a subscription's nodes grows with their number, that of new ones with its
 // quota.
 func TestBucketOfManyNodes(t *testing.T) {
-	t.Parallel()
 	throttle, _ := newThrottle(DefaultRates())
 	for nodes, want := range map[int]int{0: 499, 3000: 499, 6000: 999, 60_000: 9_999} {
 		of := Bucket{Node, Stored, fmt.Sprint(nodes)}
@@ -106,7 +94,6 @@ func TestBucketOfManyNodes(t *testing.T) {
 // However many callers come, a limited number of buckets is kept; a flooding caller's is among
 // them.
 func TestBucketsAreBounded(t *testing.T) {
-	t.Parallel()
 	throttle, _ := newThrottle(Rates{Principal: {Reads: {5, 1}}, Node: {All: {5, 1}}})
 	flood := 0
 	for n := range remembered * 3 {
@@ -122,7 +109,6 @@ func TestBucketsAreBounded(t *testing.T) {
 
 // With any rate, small or large, a bucket gives its burst, and then one request at a time.
 func TestRates(t *testing.T) {
-	t.Parallel()
 	for _, r := range []Rate{{1, 1e-12}, {3, .3}, {3, 7}, {2, 100}} {
 		b, now := &bucket{
 			tokens: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst),
