@@ -223,28 +223,25 @@ func TestABindingIsTakenAway(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
 		path := filepath.Join(t.TempDir(), "factory.yaml")
 		replace(t, path, kubeconfig("https://a.example", string(testCA()), "x"))
-		sources := &switched{}
-		sources.present.Store(&Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}})
-		w.manager.Source = sources
+		sources := &Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}}
+		var removed atomic.Bool
+		w.manager.Source = sourceOf(func(ctx context.Context, c flexnode.Cluster) (Access, error) {
+			if removed.Load() {
+				sources.Bindings = nil
+			}
+			return sources.Access(ctx, c, false)
+		})
 		w.manager.Dial = func(Access) (*Connection, error) { return c.connection(), nil }
 		w.register(factoryID, c)
 		w.own(factory)
 		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
-		sources.present.Store(&Sources{})
+		removed.Store(true)
 		pass(10 * time.Second)
 		equal(t, "a request", c.Ask(w.joining("late", "edge-1")), "")
 		pass(time.Minute)
 		equal(t, "the cluster is reachable", w.cluster(factory).Properties.Reachable, false)
 	})
-}
-
-// switched is a source that can be replaced.
-type switched struct{ present atomic.Pointer[Sources] }
-
-// Access implements Source.
-func (s *switched) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
-	return s.present.Load().Access(ctx, c, again)
 }
 
 // fakeTokens issues numbered tokens.

@@ -46,31 +46,22 @@ func TestUnreachableTellsNoSecrets(t *testing.T) {
 	}
 }
 
-// azure is a source that can lose a cluster.
-type azure struct {
-	Source
-	gone atomic.Bool
-}
-
-// Access implements Source.
-func (a *azure) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
-	if a.gone.Load() {
-		return Access{}, &azcore.ResponseError{StatusCode: http.StatusNotFound}
-	}
-	return a.Source.Access(ctx, c, again)
-}
-
 // A registration shows that its cluster was deleted or moved in Azure; while that answers, it is
 // used.
 func TestAClusterThatAzureDoesNotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
-		source := &azure{Source: w.manager.Source}
-		w.manager.Source = source
+		var gone atomic.Bool
+		w.manager.Source = sourceOf(func(ctx context.Context, k flexnode.Cluster) (Access, error) {
+			if gone.Load() {
+				return Access{}, &azcore.ResponseError{StatusCode: http.StatusNotFound}
+			}
+			return w.source.Access(ctx, k, false)
+		})
 		w.register(factoryID, c)
 		w.own(factory)
 		pass(time.Minute)
-		source.gone.Store(true)
+		gone.Store(true)
 		pass(2 * probeInterval)
 		got := w.cluster(factory)
 		if !got.Properties.Reachable || !strings.Contains(got.Probe.Message(), notInAzure) {

@@ -29,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -66,11 +65,9 @@ func TestAHostileCluster(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			h := newHostile(t, answers)
-			w, c, counts := withHostile(t, h)
+			w, c := withHostile(t, h)
 			growsBy(t, 256, func() {
-				until(t, "the hostile cluster is not left", func() bool {
-					return counts.limits.Load() >= 2
-				})
+				until(t, "the hostile cluster is not left", func() bool { return w.counted(Limit) >= 2 })
 				until(t, "the cluster is not told that it does harm", func() bool {
 					return strings.Contains(w.cluster(harbour).Probe.Unreachable, "larger than the provider "+
 						"accepts")
@@ -121,7 +118,7 @@ func TestAClusterThatStalls(t *testing.T) {
 	}
 	h := newHostile(t, map[string]http.HandlerFunc{nodesPath: stall,
 		"/apis/certificates.k8s.io/v1/certificatesigningrequests": stall})
-	w, _, _ := withHostile(t, h)
+	w, _ := withHostile(t, h)
 	until(t, "the other cluster is not reached", func() bool {
 		return w.cluster(factory).Properties.Reachable
 	})
@@ -202,8 +199,6 @@ func TestNodesThatFlap(t *testing.T) {
 // work starts again after a growing pause.
 func TestAPanicEndsTheSession(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		counts := &seenCounts{}
-		w.manager.Count = counts.count
 		worker := w.manager.working[factory]
 		before := must(worker.use())
 		var broken atomic.Bool
@@ -220,7 +215,7 @@ func TestAPanicEndsTheSession(t *testing.T) {
 		w.put(factoryID, "edge-1", flexnode.Desired{})
 		w.put(harbourID, "edge-1", flexnode.Desired{})
 		pass(10 * time.Minute)
-		if n := counts.panics.Load(); n < 3 || n > 12 {
+		if n := w.counted(Panic); n < 3 || n > 12 {
 			t.Errorf("%d sessions have ended within ten minutes", n)
 		}
 		equal(t, "the credential of the other cluster",
@@ -250,8 +245,7 @@ func TestAPanicOfANode(t *testing.T) {
 		for _, name := range names {
 			equal(t, "the facts of "+name, w.node(factory+"/"+name).Facts, w.cluster(factory).Facts)
 		}
-		counts, session := &seenCounts{}, must(w.manager.working[factory].use())
-		w.manager.Count = counts.count
+		session := must(w.manager.working[factory].use())
 		w.manager.Heard = func(key string) bool {
 			if key == factory+"/edge-2" {
 				panic("a fault")
@@ -262,7 +256,7 @@ func TestAPanicOfANode(t *testing.T) {
 		pass(10 * time.Minute)
 		equal(t, "the facts of edge-1", w.node(factory+"/edge-1").Facts, w.cluster(factory).Facts)
 		after, err := w.manager.working[factory].use()
-		if n := counts.panics.Load(); n < 10 || after != session || err != nil {
+		if n := w.counted(Panic); n < 11 || after != session || err != nil {
 			t.Errorf("of one that always panics: %d are counted; the session ended: %t, %v", n,
 				after != session, err)
 		}
@@ -275,22 +269,11 @@ func TestAPanicInAWatch(t *testing.T) {
 		c.PrependReactor("list", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 			panic("a fault")
 		})
-		counts := &seenCounts{}
-		w.manager.Count = counts.count
 		_ = w.manager.working[factory].guard(func() error { return store.ErrCrash })
 		pass(10 * time.Minute)
-		if n := counts.panics.Load(); n < 3 || n > 12 {
+		if n := w.counted(Panic); n < 3 || n > 12 {
 			t.Errorf("%d sessions have ended within ten minutes", n)
 		}
-	})
-}
-
-// In simulated time, an error that client-go reports does not wait for the present.
-func TestErrorsTakeNoTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		utilruntime.HandleError(errors.New("a fault"))
-		equal(t, "the time it takes", time.Since(began), 0)
 	})
 }
 
@@ -309,8 +292,6 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		}
 		w.register(factoryID, newFakeCluster("factory"))
 		w.register(harbourID, newFakeCluster("harbour"))
-		counts := &seenCounts{}
-		w.manager.Count = counts.count
 		w.own(factory)
 		pass(time.Second)
 		began := time.Now()
@@ -318,10 +299,10 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		go w.own(harbour) // which ends the work on the factory
 		pass(store.OwnerMargin / 2)
 		equal(t, "another cluster is reachable", w.cluster(harbour).Properties.Reachable, true)
-		equal(t, "workers that were left behind", counts.left.Load(), 0)
+		equal(t, "workers that were left behind", w.counted(LeftBehind), 0)
 		w.manager.assign(t.Context(), w.owned)
 		pass(store.OwnerMargin)
-		if n := counts.left.Load(); n != 1 || time.Since(began) > 2*store.OwnerMargin {
+		if n := w.counted(LeftBehind); n != 1 || time.Since(began) > 2*store.OwnerMargin {
 			t.Errorf("%d workers were left behind after %s", n, time.Since(began))
 		}
 		w.own(factory)

@@ -375,25 +375,10 @@ func (h *hostile) nodes(t testing.TB, budget int, fail func(error)) kind {
 	return k
 }
 
-// seenCounts counts sessions that were ended, by reason.
-type seenCounts struct{ panics, limits, left atomic.Int64 }
-
-func (c *seenCounts) count(event string) {
-	switch event {
-	case Panic:
-		c.panics.Add(1)
-	case Limit:
-		c.limits.Add(1)
-	case LeftBehind:
-		c.left.Add(1)
-	}
-}
-
 // withHostile returns a provider of two clusters: the factory, and the harbour, whose API server is
 // hostile.
-func withHostile(t *testing.T, h *hostile) (*world, *fakeCluster, *seenCounts) {
-	w, c, counts := newWorld(t), newFakeCluster("factory"), &seenCounts{}
-	w.manager.Count = counts.count
+func withHostile(t *testing.T, h *hostile) (*world, *fakeCluster) {
+	w, c := newWorld(t), newFakeCluster("factory")
 	w.manager.Source = sourceOf(func(ctx context.Context, k flexnode.Cluster) (Access, error) {
 		if keyOf(k.ID) == factory {
 			return w.source.Access(ctx, k, false)
@@ -416,14 +401,7 @@ func withHostile(t *testing.T, h *hostile) (*world, *fakeCluster, *seenCounts) {
 		})
 		w.own(keyOf(id))
 	}
-	return w, c, counts
-}
-
-type sourceOf func(context.Context, flexnode.Cluster) (Access, error)
-
-// Access implements Source.
-func (s sourceOf) Access(ctx context.Context, c flexnode.Cluster, _ bool) (Access, error) {
-	return s(ctx, c)
+	return w, c
 }
 
 // until waits for a condition that holds soon.

@@ -56,8 +56,7 @@ func TestProvesKubelet(t *testing.T) {
 					"n": cmp.Or(tt.listed, flexnode.CertificateID(tt.leaf.Raw)),
 				},
 			})
-			source := &fakeSource{clusters: map[string]*fakeCluster{
-				"s/g/c": {c}}, round: map[string]int{}}
+			source := &fakeSource{clusters: map[string]*fakeCluster{"s/g/c": {c}}}
 			m := &Manager{Source: source, Dial: source.dial}
 			at := flexnode.Cluster{ID: "/subscriptions/s/resourceGroups/g/providers/p/t/c"}
 			err := m.ProvesKubelet(t.Context(), at, "n", tt.leaf)

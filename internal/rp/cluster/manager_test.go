@@ -29,8 +29,7 @@ func joinReplica(w *world, name string) *replica {
 	t := w.t
 	memory := w.memory.Another()
 	r := &replica{memory: memory,
-		world: &world{t: t, audit: w.audit, source: &fakeSource{clusters: w.source.clusters,
-			round: w.source.round}}}
+		world: &world{t: t, audit: w.audit, source: &fakeSource{clusters: w.source.clusters}}}
 	r.start(memory, w.credentials.Keys)
 	membership := store.NewMembership(r.store, name)
 	r.manager.Membership = membership

@@ -196,7 +196,7 @@ func TestADeletionIsKilledAnywhere(t *testing.T) {
 		const nodes = 3
 		w.policy(flexnode.RolloutPolicy{MaxUnavailable: "100%"}) // all at once
 		w.fill(c, nodes)
-		w.arm()
+		w.armed.Store(true)
 		w.markDeletion(factory, true)
 		pass(30 * time.Second)
 		if w.n > 0 {

@@ -180,10 +180,7 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 		c.setRevoked("edge-1", "X509SHA256=forgotten "+old)
 		pass(probeInterval + time.Minute)
 		equal(t, "after the list was changed", c.revoked(), "edge-1=;")
-		w.change(func(v *store.View) error {
-			_, err := w.store.RaiseEpoch(v)
-			return err
-		})
+		w.restore()
 		c.setRevoked("edge-1", "X509SHA256=newer "+old)
 		pass(probeInterval + time.Minute)
 		equal(t, "after a restore", c.revoked(), "edge-1=X509SHA256=newer;")
@@ -206,10 +203,7 @@ func TestRevocationsSinceTheBackup(t *testing.T) {
 		old := w.join(c, "edge-1", "of-old")
 		w.join(c, "edge-2", "of-deleted")
 		usual := w.join(c, "edge-3", "of-usual")
-		w.change(func(v *store.View) error {
-			_, err := w.store.RaiseEpoch(v)
-			return err
-		})
+		w.restore()
 		reads := 0
 		c.PrependReactor("get", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) {
 			reads++
@@ -257,10 +251,7 @@ func TestShutOutSinceTheBackup(t *testing.T) {
 					return n.Proved("its-key", "boot", epoch, time.Now())
 				}
 				edit(proves)
-				w.change(func(v *store.View) error {
-					_, err := w.store.RaiseEpoch(v)
-					return err
-				})
+				w.restore()
 				if tt.proved {
 					edit(proves)
 				}

@@ -66,7 +66,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		c.joinWith("allocated", "", true, "10.200.2.0/24", "fd00::/64")
 		c.joinWith("wide", "", false, "10.200.4.0/23")
 		c.joinWith("elsewhere", "10.201.1.0/24", true)
-		w.change(func(v *store.View) error { _, err := w.store.RaiseEpoch(v); return err })
+		w.restore()
 		c.Down.Store(true)
 		w.own(factory)
 		pass(time.Minute)

@@ -289,7 +289,7 @@ func TestTaintsThatWereRefused(t *testing.T) {
 func TestTaintsSurviveAKill(t *testing.T) {
 	killedAnywhere(t, 6, func(t *testing.T, w *killable, c *fakeCluster) {
 		w.want("edge-1", "a=1:NoSchedule", "b:NoExecute")
-		w.arm()
+		w.armed.Store(true)
 		c.joinTainted("edge-1", "ops:NoSchedule")
 		pass(30 * time.Second)
 		if w.n > 0 {

@@ -16,10 +16,7 @@ import (
 	"github.com/google/uuid"
 	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -64,6 +61,7 @@ type world struct {
 	manager     *Manager
 	source      *fakeSource
 	audit       *rptest.Log
+	events      rptest.Log // that the manager has counted
 	owned       map[string]owner
 }
 
@@ -94,7 +92,6 @@ var testCA = sync.OnceValue(func() []byte {
 type fakeSource struct {
 	mu       sync.Mutex
 	clusters map[string]*fakeCluster
-	round    map[string]int
 	cut      atomic.Bool // from all of them
 }
 
@@ -106,9 +103,7 @@ func (f *fakeSource) Access(_ context.Context, c flexnode.Cluster, _ bool) (Acce
 	if f.clusters[key] == nil {
 		return Access{}, errDown
 	}
-	return Access{
-		Fingerprint: fmt.Sprintf("%s %d", key, f.round[key]),
-	}, nil
+	return Access{Fingerprint: fmt.Sprintf("%s %p", key, f.clusters[key])}, nil
 }
 
 // point makes the source of a cluster return a fake from now on.
@@ -116,7 +111,6 @@ func (f *fakeSource) point(key string, c *fakeCluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.clusters[key] = c
-	f.round[key]++
 }
 
 func (f *fakeSource) dial(a Access) (*Connection, error) {
@@ -132,6 +126,14 @@ func (f *fakeSource) dial(a Access) (*Connection, error) {
 		return version(ctx)
 	}
 	return c, nil
+}
+
+// sourceOf is a source without a state.
+type sourceOf func(context.Context, flexnode.Cluster) (Access, error)
+
+// Access implements Source.
+func (s sourceOf) Access(ctx context.Context, c flexnode.Cluster, _ bool) (Access, error) {
+	return s(ctx, c)
 }
 
 // keyOf returns the key under which a cluster with an id is stored.
@@ -152,11 +154,9 @@ func (o *fakeOwner) Valid() bool            { return !o.invalid.Load() }
 func (o *fakeOwner) Lost() <-chan struct{}  { return o.lost }
 
 func newWorld(t testing.TB) *world {
-	memory := storetest.NewMemory()
-	keys := rptest.Ring()
-	w := &world{t: t, audit: &rptest.Log{},
-		source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
-	w.start(memory, keys)
+	w := &world{t: t, audit: &rptest.Log{}, owned: map[string]owner{},
+		source: &fakeSource{clusters: map[string]*fakeCluster{}}}
+	w.start(storetest.NewMemory(), rptest.Ring())
 	w.change(func(v *store.View) error {
 		return w.store.Subscriptions.Put(v, subscription, flexnode.Subscription{
 			State: "Registered", Properties: []byte(`{"tenantId":"` + tenant + `"}`)})
@@ -188,9 +188,13 @@ func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 		Store: w.store, Index: w.index, Credentials: w.credentials, Source: w.source,
 		Dial: w.source.dial, Installation: "here", TenantID: tenant, Renderer: "test",
 		Log: log, Audit: audit, Heard: func(string) bool { return true },
-		Membership: store.NewMembership(w.store, "alone"), Count: func(string) {},
+		Membership: store.NewMembership(w.store, "alone"),
+		Count:      func(event string) { fmt.Fprintln(&w.events, event) },
 	}
 }
+
+// counted returns how often the manager has counted an event.
+func (w *world) counted(event string) int { return strings.Count(w.events.String(), event+"\n") }
 
 // change writes to the store, as handlers do.
 func (w *world) change(decide func(*store.View) error) {
@@ -204,9 +208,6 @@ func (w *world) own(key string) (*fakeOwner, func()) {
 		[]store.Write{{Key: row, Value: []byte(uuid.NewString())}}))
 	o := &fakeOwner{fence: store.Condition{Key: row, Revision: revision}, lost: make(chan struct{})}
 	m := w.manager
-	if w.owned == nil {
-		w.owned = map[string]owner{}
-	}
 	w.owned[key] = o
 	unsubscribe := w.index.Subscribe(m.changed)
 	m.assign(context.Background(), w.owned)
@@ -290,6 +291,11 @@ func (w *world) token(name string) string {
 	return w.credential(factory + "/" + name).Value.TokenID
 }
 
+// restore raises the epoch, as a restore does.
+func (w *world) restore() {
+	w.change(func(v *store.View) error { _, err := w.store.RaiseEpoch(v); return err })
+}
+
 // drop deletes a node.
 func (w *world) drop(name string) {
 	w.change(func(v *store.View) error {
@@ -371,20 +377,6 @@ func (w *world) rows(prefix string) int {
 	return len(must(w.store.Scan(context.Background(), prefix, "", 100_000, 0)).KVs)
 }
 
-// failApprovals makes the next n approvals fail, and returns a counter of those that have.
-func failApprovals(c *fakeCluster, n int64) func() int64 {
-	var failed atomic.Int64
-	c.PrependReactor("update", "certificatesigningrequests",
-		func(a ktesting.Action) (bool, runtime.Object, error) {
-			if a.GetSubresource() != "approval" || failed.Load() == n {
-				return false, nil, nil
-			}
-			failed.Add(1)
-			return true, nil, apierrors.NewInternalError(errDown)
-		})
-	return failed.Load
-}
-
 // killable is a replica that owns the factory, and that is killed after its n-th effect once it is
 // armed; 0 is never.
 type killable struct {
@@ -392,32 +384,15 @@ type killable struct {
 	n     int
 	owner *fakeOwner
 	end   func() // of owning the factory
-
-	mu   sync.Mutex
-	done int
-	kill func() // nil until it is armed
-}
-
-// arm starts the count.
-func (k *killable) arm() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	memory := k.memory
-	k.kill = func() {
-		memory.Kill()
-		k.owner.invalid.Store(true)
-	}
+	armed atomic.Bool
+	done  atomic.Int64
 }
 
 // did counts effects; one without a name is the test's own.
 func (k *killable) did(what string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.kill == nil || what == "" {
-		return
-	}
-	if k.done++; k.done == k.n {
-		k.kill()
+	if k.armed.Load() && what != "" && k.done.Add(1) == int64(k.n) {
+		k.memory.Kill()
+		k.owner.invalid.Store(true)
 	}
 }
 
@@ -439,9 +414,7 @@ func killedAnywhere(t *testing.T, least int, run func(*testing.T, *killable, *fa
 			k.owner, k.end = w.own(factory)
 			pass(time.Second)
 			run(t, k, c)
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			did = k.done
+			did = int(k.done.Load())
 		})
 		return did
 	}
