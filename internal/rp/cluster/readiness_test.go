@@ -33,11 +33,27 @@ func kubeNode(name string, ready corev1.ConditionStatus) *corev1.Node {
 	}
 }
 
-func (c *fakeCluster) join(name string, ready corev1.ConditionStatus) {
-	must(c.CoreV1().Nodes().Create(context.Background(), kubeNode(name, ready),
-		metav1.CreateOptions{}))
+// flexNode returns the Node of a flex node that is Ready.
+func flexNode(name string) *corev1.Node {
+	n := kubeNode(name, corev1.ConditionTrue)
+	n.Labels[managedLabel] = "false"
+	return n
+}
+
+// add adds a Node.
+func (c *fakeCluster) add(n *corev1.Node) {
+	must(c.CoreV1().Nodes().Create(context.Background(), n, metav1.CreateOptions{}))
 	pass(2 * readinessPause)
 }
+
+// edit changes a Node like another client.
+func (c *fakeCluster) edit(name string, with func(*corev1.Node)) {
+	n := must(c.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{}))
+	with(n)
+	must(c.CoreV1().Nodes().Update(context.Background(), n, metav1.UpdateOptions{}))
+}
+
+func (c *fakeCluster) join(name string, ready corev1.ConditionStatus) { c.add(kubeNode(name, ready)) }
 
 func (c *fakeCluster) set(name string, ready corev1.ConditionStatus) {
 	must(c.CoreV1().Nodes().UpdateStatus(context.Background(), kubeNode(name, ready),

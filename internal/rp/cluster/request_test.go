@@ -269,9 +269,7 @@ func TestAMachineHidesItsNode(t *testing.T) {
 		for label, value := range map[string]string{
 			managedLabel: "true", installationLabel: "another.example",
 		} {
-			n := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
-			n.Labels[label], n.Spec.Taints = value, nil
-			must(c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}))
+			c.edit("edge-1", func(n *corev1.Node) { n.Labels[label], n.Spec.Taints = value, nil })
 			pass(time.Minute)
 			equal(t, "its taints with "+label, c.taints("edge-1"), "edge:NoSchedule")
 		}
@@ -298,17 +296,16 @@ func TestAnotherInstallationsNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", flexnode.Desired{
 			NodeConfig: flexnode.NodeConfig{Taints: []string{"a=b:NoSchedule"}}})
-		n := kubeNode("edge-1", corev1.ConditionTrue)
-		n.Labels[managedLabel], n.Labels[installationLabel] = "false", "another.example"
-		must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
+		n := flexNode("edge-1")
+		n.Labels[installationLabel] = "another.example"
+		c.add(n)
 		pass(time.Minute)
 		equal(t, "a machine of this installation", c.Ask(w.joining("its", "edge-1")), "Denied")
 		got := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value.Ready
 		if got == nil || got.Reason != flexnode.NodeForeign {
 			t.Errorf("its condition is %+v", got)
 		}
-		now := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
-		equal(t, "its taints", len(now.Spec.Taints), 0)
+		equal(t, "its taints", c.taints("edge-1"), "")
 	})
 }
 

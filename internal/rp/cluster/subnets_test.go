@@ -6,9 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -36,16 +33,15 @@ func (w *world) pool(network string, mask int) {
 
 // joinWith adds a Node that was configured with a pod subnet, or was given some by the cluster.
 func (c *fakeCluster) joinWith(name, podCIDR string, flex bool, podCIDRs ...string) {
-	node := kubeNode(name, corev1.ConditionTrue)
-	if flex {
-		node.Labels[managedLabel] = "false"
+	node := flexNode(name)
+	if !flex {
+		delete(node.Labels, managedLabel)
 	}
 	if podCIDR != "" {
 		node.Labels[config.PodCIDRLabel] = config.ShowPodCIDR(podCIDR)
 	}
 	node.Spec.PodCIDRs = podCIDRs
-	must(c.CoreV1().Nodes().Create(context.Background(), node, metav1.CreateOptions{}))
-	pass(2 * readinessPause)
+	c.add(node)
 }
 
 // After a restore, pod subnets of Nodes that the backup does not have are taken before new ones are

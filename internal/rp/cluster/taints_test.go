@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"context"
-	"net/http"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,16 +21,17 @@ import (
 
 // joinTainted registers a flex node with taints, as its kubelet does.
 func (c *fakeCluster) joinTainted(name string, taints ...string) {
-	n := kubeNode(name, corev1.ConditionTrue)
-	n.Labels[managedLabel] = "false"
+	n := flexNode(name)
 	n.Spec.Taints = taintsIn(strings.Join(taints, ","))
-	must(c.CoreV1().Nodes().Create(context.Background(), n, metav1.CreateOptions{}))
-	pass(2 * readinessPause)
+	c.add(n)
 }
 
 // taints returns the taints of a Node, sorted.
 func (c *fakeCluster) taints(name string) string {
-	n := must(c.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{}))
+	n, err := c.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return "no Node"
+	}
 	var list []string
 	for _, t := range n.Spec.Taints {
 		list = append(list, writeTaint(t))
@@ -39,12 +40,14 @@ func (c *fakeCluster) taints(name string) string {
 	return strings.Join(list, " ")
 }
 
-// taintAs changes a Node's taints like another client.
-func (c *fakeCluster) taintAs(name string, change func([]corev1.Taint) []corev1.Taint) {
-	nodes := c.CoreV1().Nodes()
-	n := must(nodes.Get(context.Background(), name, metav1.GetOptions{}))
-	n.Spec.Taints = change(n.Spec.Taints)
-	must(nodes.Update(context.Background(), n, metav1.UpdateOptions{}))
+// taintAs sets a Node's taints like another client, with the time.
+func (c *fakeCluster) taintAs(name string, taints ...string) {
+	c.edit(name, func(n *corev1.Node) {
+		n.Spec.Taints = taintsIn(strings.Join(taints, ","))
+		for i := range n.Spec.Taints {
+			n.Spec.Taints[i].TimeAdded = &metav1.Time{Time: time.Now()}
+		}
+	})
 	pass(2 * readinessPause)
 }
 
@@ -66,45 +69,77 @@ func patches(c *fakeCluster) func() int64 {
 
 const nodeUnreachable = "node.kubernetes.io/unreachable:NoExecute"
 
-// A Node gets the taints that its owner wants, and their changes, and keeps all others.
+// A Node gets the taints that its owner wants, and their changes, also if others remove or change
+// them. It keeps all others: those that are not an owner's to set, those that the owner wants with
+// another effect, and those that he wants too, or with another value.
 func TestTaints(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		check := func(when, want string) {
-			t.Helper()
-			equal(t, when, c.taints("edge-1"), want)
-		}
-		count := patches(c)
-		w.want("edge-1", "edge=true:NoSchedule")
-		c.joinTainted("edge-1", "edge=true:NoSchedule")
-		check("as it was registered", "edge=true:NoSchedule")
-		equal(t, "patches of what is as it is wanted", count(), 0)
-		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
-			now := metav1.Now()
-			down := readTaint(nodeUnreachable)
-			down.TimeAdded = &now
-			return append(has, readTaint("ops=maintenance:NoSchedule"), down)
+	const ops = nodeUnreachable + " ops=maintenance:NoSchedule"
+	for name, steps := range map[string][]struct {
+		who, sets, result string // the owner wants, kubelet registers, or another client sets taints
+		patches           int64  // by the provider
+	}{
+		"of the owner": {
+			{"owner", "edge=true:NoSchedule", "no Node", 0},
+			{"kubelet", "edge=true:NoSchedule", "edge=true:NoSchedule", 0},
+			{"another", "edge=true:NoSchedule " + ops, "edge=true:NoSchedule " + ops, 0},
+			{"owner", "edge=true:NoSchedule gpu:NoExecute",
+				"edge=true:NoSchedule gpu:NoExecute " + ops, 1},
+			{"owner", "edge=false:NoSchedule", "edge=false:NoSchedule " + ops, 1},
+			{"owner", "", ops, 1},
+		},
+		"of others": {
+			{"owner", "edge=true:NoSchedule " + nodeUnreachable, "no Node", 0},
+			{"kubelet", "edge=true:NoSchedule edge=true:NoExecute " + nodeUnreachable,
+				"edge=true:NoExecute edge=true:NoSchedule " + nodeUnreachable, 0},
+			{"another", "", "edge=true:NoSchedule", 1},
+			{"another", "edge=true:NoExecute " + nodeUnreachable, // which is not restored at once again
+				"edge=true:NoExecute " + nodeUnreachable, 0},
+			{"owner", "", "edge=true:NoExecute " + nodeUnreachable, 0},
+		},
+		"that others have too": {
+			{"owner", "own:NoSchedule", "no Node", 0},
+			{"kubelet", "own:NoSchedule", "own:NoSchedule", 0},
+			{"another", "own:NoSchedule ops:NoSchedule site=a:NoSchedule",
+				"ops:NoSchedule own:NoSchedule site=a:NoSchedule", 0},
+			{"owner", "ops:NoSchedule own:NoSchedule site=b:NoSchedule",
+				"ops:NoSchedule own:NoSchedule site=a:NoSchedule", 0},
+			{"owner", "new:NoSchedule", "new:NoSchedule ops:NoSchedule site=a:NoSchedule", 1},
+			{"owner", "site=b:NoSchedule", "ops:NoSchedule site=a:NoSchedule", 1},
+			{"another", "", "site=b:NoSchedule", 1},
+			{"owner", "", "", 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+				count := patches(c)
+				for _, s := range steps {
+					before, sets := count(), strings.Fields(s.sets)
+					switch s.who {
+					case "owner":
+						w.want("edge-1", sets...)
+					case "kubelet":
+						c.joinTainted("edge-1", sets...)
+					case "another":
+						c.taintAs("edge-1", sets...)
+					}
+					what := fmt.Sprintf("after %s: %q", s.who, s.sets)
+					equal(t, what, c.taints("edge-1"), s.result)
+					equal(t, "patches "+what, count()-before, s.patches)
+				}
+				n := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
+				for _, left := range n.Spec.Taints {
+					equal(t, "the time of another's taint is lost", left.TimeAdded == nil, false)
+				}
+				before := count()
+				pass(time.Hour)
+				equal(t, "patches of what is as it is wanted", count(), before)
+				status := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value
+				if status.Ready == nil || len(status.Taints) > 0 {
+					t.Errorf("%+v", status)
+				}
+			})
 		})
-		w.want("edge-1", "edge=true:NoSchedule", "gpu:NoExecute")
-		check("one more", "edge=true:NoSchedule gpu:NoExecute "+nodeUnreachable+
-			" ops=maintenance:NoSchedule")
-		w.want("edge-1", "edge=false:NoSchedule")
-		check("another value", "edge=false:NoSchedule "+nodeUnreachable+" ops=maintenance:NoSchedule")
-		w.want("edge-1")
-		check("none", nodeUnreachable+" ops=maintenance:NoSchedule")
-		n := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
-		if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-			return t.TimeAdded != nil
-		}) {
-			t.Error("the time of another's taint is lost")
-		}
-		before := count()
-		pass(time.Hour)
-		equal(t, "patches of what is as it is wanted", count(), before)
-		if status := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value; status.Ready ==
-			nil || len(status.Taints) > 0 {
-			t.Errorf("%+v", status)
-		}
-	})
+	}
 }
 
 // Taints that a webhook removes each time are set again, less and less often; a later change by the
@@ -115,10 +150,7 @@ func TestTaintsThatAreStripped(t *testing.T) {
 		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 			go func() {
 				time.Sleep(time.Millisecond)
-				nodes := c.CoreV1().Nodes()
-				n := must(nodes.Get(context.Background(), "edge-1", metav1.GetOptions{}))
-				n.Spec.Taints = nil
-				must(nodes.Update(context.Background(), n, metav1.UpdateOptions{}))
+				c.edit("edge-1", func(n *corev1.Node) { n.Spec.Taints = nil })
 			}()
 			return false, nil, nil
 		})
@@ -135,146 +167,60 @@ func TestTaintsThatAreStripped(t *testing.T) {
 	})
 }
 
-// A taint that another client removes or changes is restored; one that was never the provider's is
-// kept, even if an owner wants it for a while with another effect.
-func TestTaintsOfOthers(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.want("edge-1", "edge=true:NoSchedule", "node.kubernetes.io/unreachable:NoExecute")
-		c.joinTainted("edge-1", "edge=true:NoSchedule", "edge=true:NoExecute", nodeUnreachable)
-		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint { return nil })
-		equal(t, "taken away", c.taints("edge-1"), "edge=true:NoSchedule")
-		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint {
-			return []corev1.Taint{readTaint("edge=true:NoExecute"), readTaint(nodeUnreachable)}
-		})
-		w.want("edge-1")
-		equal(t, "others' taints", c.taints("edge-1"), "edge=true:NoExecute "+nodeUnreachable)
-	})
-}
-
-// A taint that another client has set on a Node stays, whatever the owner wants meanwhile: the same
-// taint, or one with another value.
-func TestTaintsThatOthersHaveToo(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		count := patches(c)
-		w.want("edge-1", "own:NoSchedule")
-		c.joinTainted("edge-1", "own:NoSchedule")
-		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
-			return append(has, readTaint("ops:NoSchedule"), readTaint("site=a:NoSchedule"))
-		})
-		check := func(when, want string) {
-			t.Helper()
-			equal(t, when, c.taints("edge-1"), want)
-		}
-		w.want("edge-1", "ops:NoSchedule", "own:NoSchedule", "site=b:NoSchedule")
-		check("wanted too", "ops:NoSchedule own:NoSchedule site=a:NoSchedule")
-		equal(t, "patches", count(), 0)
-		w.want("edge-1", "new:NoSchedule")
-		check("no longer wanted", "new:NoSchedule ops:NoSchedule site=a:NoSchedule")
-		w.want("edge-1", "site=b:NoSchedule")
-		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint { return nil })
-		check("once the other is gone", "site=b:NoSchedule")
-		w.want("edge-1")
-		check("none", "")
-	})
-}
-
-// A taint that another client sets just before the provider does is not the provider's.
+// Only the Nodes of flex nodes are changed, and a concurrent change by another client is not
+// overwritten: a taint that it sets just before the provider does is not the provider's.
 func TestTaintsOfTheSameMoment(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		w.want("edge-2", "edge:NoSchedule")
+		c.join("edge-2", corev1.ConditionTrue) // it has not the label of a flex node
+		equal(t, "another's Node", c.taints("edge-2"), "")
 		c.joinTainted("edge-1")
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		pass(2 * readinessPause)
-		raced := false
-		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
-			if raced {
-				return false, nil, nil
-			}
-			raced = true
-			n := kubeNode("edge-1", corev1.ConditionTrue)
-			n.Labels[managedLabel] = "false"
-			n.Spec.Taints = []corev1.Taint{readTaint("ops:NoSchedule")}
-			nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-			if err := c.Tracker().Update(nodes, n, ""); err != nil {
-				t.Error(err)
-			}
-			resource := schema.GroupResource{Resource: "nodes"}
-			return true, nil, apierrors.NewConflict(resource, "edge-1", nil)
-		})
-		w.want("edge-1", "ops:NoSchedule", "own:NoSchedule")
-		pass(time.Second)
-		if got := c.taints("edge-1"); !raced || got != "ops:NoSchedule own:NoSchedule" {
-			t.Errorf("%v: %s", raced, got)
-		}
 		w.want("edge-1")
-		equal(t, "taken away", c.taints("edge-1"), "ops:NoSchedule")
-	})
-}
-
-// Only the Nodes of flex nodes are changed, and a concurrent change by another client is not
-// overwritten.
-func TestTaintsOfTheRightNode(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.want("edge-1", "edge:NoSchedule")
-		c.join("edge-1", corev1.ConditionTrue) // it has not the label of a flex node
-		equal(t, "another's Node", c.taints("edge-1"), "")
-		conflicts, sent := int64(2), atomic.Int64{}
+		conflicts, sent := 2, 0
 		c.PrependReactor("patch", "nodes", func(a ktesting.Action) (bool, runtime.Object, error) {
 			text := string(a.(ktesting.PatchAction).GetPatch())
 			if !strings.Contains(text, `"resourceVersion"`) || !strings.Contains(text, `"uid"`) {
 				t.Errorf("the patch depends on nothing: %s", text)
 			}
-			if sent.Add(1) > conflicts {
+			if sent++; sent > conflicts {
 				return false, nil, nil
 			}
-			resource := schema.GroupResource{Resource: "nodes"}
-			return true, nil, apierrors.NewConflict(resource, "edge-2", nil)
+			n := flexNode("edge-1")
+			n.Spec.Taints = taintsIn("ops:NoSchedule")
+			must(0, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), n, ""))
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "x", nil)
 		})
-		w.want("edge-2", "edge:NoSchedule")
-		c.joinTainted("edge-2")
+		w.want("edge-1", "ops:NoSchedule", "own:NoSchedule")
 		pass(time.Second)
-		if got := c.taints("edge-2"); got != "edge:NoSchedule" || sent.Load() != conflicts+1 {
-			t.Errorf("%s after %d patches", got, sent.Load())
-		}
+		equal(t, "wanted too", c.taints("edge-1"), "ops:NoSchedule own:NoSchedule")
+		equal(t, "patches", sent, conflicts+1)
+		w.want("edge-1")
+		equal(t, "taken away", c.taints("edge-1"), "ops:NoSchedule")
 	})
 }
 
-// A cluster that forbids it gets few attempts.
+// A cluster that forbids it gets few attempts. A refused taint was not set: a client that sets it by
+// hand meanwhile keeps it.
 func TestTaintsAreForbidden(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		var refused atomic.Int64
-		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
-			refused.Add(1)
-			e := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "x", nil)
-			e.ErrStatus.Code = http.StatusForbidden
-			return true, nil, e
-		})
-		w.want("edge-1", "edge:NoSchedule")
-		c.joinTainted("edge-1")
-		for range 60 {
-			c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
-				return append(has, readTaint("more:NoSchedule"))[:len(has)%2]
-			})
-		}
-		if n := refused.Load(); n == 0 || n > 4 {
-			t.Errorf("refused %d times in a minute", n)
-		}
-	})
-}
-
-// A refused taint was not set: a client that sets it by hand meanwhile keeps it.
-func TestTaintsThatWereRefused(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		var allowed atomic.Bool
+		refused := 0
 		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
-			resource := schema.GroupResource{Resource: "nodes"}
-			return !allowed.Load(), nil, apierrors.NewForbidden(resource, "x", nil)
+			if !allowed.Load() {
+				refused++
+			}
+			return !allowed.Load(), nil,
+				apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "x", nil)
 		})
 		c.joinTainted("edge-1")
 		w.want("edge-1", "edge:NoSchedule", "gpu:NoSchedule")
-		pass(time.Second)
-		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
-			return append(has, readTaint("edge:NoSchedule"))
-		})
+		for i := range 60 {
+			c.taintAs("edge-1", []string{"more:NoSchedule"}[:i%2]...)
+		}
+		if refused == 0 || refused > 4 {
+			t.Errorf("refused %d times in a minute", refused)
+		}
+		c.taintAs("edge-1", "edge:NoSchedule")
 		allowed.Store(true)
 		pass(2 * taintsRefusal)
 		equal(t, "once it is allowed", c.taints("edge-1"), "edge:NoSchedule gpu:NoSchedule")
