@@ -111,18 +111,7 @@ func TestARefusedConnectionIsMadeAgain(t *testing.T) {
 
 // apiServer starts an API server that accepts one token.
 func apiServer(t *testing.T, token *atomic.Pointer[string]) (url, ca string) {
-	says := func(text string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
-	}
-	const admission = "/apis/admissionregistration.k8s.io/v1"
-	h := newHostile(t, map[string]http.HandlerFunc{
-		"/api/v1/namespaces/kube-system/secrets": http.NotFound,
-		"/api/v1/namespaces/kube-system/configmaps/" + revokedName: says(
-			`{"kind":"ConfigMap","apiVersion":"v1"}`),
-		admission + "/validatingadmissionpolicybindings/" + revokedName: says(
-			`{"kind":"ValidatingAdmissionPolicyBinding",` +
-				`"apiVersion":"admissionregistration.k8s.io/v1"}`),
-	})
+	h := newHostile(t, nil)
 	h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer "+*token.Load() {
 			h.ServeHTTP(w, r)

@@ -49,8 +49,7 @@ func TestAHostileCluster(t *testing.T) {
 				list = append(list, fmt.Sprintf(`{"metadata":{"name":"n-%s-%d","labels":{"a":%q}}}`,
 					r.URL.Query().Get("continue"), i, long))
 			}
-			fmt.Fprintf(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{"continue":%q},`+
-				`"items":[%s]}`, fmt.Sprint(time.Now().UnixNano()), strings.Join(list, ","))
+			fmt.Fprint(w, nodeList(fmt.Sprint(time.Now().UnixNano()), list...))
 		}},
 		"Nodes in events without end": {"watch " + nodesPath: func(w http.ResponseWriter,
 			r *http.Request) {
@@ -60,7 +59,7 @@ func TestAHostileCluster(t *testing.T) {
 			}
 		}},
 		"an endless list": {nodesPath: endless(`{"kind":"NodeList","items":[{}`, ",{}")},
-		"endless requests": {"/apis/certificates.k8s.io/v1/certificatesigningrequests": endless(
+		"endless requests": {requestsPath: endless(
 			`{"kind":"CertificateSigningRequestList","items":[{}`, ",{}")},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -69,8 +68,8 @@ func TestAHostileCluster(t *testing.T) {
 			growsBy(t, 256, func() {
 				until(t, "the hostile cluster is not left", func() bool { return w.counted(Limit) >= 2 })
 				until(t, "the cluster is not told that it does harm", func() bool {
-					return strings.Contains(w.cluster(harbour).Probe.Unreachable, "larger than the provider "+
-						"accepts")
+					return strings.Contains(w.cluster(harbour).Probe.Unreachable,
+						"larger than the provider accepts")
 				})
 				w.change(func(v *store.View) error {
 					return w.putIn(v, factoryID, "edge-1", flexnode.Desired{})
@@ -116,8 +115,7 @@ func TestAClusterThatStalls(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}
-	h := newHostile(t, map[string]http.HandlerFunc{nodesPath: stall,
-		"/apis/certificates.k8s.io/v1/certificatesigningrequests": stall})
+	h := newHostile(t, map[string]http.HandlerFunc{nodesPath: stall, requestsPath: stall})
 	w, _ := withHostile(t, h)
 	until(t, "the other cluster is not reached", func() bool {
 		return w.cluster(factory).Properties.Reachable
@@ -391,8 +389,7 @@ func TestRequestsAreReduced(t *testing.T) {
 // the budget of reviews; a new machine's request is among them.
 func TestRequestsAreReviewedOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		pass(time.Second)
+		w.token("edge-1")
 		answers := map[string]int{}
 		c.PrependReactor("update", "certificatesigningrequests",
 			func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -470,10 +467,11 @@ func TestKubeconfigsOfTeams(t *testing.T) {
 	good := kubeconfig("https://a.example", string(testCA()), "x")
 	user := func(text string) string { return strings.Replace(good, "token: x", text, 1) }
 	server := func(text string) string { return strings.Replace(good, "server:", text+", server:", 1) }
+	program := user("exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, " +
+		"interactiveMode: Never, args: [-c, \"touch " + ran + "\"]}")
 	s := &Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}}
 	for what, text := range map[string]string{
-		"exec": user("exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, " +
-			"interactiveMode: Never, args: [-c, \"touch " + ran + "\"]}"),
+		"exec":                     program,
 		"tokenFile":                user("tokenFile: secret"),
 		"client-certificate":       user("client-certificate: secret"),
 		"client-key":               user("token: x, client-key: secret"),
@@ -498,8 +496,7 @@ func TestKubeconfigsOfTeams(t *testing.T) {
 			t.Errorf("%s: not found by the check", what)
 		}
 	}
-	replace(t, path, user("exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, "+
-		"interactiveMode: Never, args: [-c, \"touch "+ran+"\"]}"))
+	replace(t, path, program)
 	trusted := Binding{ClusterID: factoryID, Kubeconfig: path, Trusted: true}
 	if err := trusted.Check(); !errors.Is(err, errProgram) {
 		t.Errorf("a program of a trusted kubeconfig: %v", err)

@@ -47,6 +47,38 @@ func newHostile(t testing.TB, answers map[string]http.HandlerFunc) *hostile {
 	return h
 }
 
+// says is an answer that is always the same.
+func says(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
+}
+
+// nodeList returns a page of Nodes.
+func nodeList(next string, nodes ...string) string {
+	return fmt.Sprintf(`{"kind":"NodeList","apiVersion":"v1","metadata":{"continue":%q,`+
+		`"resourceVersion":"5"},"items":[%s]}`, next, strings.Join(nodes, ","))
+}
+
+const (
+	nodesPath    = "/api/v1/nodes"
+	ownPath      = "/api/v1/namespaces/default/services/kubernetes"
+	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	systemPath   = "/api/v1/namespaces/kube-system"
+)
+
+// usual holds the correct answers; any other is the one to a review of access.
+var usual = map[string]http.HandlerFunc{
+	"/version": says(`{"gitVersion":"v1.35.4"}`),
+	ownPath:    says(`{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u"}}`),
+	nodesPath:  says(nodeList("")),
+	requestsPath: says(`{"kind":"CertificateSigningRequestList",` +
+		`"apiVersion":"certificates.k8s.io/v1","metadata":{"resourceVersion":"1"}}`),
+	systemPath + "/services/kube-dns":         http.NotFound,
+	systemPath + "/secrets":                   http.NotFound,
+	systemPath + "/configmaps/" + revokedName: says(`{"kind":"ConfigMap","apiVersion":"v1"}`),
+	"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/" + revokedName: says(
+		`{"kind":"ValidatingAdmissionPolicyBinding","apiVersion":"admissionregistration.k8s.io/v1"}`),
+}
+
 // ServeHTTP answers in JSON or, like a real API server, in protobuf if the request prefers that.
 func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.Contains(r.Header.Get("Accept"), "protobuf") {
@@ -55,34 +87,21 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if answer := h.answers[r.URL.Path]; answer != nil && !r.URL.Query().Has("watch") {
-		answer(w, r)
-		return
-	}
-	switch {
-	case r.URL.Query().Has("watch"):
+	if r.URL.Query().Has("watch") {
 		if answer := h.answers["watch "+r.URL.Path]; answer != nil {
 			answer(w, r)
 		}
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
-	case r.URL.Path == "/version":
-		fmt.Fprint(w, `{"gitVersion":"v1.35.4"}`)
-	case r.URL.Path == "/api/v1/namespaces/default/services/kubernetes":
-		fmt.Fprint(w, `{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u"}}`)
-	case strings.HasSuffix(r.URL.Path, "/services/kube-dns"):
-		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","code":404,"reason":"NotFound"}`)
-	case r.URL.Path == "/api/v1/nodes":
-		fmt.Fprint(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"}}`)
-	case strings.HasSuffix(r.URL.Path, "/secrets"):
-		fmt.Fprint(w, `{"kind":"SecretList","apiVersion":"v1"}`)
-	case strings.HasSuffix(r.URL.Path, "/certificatesigningrequests"):
-		fmt.Fprint(w, `{"kind":"CertificateSigningRequestList",`+
-			`"apiVersion":"certificates.k8s.io/v1","metadata":{"resourceVersion":"1"}}`)
-	default:
-		fmt.Fprint(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1"}`)
+		return
 	}
+	for _, answers := range []map[string]http.HandlerFunc{h.answers, usual} {
+		if answer := answers[r.URL.Path]; answer != nil {
+			answer(w, r)
+			return
+		}
+	}
+	fmt.Fprint(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1"}`)
 }
 
 // dial connects to it.
@@ -145,11 +164,6 @@ func growsBy(t *testing.T, limit int, do func()) {
 	}
 }
 
-const (
-	nodesPath = "/api/v1/nodes"
-	ownPath   = "/api/v1/namespaces/default/services/kubernetes"
-)
-
 // Any answer of an API server is read only up to a limit, and takes little memory and time.
 func TestAnswersAreBounded(t *testing.T) {
 	packedBomb() // which takes a while
@@ -185,8 +199,14 @@ func TestAnswersAreBounded(t *testing.T) {
 		"endless items":        {nodesPath, endless(list, ",{}"), page},
 		"endless small values": {nodesPath, endless(list+`,{"spec":{"taints":[{}`, ",{}"), page},
 		"a deep one":           {nodesPath, endless(list+`,`, `{"a":`), page},
-		"YAML":                 {"/version", inYAML, ask},
-		"an endless error":     {"/version", failing(endless("", "0")), ask},
+		"YAML": {"/version", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/yaml")
+			fmt.Fprint(w, "a: &a [x, x]\nb: [*a, *a]\n")
+		}, ask},
+		"an endless error": {"/version", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			endless("", "0")(w, r)
+		}, ask},
 		"an endless event": {"watch " + nodesPath,
 			endless(`{"type":"ADDED","object":{"a":"`, "0"), watches},
 	} {
@@ -209,28 +229,13 @@ func TestAnswersAreBounded(t *testing.T) {
 
 // The largest accepted page, of the values that take most memory, takes little.
 func TestTheLargestPage(t *testing.T) {
-	h := newHostile(t, map[string]http.HandlerFunc{
-		nodesPath: func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[{"metadata":`+
-				`{"name":"n"},"status":{"conditions":[{}%s]}}]}`,
-				strings.Repeat(",{}", pageLimit.values/2-10))
-		}})
+	h := newHostile(t, map[string]http.HandlerFunc{nodesPath: says(nodeList("", fmt.Sprintf(
+		`{"metadata":{"name":"n"},"status":{"conditions":[{}%s]}}`,
+		strings.Repeat(",{}", pageLimit.values/2-10))))})
 	c := h.dial(t)
 	growsBy(t, 256, func() {
 		must(c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{Limit: pageItems}))
 	})
-}
-
-func inYAML(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/yaml")
-	fmt.Fprint(w, "a: &a [x, x]\nb: [*a, *a]\n")
-}
-
-func failing(answer http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusForbidden)
-		answer(w, r)
-	}
 }
 
 // Answers of a real API server pass: a page of large Nodes, and a stream of events that is much
@@ -240,14 +245,12 @@ func TestUsualAnswersPass(t *testing.T) {
 		return fmt.Sprintf(`{"metadata":{"name":"n-%d","resourceVersion":"7"},`+
 			`"status":{"images":[{"names":[%q]}]}}`, i, strings.Repeat("x", 16<<10))
 	}
+	var page []string
+	for i := range pageItems {
+		page = append(page, node(i))
+	}
 	h := newHostile(t, map[string]http.HandlerFunc{
-		nodesPath: func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprint(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[`, node(0))
-			for i := range pageItems - 1 {
-				fmt.Fprint(w, ",", node(i+1))
-			}
-			fmt.Fprint(w, "]}")
-		},
+		nodesPath: says(nodeList("", page...)),
 		"watch " + nodesPath: func(w http.ResponseWriter, _ *http.Request) {
 			for i := range 400 {
 				fmt.Fprintln(w, `{"type":"ADDED","object":`+
@@ -256,10 +259,8 @@ func TestUsualAnswersPass(t *testing.T) {
 		},
 	})
 	nodes := h.dial(t).Client.CoreV1().Nodes()
-	list, err := nodes.List(t.Context(), metav1.ListOptions{Limit: pageItems})
-	if err != nil || len(list.Items) != pageItems {
-		t.Fatal(err)
-	}
+	list := must(nodes.List(t.Context(), metav1.ListOptions{Limit: pageItems}))
+	equal(t, "Nodes on the page", len(list.Items), pageItems)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	w := must(nodes.Watch(ctx, metav1.ListOptions{}))
@@ -322,15 +323,12 @@ func TestListsAreReadInPages(t *testing.T) {
 			if len(asked) < 3 {
 				next = fmt.Sprintf("page-%d", len(asked))
 			}
-			fmt.Fprintf(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{"continue":%q,`+
-				`"resourceVersion":"5"},"items":[{"metadata":{"name":"n-%d"}}]}`, next, len(asked))
+			fmt.Fprint(w, nodeList(next, fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, len(asked))))
 		}})
-	list, err := h.nodes(t, maxNodes, func(error) {}).ListWithContext(t.Context(),
-		metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil || strings.Join(asked, " ") !=
-		"limit=500 continue=page-1&limit=500 continue=page-2&limit=500" {
-		t.Errorf("%q, %v", asked, err)
-	}
+	list := must(h.nodes(t, maxNodes, func(error) {}).ListWithContext(t.Context(),
+		metav1.ListOptions{ResourceVersion: "0"}))
+	equal(t, "what was asked", strings.Join(asked, " "),
+		"limit=500 continue=page-1&limit=500 continue=page-2&limit=500")
 	var names []string
 	for _, o := range must(meta.ExtractList(list)) {
 		names = append(names, o.(*seenNode).name)
@@ -338,30 +336,16 @@ func TestListsAreReadInPages(t *testing.T) {
 	equal(t, "the Nodes", strings.Join(names, " "), "n-1 n-2 n-3")
 }
 
-// Endless Nodes, in pages or on pages without any, end the session.
-func TestTooManyNodes(t *testing.T) {
-	for what, items := range map[string]int{"many": pageItems, "none": 0} {
-		t.Run(what, func(t *testing.T) {
-			n := 0
-			h := newHostile(t, map[string]http.HandlerFunc{
-				nodesPath: func(w http.ResponseWriter, r *http.Request) {
-					n++
-					var list []string
-					for i := range items {
-						list = append(list, fmt.Sprintf(`{"metadata":{"name":"n-%d-%d"}}`, n, i))
-					}
-					fmt.Fprintf(w, `{"kind":"NodeList","apiVersion":"v1",`+
-						`"metadata":{"continue":"on"},"items":[%s]}`, strings.Join(list, ","))
-				}})
-			var why error
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			_, err := h.nodes(t, 4000, func(err error) { why = err }).
-				ListWithContext(ctx, metav1.ListOptions{})
-			if err == nil || (!errors.Is(why, errTooMany) || n > 18) {
-				t.Errorf("%v, the session: %v, %d pages", err, why, n)
-			}
-		})
+// Pages without any Node, and without end, end the session.
+func TestEmptyPagesWithoutEnd(t *testing.T) {
+	n := 0
+	h := newHostile(t, map[string]http.HandlerFunc{
+		nodesPath: func(w http.ResponseWriter, r *http.Request) { n++; says(nodeList("on"))(w, r) }})
+	var why error
+	_, err := h.nodes(t, 4000, func(err error) { why = err }).
+		ListWithContext(t.Context(), metav1.ListOptions{})
+	if err == nil || !errors.Is(why, errTooMany) || n > 18 {
+		t.Errorf("%v, the session: %v, %d pages", err, why, n)
 	}
 }
 
