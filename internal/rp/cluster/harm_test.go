@@ -351,8 +351,8 @@ func TestGiantKeys(t *testing.T) {
 		}
 		w := servingWish("x", "edge-1", "192.0.2.7").signed()
 		w.Spec.Request = r.Spec.Request
-		if v, why := verdictOn(w, seenAt("edge-1", "192.0.2.7"), reservedHere(),
-			nil); v != denied || !strings.Contains(why, want) {
+		v, why := verdictOn(w, seenAt("edge-1", "192.0.2.7"), reservedHere(), nil)
+		if v != "Denied" || !strings.Contains(why, want) {
 			t.Errorf("%d bits: %v %q", bits, v, why)
 		}
 	}
@@ -448,7 +448,7 @@ func TestManyAddresses(t *testing.T) {
 	v, why := verdictOn(r, node(7), reservedHere(), func(a netip.Addr) bool {
 		return s.isTaken("n-7", a)
 	})
-	if took := time.Since(began); v != approved || took > time.Second {
+	if took := time.Since(began); v != "Approved" || took > time.Second {
 		t.Errorf("%v %q after %s", v, why, took)
 	}
 	must(0, s.nodes.Add(seenAt("other", "fd00::1:0:7")))

@@ -53,7 +53,7 @@ func (c *fakeCluster) edit(name string, with func(*corev1.Node)) {
 	must(c.CoreV1().Nodes().Update(context.Background(), n, metav1.UpdateOptions{}))
 }
 
-func (c *fakeCluster) join(name string, ready corev1.ConditionStatus) { c.add(kubeNode(name, ready)) }
+func (c *fakeCluster) join(name string, is corev1.ConditionStatus) { c.add(kubeNode(name, is)) }
 
 func (c *fakeCluster) set(name string, ready corev1.ConditionStatus) {
 	must(c.CoreV1().Nodes().UpdateStatus(context.Background(), kubeNode(name, ready),

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,7 +15,6 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
 
@@ -27,6 +27,9 @@ import (
 )
 
 var newKey = kubetest.NewKey
+
+// identity returns the id of the n-th identity in Azure.
+func identity(n int) string { return fmt.Sprintf("aaaaaaaa-0000-0000-0000-%012d", n) }
 
 // csr returns kubelet's request with a token.
 func csr(name, tokenID, node string) *certificates.CertificateSigningRequest {
@@ -62,13 +65,11 @@ func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		delivery := &removals{Delivery: w.credentials.Delivery}
 		w.credentials.Delivery = delivery
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		pass(time.Second)
-		const one = "aaaaaaaa-0000-0000-0000-000000000001"
-		w.put(factoryID, "edge-2", withIdentity(one))
+		w.token("edge-1")
+		w.put(factoryID, "edge-2", withIdentity(identity(1)))
 		pass(time.Second)
 		for _, r := range []*certificates.CertificateSigningRequest{
-			w.joining("edge-1", "edge-1"), byIdentity("edge-2", one, "edge-2"),
+			w.joining("edge-1", "edge-1"), byIdentity("edge-2", identity(1), "edge-2"),
 		} {
 			before := delivery.n.Load()
 			equal(t, "the request "+r.Name, c.Ask(r), "Approved")
@@ -80,25 +81,6 @@ func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
 	})
 }
 
-// checkSecret checks the Secret of a token.
-func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Credential]) {
-	t.Helper()
-	s := must(c.CoreV1().Secrets("kube-system").Get(context.Background(),
-		"bootstrap-token-"+row.Value.TokenID, metav1.GetOptions{}))
-	if s.Type != "bootstrap.kubernetes.io/token" ||
-		string(s.Data["auth-extra-groups"]) != TokenGroup+","+tokenGroup("here", factory) ||
-		string(s.Data["token-id"]) != row.Value.TokenID || len(s.Data["token-secret"]) != 16 ||
-		string(s.Data["expiration"]) != row.Value.Expires.UTC().Format(time.RFC3339) {
-		t.Errorf("the Secret: %+v", s)
-	}
-	if s.Labels[installationLabel] != "here" || s.Labels[clusterLabel] == "" ||
-		s.Labels[credentialLabel] != flexnode.LastOf(row.Key) {
-		t.Errorf("its labels: %v", s.Labels)
-	}
-	equal(t, "the token is in the audit log",
-		strings.Contains(w.audit.String(), string(s.Data["token-secret"])), false)
-}
-
 // Another approver approves the request (an auto-approver, an administrator, the provider before a
 // restore): the token is used up in any case.
 func TestApprovedBySomebodyElse(t *testing.T) {
@@ -106,7 +88,16 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 				id := w.token("edge-1")
-				checkSecret(t, w, c, w.credential(factory+"/edge-1"))
+				row, s := w.credential(factory+"/edge-1"), c.Secrets()[0]
+				secret := string(s.Data["token-secret"])
+				if s.Type != "bootstrap.kubernetes.io/token" || s.Name != "bootstrap-token-"+id ||
+					string(s.Data["auth-extra-groups"]) != TokenGroup+","+tokenGroup("here", factory) ||
+					string(s.Data["token-id"]) != id || len(secret) != 16 ||
+					string(s.Data["expiration"]) != row.Value.Expires.UTC().Format(time.RFC3339) ||
+					s.Labels[installationLabel] != "here" || s.Labels[clusterLabel] == "" ||
+					s.Labels[credentialLabel] != flexnode.LastOf(row.Key) {
+					t.Errorf("the Secret: %+v", s)
+				}
 				r := csr("foreign", id, node)
 				r.Status.Conditions = []certificates.CertificateSigningRequestCondition{{
 					Type: certificates.CertificateApproved, Status: corev1.ConditionTrue,
@@ -118,8 +109,9 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 				c.Issue("foreign", []byte("a certificate"))
 				pass(credential.Grace + time.Second)
 				equal(t, "Secrets that are left", strings.Join(c.secrets(), " "), "")
-				if !strings.Contains(w.audit.String(), "approved by another approver") {
-					t.Error("it is not in the audit log")
+				if log := w.audit.String(); !strings.Contains(log, "approved by another approver") ||
+					strings.Contains(log, secret) {
+					t.Errorf("the audit log with the secret %s: %s", secret, log)
 				}
 			})
 		})
@@ -181,49 +173,48 @@ func TestWhoseCertificateItIs(t *testing.T) {
 // A node's own identity gets the certificate of that node and of no other; requests of strangers
 // are left to other approvers.
 func TestIdentities(t *testing.T) {
-	const one, two = "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", withIdentity(one))
-		w.put(factoryID, "edge-2", withIdentity(two))
-		token := withIdentity("aaaaaaaa-0000-0000-0000-000000000003")
+		w.put(factoryID, "edge-1", withIdentity(identity(1)))
+		w.put(factoryID, "edge-2", withIdentity(identity(2)))
+		token := withIdentity(identity(3))
 		token.KubernetesAuth.UseAzureAuth, token.ContinuousMonitoring = false, true
 		w.put(factoryID, "edge-3", token)
-		const four, five = "aaaaaaaa-0000-0000-0000-000000000004", "aaaaaaaa-0000-0000-0000-000000000005"
-		const client, arc = "cccccccc-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000006"
+		const client = "cccccccc-0000-0000-0000-000000000001"
 		principal := withIdentity("")
 		principal.AzureAuth.ManagedIdentity = &flexnode.ManagedIdentityAuth{ClientID: client}
 		w.put(factoryID, "edge-4", principal)
 		w.put(factoryID, "edge-5", principal)
-		edit(w, w.store.Nodes, keyOf(factoryID)+"/edge-4", func(n *flexnode.Node) {
+		edit(w, w.store.Nodes, factory+"/edge-4", func(n *flexnode.Node) {
 			n.Desired.AzureAuth = flexnode.AzureAuth{Method: api.ServicePrincipal,
-				ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: client, PrincipalID: four}}
+				ServicePrincipal: &flexnode.ServicePrincipalAuth{ClientID: client,
+					PrincipalID: identity(4)}}
 		})
-		edit(w, w.store.Nodes, keyOf(factoryID)+"/edge-5", func(n *flexnode.Node) { n.Principal = five })
+		edit(w, w.store.Nodes, factory+"/edge-5", func(n *flexnode.Node) { n.Principal = identity(5) })
 		principal.AzureAuth = flexnode.AzureAuth{
-			Method: api.Arc, Arc: &flexnode.ArcAuth{PrincipalID: arc}}
+			Method: api.Arc, Arc: &flexnode.ArcAuth{PrincipalID: identity(6)}}
 		w.put(factoryID, "edge-6", principal)
 		pass(time.Second)
 		user := w.credential(factory + "/edge-3").Value.TokenID
 		noToken := csr("user-called-as-a-token", user, "edge-3")
 		noToken.Spec.Username = user
-		masters := byIdentity("masters", one, "edge-1")
+		masters := byIdentity("masters", identity(1), "edge-1")
 		masters.Spec.Usages = append(masters.Spec.Usages, certificates.UsageServerAuth)
 		for _, tt := range []struct {
 			request *certificates.CertificateSigningRequest
 			want    string
 		}{
-			{byIdentity("own", one, "edge-1"), "Approved"},
-			{byIdentity("own-again", one, "edge-1"), "Approved"},
-			{byIdentity("others", one, "edge-2"), "Denied"},
-			{byIdentity("unknown-node", one, "edge-9"), "Denied"},
-			{byIdentity("stranger", "aaaaaaaa-0000-0000-0000-000000000009", "edge-1"), ""},
-			{byIdentity("joins-by-token", "aaaaaaaa-0000-0000-0000-000000000003", "edge-3"), ""},
+			{byIdentity("own", identity(1), "edge-1"), "Approved"},
+			{byIdentity("own-again", identity(1), "edge-1"), "Approved"},
+			{byIdentity("others", identity(1), "edge-2"), "Denied"},
+			{byIdentity("unknown-node", identity(1), "edge-9"), "Denied"},
+			{byIdentity("stranger", identity(9), "edge-1"), ""},
+			{byIdentity("joins-by-token", identity(3), "edge-3"), ""},
 			{byIdentity("nobody", "", "edge-1"), ""},
 			{noToken, ""},
-			{byIdentity("principal", four, "edge-4"), "Approved"},
-			{byIdentity("same-application", four, "edge-5"), ""},
-			{byIdentity("principal-that-was-seen", five, "edge-5"), "Approved"},
-			{byIdentity("arc", arc, "edge-6"), "Approved"},
+			{byIdentity("principal", identity(4), "edge-4"), "Approved"},
+			{byIdentity("same-application", identity(4), "edge-5"), ""},
+			{byIdentity("principal-that-was-seen", identity(5), "edge-5"), "Approved"},
+			{byIdentity("arc", identity(6), "edge-6"), "Approved"},
 			{masters, "Denied"},
 		} {
 			equal(t, tt.request.Name, c.Ask(tt.request), tt.want)
@@ -234,12 +225,11 @@ func TestIdentities(t *testing.T) {
 // No caller gets the certificate of a Node that is not a flex node; a machine that has joined can
 // get another one.
 func TestTheNameOfAnotherNode(t *testing.T) {
-	const user = "aaaaaaaa-0000-0000-0000-000000000001"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		for _, name := range []string{"our-pool-0", "edge-1"} {
 			w.put(factoryID, name, flexnode.Desired{})
 		}
-		w.put(factoryID, "our-pool-1", withIdentity(user))
+		w.put(factoryID, "our-pool-1", withIdentity(identity(1)))
 		for _, name := range []string{"our-pool-0", "our-pool-1", "edge-1"} {
 			c.joinWith(name, "", name == "edge-1")
 		}
@@ -247,7 +237,7 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 		for name, want := range map[string]string{"our-pool-0": "Denied", "edge-1": "Approved"} {
 			equal(t, name, c.Ask(w.joining("of-"+name, name)), want)
 		}
-		equal(t, "by its identity", c.Ask(byIdentity("of-identity", user, "our-pool-1")), "Denied")
+		equal(t, "by its identity", c.Ask(byIdentity("by-identity", identity(1), "our-pool-1")), "Denied")
 		got := w.credential(factory + "/our-pool-0").Value
 		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node of this provider") {
 			t.Errorf("the credential: %+v", got)
@@ -279,7 +269,7 @@ func TestAMachineHidesItsNode(t *testing.T) {
 		w.want("edge-1", "edge:NoSchedule") // with another token
 		equal(t, "its successor", c.Ask(w.joining("next", "edge-1")), "Approved")
 
-		const user = "aaaaaaaa-0000-0000-0000-000000000001"
+		user := identity(1)
 		w.put(factoryID, "edge-2", withIdentity(user))
 		equal(t, "by its identity", c.Ask(byIdentity("identity", user, "edge-2")), "Approved")
 		c.sign("identity")
@@ -312,8 +302,7 @@ func TestAnotherInstallationsNode(t *testing.T) {
 // A request whose answer failed is answered soon, without a resync.
 func TestARequestIsRetried(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		pass(time.Second)
+		w.token("edge-1")
 		attempts := 0
 		c.PrependReactor("update", "certificatesigningrequests",
 			func(ktesting.Action) (bool, runtime.Object, error) {
@@ -329,40 +318,29 @@ func TestARequestIsRetried(t *testing.T) {
 // Invalid requests are denied, for any signer.
 func TestFlaws(t *testing.T) {
 	key := newKey()
-	good := func() *certificates.CertificateSigningRequest { return csr("x", "abcdef", "n") }
-	request := func(template x509.CertificateRequest) []byte {
-		return kubetest.Signed(template, key)
-	}
-	subject := func(name string, groups ...string) x509.CertificateRequest {
-		return x509.CertificateRequest{Subject: pkix.Name{CommonName: name, Organization: groups}}
-	}
 	type spoiled = *certificates.CertificateSigningRequest
+	requests := func(name string, dns []string, groups ...string) func(spoiled) {
+		return func(c spoiled) {
+			c.Spec.Request = kubetest.Signed(x509.CertificateRequest{DNSNames: dns,
+				Subject: pkix.Name{CommonName: name, Organization: groups}}, key)
+		}
+	}
 	for what, spoil := range map[string]func(spoiled){
-		"no request": func(c spoiled) { c.Spec.Request = []byte("x") },
-		"an admin": func(c spoiled) {
-			c.Spec.Request = request(subject("admin", "system:masters"))
-		},
-		"masters too": func(c spoiled) {
-			c.Spec.Request = request(subject("system:node:n", "system:nodes", "system:masters"))
-		},
-		"no name": func(c spoiled) {
-			c.Spec.Request = request(subject("system:node:", "system:nodes"))
-		},
-		"other names": func(c spoiled) {
-			r := subject("system:node:n", "system:nodes")
-			r.DNSNames = []string{"x"}
-			c.Spec.Request = request(r)
-		},
+		"no request":  func(c spoiled) { c.Spec.Request = []byte("x") },
+		"an admin":    requests("admin", nil, "system:masters"),
+		"masters too": requests("system:node:n", nil, "system:nodes", "system:masters"),
+		"no name":     requests("system:node:", nil, "system:nodes"),
+		"other names": requests("system:node:n", []string{"x"}, "system:nodes"),
 		"server usage": func(c spoiled) {
 			c.Spec.Usages = append(c.Spec.Usages, certificates.UsageServerAuth)
 		},
 		"no client auth": func(c spoiled) { c.Spec.Usages = c.Spec.Usages[:1] },
 	} {
-		c := good()
+		c := csr("x", "abcdef", "n")
 		spoil(c)
 		equal(t, what+": a flaw is found", readCSR(c).Flaw != "", true)
 	}
-	if a := readCSR(good()); a.Flaw != "" || a.Node != "n" || a.TokenID != "abcdef" {
+	if a := readCSR(csr("x", "abcdef", "n")); a.Flaw != "" || a.Node != "n" || a.TokenID != "abcdef" {
 		t.Errorf("a good one: %+v", a)
 	}
 }
@@ -371,7 +349,7 @@ func TestFlaws(t *testing.T) {
 // does.
 func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		one, two := "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
+		one, two := identity(1), identity(2)
 		w.put(factoryID, "edge-1", withIdentity(one))
 		pass(time.Second)
 		memory := w.store.Backend.(*storetest.Memory)

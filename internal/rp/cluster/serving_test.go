@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,101 +62,87 @@ func (w *wish) signed() *certificates.CertificateSigningRequest {
 	return w.csr
 }
 
-// verdict is the decision on a request for a serving certificate.
-type verdict int
-
-const (
-	undecided verdict = iota
-	approved
-	denied
-)
-
-// verdictOn returns the decision of judgeServing.
+// verdictOn returns the decision of judgeServing: Approved, Denied or "" if there is none yet.
 func verdictOn(
 	csr *certificates.CertificateSigningRequest, n *seenNode, own reserved,
 	taken func(netip.Addr) bool,
-) (v verdict, why string) {
+) (v, why string) {
 	err := judgeServing(csr, n, own, taken)
 	if err == nil {
-		return approved, ""
+		return "Approved", ""
 	}
 	if _, is := errors.AsType[denial](err); is {
-		return denied, err.Error()
+		return "Denied", err.Error()
 	}
-	return undecided, err.Error()
+	return "", err.Error()
 }
 
 // Each lie in a request is denied; a claim that may become true is left undecided.
 func TestJudgeServing(t *testing.T) {
-	const encipher = certificates.UsageKeyEncipherment
+	const encipher, clientAuth = certificates.UsageKeyEncipherment, certificates.UsageClientAuth
 	more := func(address string) func(*wish) {
-		return func(w *wish) {
-			w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP(address))
-		}
+		return func(w *wish) { w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP(address)) }
 	}
 	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
-	for name, tt := range map[string]struct {
-		spoil func(*wish)
-		want  verdict
-	}{
-		"as kubelet asks": {func(*wish) {}, approved},
-		"RSA enciphers": {func(w *wish) {
-			w.key, w.csr.Spec.Usages = rsaKey, append(w.csr.Spec.Usages, encipher)
-		}, approved},
-		"RSA need not":  {func(w *wish) { w.key = rsaKey }, approved},
-		"one address":   {func(w *wish) { w.text.IPAddresses = w.text.IPAddresses[:1] }, approved},
-		"the name only": {func(w *wish) { w.text.IPAddresses = nil }, approved},
-		"no name":       {func(w *wish) { w.text.DNSNames = nil }, approved},
-		"another elliptic curve's usage": {func(w *wish) {
-			w.csr.Spec.Usages = append(w.csr.Spec.Usages, encipher)
-		}, denied},
-		"another sender":   {func(w *wish) { w.csr.Spec.Username = "system:node:edge-2" }, denied},
-		"a sender outside": {func(w *wish) { w.csr.Spec.Groups = w.csr.Spec.Groups[1:] }, denied},
-		"another subject": {func(w *wish) {
-			w.text.Subject.CommonName = "system:node:edge-2"
-		}, denied},
-		"an administrator": {func(w *wish) {
-			w.text.Subject.Organization = append(w.text.Subject.Organization, "system:masters")
-		}, denied},
-		"no group":           {func(w *wish) { w.text.Subject.Organization = nil }, denied},
-		"a subject too long": {func(w *wish) { w.text.Subject.Country = []string{"X"} }, denied},
-		"a client too": {func(w *wish) {
-			w.csr.Spec.Usages = append(w.csr.Spec.Usages, certificates.UsageClientAuth)
-		}, denied},
-		"no server":    {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[:1] }, denied},
-		"no signature": {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[1:] }, denied},
-		"another name": {func(w *wish) {
-			w.text.DNSNames = []string{"edge-1", "kubernetes"}
-		}, denied},
-		"a wildcard": {func(w *wish) { w.text.DNSNames = []string{"*"} }, denied},
-		"a URI": {func(w *wish) {
-			w.text.URIs = []*url.URL{{Scheme: "spiffe"}}
-		}, denied},
-		"an address of mail": {func(w *wish) { w.text.EmailAddresses = []string{"a@b"} }, denied},
-		"no host": {func(w *wish) {
-			w.text.DNSNames, w.text.IPAddresses = nil, nil
-		}, denied},
-		"loopback":                   {more("127.0.0.1"), denied},
-		"loopback of IPv6":           {more("::1"), denied},
-		"unspecified":                {more("0.0.0.0"), denied},
-		"multicast":                  {more("224.0.0.1"), denied},
-		"link-local":                 {more("169.254.169.254"), denied},
-		"link-local of IPv6":         {more("fe80::1"), denied},
-		"the API server":             {more("203.0.113.1"), denied},
-		"the Service":                {more("10.96.0.1"), denied},
-		"the Service of IPv6":        {more("fd96::1"), denied},
-		"the registration's DNS":     {more("10.96.0.53"), denied},
-		"DNS":                        {more("10.96.0.10"), denied},
-		"an address that it has not": {more("192.0.2.99"), undecided},
-		"an address of another":      {more("192.0.2.8"), undecided},
+	for want, spoilt := range map[string]map[string]func(*wish){
+		"Approved": {
+			"as kubelet asks": func(*wish) {},
+			"RSA enciphers": func(w *wish) {
+				w.key, w.csr.Spec.Usages = rsaKey, append(w.csr.Spec.Usages, encipher)
+			},
+			"RSA need not":  func(w *wish) { w.key = rsaKey },
+			"one address":   func(w *wish) { w.text.IPAddresses = w.text.IPAddresses[:1] },
+			"the name only": func(w *wish) { w.text.IPAddresses = nil },
+			"no name":       func(w *wish) { w.text.DNSNames = nil },
+		},
+		"Denied": {
+			"another elliptic curve's usage": func(w *wish) {
+				w.csr.Spec.Usages = append(w.csr.Spec.Usages, encipher)
+			},
+			"another sender":   func(w *wish) { w.csr.Spec.Username = "system:node:edge-2" },
+			"a sender outside": func(w *wish) { w.csr.Spec.Groups = w.csr.Spec.Groups[1:] },
+			"another subject":  func(w *wish) { w.text.Subject.CommonName = "system:node:edge-2" },
+			"an administrator": func(w *wish) {
+				w.text.Subject.Organization = append(w.text.Subject.Organization, "system:masters")
+			},
+			"no group":           func(w *wish) { w.text.Subject.Organization = nil },
+			"a subject too long": func(w *wish) { w.text.Subject.Country = []string{"X"} },
+			"a client too": func(w *wish) {
+				w.csr.Spec.Usages = append(w.csr.Spec.Usages, clientAuth)
+			},
+			"no server":              func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[:1] },
+			"no signature":           func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[1:] },
+			"another name":           func(w *wish) { w.text.DNSNames = []string{"edge-1", "kubernetes"} },
+			"a wildcard":             func(w *wish) { w.text.DNSNames = []string{"*"} },
+			"a URI":                  func(w *wish) { w.text.URIs = []*url.URL{{Scheme: "spiffe"}} },
+			"an address of mail":     func(w *wish) { w.text.EmailAddresses = []string{"a@b"} },
+			"no host":                func(w *wish) { w.text.DNSNames, w.text.IPAddresses = nil, nil },
+			"loopback":               more("127.0.0.1"),
+			"loopback of IPv6":       more("::1"),
+			"unspecified":            more("0.0.0.0"),
+			"multicast":              more("224.0.0.1"),
+			"link-local":             more("169.254.169.254"),
+			"link-local of IPv6":     more("fe80::1"),
+			"the API server":         more("203.0.113.1"),
+			"the Service":            more("10.96.0.1"),
+			"the Service of IPv6":    more("fd96::1"),
+			"the registration's DNS": more("10.96.0.53"),
+			"DNS":                    more("10.96.0.10"),
+		},
+		"": {
+			"an address that it has not": more("192.0.2.99"),
+			"an address of another":      more("192.0.2.8"),
+		},
 	} {
-		w := servingWish("x", "edge-1", "192.0.2.7", "fd00::7")
-		tt.spoil(w)
-		n := seenAt("edge-1", "192.0.2.7,fd00::7,192.0.2.8,127.0.0.1,::1,0.0.0.0,224.0.0.1,"+
-			"169.254.169.254,fe80::1,203.0.113.1,10.96.0.1,fd96::1,10.96.0.53,10.96.0.10")
-		taken := func(a netip.Addr) bool { return a.String() == "192.0.2.8" }
-		if got, why := verdictOn(w.signed(), n, reservedHere(), taken); got != tt.want {
-			t.Errorf("%s: %d (%s), want %d", name, got, why, tt.want)
+		for name, spoil := range spoilt {
+			w := servingWish("x", "edge-1", "192.0.2.7", "fd00::7")
+			spoil(w)
+			n := seenAt("edge-1", "192.0.2.7,fd00::7,192.0.2.8,127.0.0.1,::1,0.0.0.0,224.0.0.1,"+
+				"169.254.169.254,fe80::1,203.0.113.1,10.96.0.1,fd96::1,10.96.0.53,10.96.0.10")
+			taken := func(a netip.Addr) bool { return a.String() == "192.0.2.8" }
+			if got, why := verdictOn(w.signed(), n, reservedHere(), taken); got != want {
+				t.Errorf("%s: %q (%s), want %q", name, got, why, want)
+			}
 		}
 	}
 	n := seenAt("edge-1", "")
@@ -168,9 +155,8 @@ func TestJudgeServing(t *testing.T) {
 		"none": "", "two": text + string(other), "spoiled": string(pem.EncodeToMemory(der)),
 	} {
 		w.csr.Spec.Request = []byte(request)
-		if got, _ := verdictOn(w.csr, n, reservedHere(), nil); got != denied {
-			t.Errorf("%s: %d", name, got)
-		}
+		got, _ := verdictOn(w.csr, n, reservedHere(), nil)
+		equal(t, name, got, "Denied")
 	}
 }
 
@@ -208,28 +194,25 @@ func TestReserved(t *testing.T) {
 // while the API server's addresses are unknown.
 func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	ofNoNode := func(netip.Addr) bool { return false }
-	for name, want := range map[string]verdict{
-		"kubernetes": denied, "kubernetes.default": denied, "kubernetes.default.svc": denied,
-		"kubernetes.default.svc.cluster.local": denied, "kubernetes.default.svc.x.y": denied,
-		"localhost": denied, "factory.example": denied, "203.0.113.1": denied,
-		"kubernetes-1": approved, "kubernetes.defaults": approved, "example": approved,
+	for want, names := range map[string]string{
+		"Denied": "kubernetes kubernetes.default kubernetes.default.svc kubernetes.default.svc.x.y " +
+			"kubernetes.default.svc.cluster.local localhost factory.example 203.0.113.1",
+		"Approved": "kubernetes-1 kubernetes.defaults example",
 	} {
-		n := seenAt(name, "192.0.2.7")
-		w := servingWish("x", name, "192.0.2.7")
-		if got, why := verdictOn(w.signed(), n, reservedHere(), ofNoNode); got != want {
-			t.Errorf("%s: %d (%s), want %d", name, got, why, want)
+		for name := range strings.FieldsSeq(names) {
+			w := servingWish("x", name, "192.0.2.7")
+			got, _ := verdictOn(w.signed(), seenAt(name, "192.0.2.7"), reservedHere(), ofNoNode)
+			equal(t, name, got, want)
 		}
 	}
 	own := reservedHere()
 	own.services = nil
-	n := seenAt("edge-1", "192.0.2.7")
 	w := servingWish("x", "edge-1", "192.0.2.7")
-	if got, why := verdictOn(w.signed(), n, own, ofNoNode); got != undecided {
-		t.Errorf("while the Service is not known: %d (%s)", got, why)
-	}
+	got, _ := verdictOn(w.signed(), seenAt("edge-1", "192.0.2.7"), own, ofNoNode)
+	equal(t, "while the Service is not known", got, "")
 }
 
-// node adds a Node with addresses.
+// node adds a Node, or changes the addresses of one.
 func (c *fakeCluster) node(name string, flex bool, addresses ...string) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if flex {

@@ -199,8 +199,8 @@ func TestTaintsOfTheSameMoment(t *testing.T) {
 	})
 }
 
-// A cluster that forbids it gets few attempts. A refused taint was not set: a client that sets it by
-// hand meanwhile keeps it.
+// A cluster that forbids it gets few attempts. A refused taint was not set: a client that sets it
+// by hand meanwhile keeps it.
 func TestTaintsAreForbidden(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		var allowed atomic.Bool
