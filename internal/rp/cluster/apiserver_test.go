@@ -36,7 +36,7 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 		}
 		equal(t, "the first registration", w.holds(), serverOf("factory"))
 		// When the first one is gone the second one may have it.
-		w.markDeletion(factory, false)
+		w.markDeletion(false, time.Now())
 		pass(30 * time.Second)
 		if got := w.cluster(harbour); got.Facts == "" || got.Probe.Refused != "" {
 			t.Errorf("after the first one is gone: %+v", got)

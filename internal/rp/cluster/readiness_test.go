@@ -18,7 +18,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // kubeNode returns a Node as kubelet writes it.
@@ -126,14 +125,13 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 			c.join(fmt.Sprintf("edge-%d", i), corev1.ConditionTrue)
 		}
 		pass(time.Minute)
-		memory := w.store.Backend.(*storetest.Memory)
-		before := memory.Commits()
+		before := w.memory.Commits()
 		c.Down.Store(true)
 		pass(healthInterval)
 		equal(t, "it is reachable after one answer that is missing",
 			w.cluster(factory).Properties.Reachable, true)
 		pass(50 * time.Second)
-		equal(t, "commits", memory.Commits()-before, 1)
+		equal(t, "commits", w.memory.Commits()-before, 1)
 		got := w.cluster(factory)
 		if got.Properties.Reachable || got.Probe.Since.IsZero() || got.Probe.Unreachable == "" {
 			t.Errorf("the cluster: %+v", got)

@@ -22,7 +22,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
-	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // secret puts a Secret of a bootstrap token in the cluster, an hour old.
@@ -130,9 +129,8 @@ func (w *world) moveAPIServer(url string) {
 // New facts of a cluster reach all its nodes in a new version, in which only that layer is
 // replaced, and also the configurations that wait for machines.
 func TestNewFactsAreANewVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		const nodes = 120 // more than two batches
-		w, _ := factoryWorld(t)
 		for i := range nodes {
 			w.put(factoryID, "edge-"+string(rune('a'+i%26))+string(rune('a'+i/26)), flexnode.Desired{})
 		}
@@ -282,10 +280,9 @@ func TestDNSThatIsKnown(t *testing.T) {
 func TestProbesOfTheSameWriteNothing(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		pass(time.Minute)
-		memory := w.store.Backend.(*storetest.Memory)
-		before := memory.Commits()
+		before := w.memory.Commits()
 		pass(time.Hour)
-		equal(t, "commits in an hour", memory.Commits()-before, 0)
+		equal(t, "commits in an hour", w.memory.Commits()-before, 0)
 	})
 }
 

@@ -18,15 +18,15 @@ import (
 
 const operation = subscription + "/00000000-0000-0000-0000-00000000000f"
 
-// markDeletion writes that a registration is being deleted, as the handler does.
-func (w *world) markDeletion(key string, wipe bool) {
+// markDeletion writes that the factory is being deleted, as the handler does.
+func (w *world) markDeletion(wipe bool, since time.Time) {
 	w.change(func(v *store.View) error {
-		row, now := w.store.Clusters.Row(v, key), time.Now().UTC()
-		row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now}
+		row := w.store.Clusters.Row(v, factory).Value
+		row.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: since.UTC()}
 		err := w.store.Operations.Set(v, operation, flexnode.Operation{
-			Target: row.Value.ID, Kind: "deleteCluster", State: "InProgress", Started: now,
-			Total: w.rows(w.store.Nodes.Key(key + "/"))})
-		return errors.Join(err, w.store.Clusters.Put(v, key, row.Value))
+			Target: row.ID, Kind: "deleteCluster", State: "InProgress", Started: since.UTC(),
+			Total: w.rows(w.store.Nodes.Key(factory + "/"))})
+		return errors.Join(err, w.store.Clusters.Put(v, factory, row))
 	})
 	synctest.Wait()
 }
@@ -81,70 +81,51 @@ func (w *world) checkGone(nodes int, wipe bool) {
 	}
 }
 
-// The deletion of a registration deletes all its rows, and wipes machines only on request.
+// The deletion of a registration deletes all its rows, and wipes machines only on request, a tenth
+// in each minute: a provider that was down for an hour does not make up for the others. It goes on
+// even if the cluster does not answer; tokens in it expire.
 func TestARegistrationIsDeleted(t *testing.T) {
-	for _, wipe := range []bool{false, true} {
-		t.Run(fmt.Sprintf("wipe %v", wipe), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+	for name, tt := range map[string]struct {
+		wipe, down bool
+		ago, takes time.Duration
+	}{
+		"released":             {takes: 30 * time.Second},
+		"wiped":                {wipe: true, takes: 9*time.Minute + 30*time.Second},
+		"wiped after an hour":  {wipe: true, ago: time.Hour, takes: 9*time.Minute + 30*time.Second},
+		"that does not answer": {down: true, takes: 4 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 				const nodes = 70
-				w, c := factoryWorld(t)
 				w.fill(c, nodes)
-				w.markDeletion(factory, wipe)
+				c.Down.Store(tt.down)
+				w.markDeletion(tt.wipe, time.Now().Add(-tt.ago))
 				pass(30 * time.Second)
-				if left := w.rows(w.store.Nodes.Key(factory)); wipe && left != nodes-7 {
-					t.Fatalf("%d of %d nodes are left after half a minute", left, nodes)
+				if tt.wipe {
+					equal(t, "nodes left after half a minute", w.rows(w.store.Nodes.Key(factory)), nodes-7)
 				}
-				if wipe { // a tenth in each minute
-					pass(9 * time.Minute)
+				pass(tt.takes - 30*time.Second)
+				w.checkGone(nodes, tt.wipe)
+				if tt.down {
+					equal(t, "tokens that are left, in the audit log",
+						strings.Count(w.audit.String(), "bootstrap token left"), nodes+1)
+				} else {
+					equal(t, "Secrets that are left", strings.Join(c.secrets(), " "), "")
 				}
-				w.checkGone(nodes, wipe)
-				equal(t, "Secrets that are left", strings.Join(c.secrets(), " "), "")
 			})
 		})
 	}
-}
-
-// A provider that was down for an hour does not make up for the machines that it did not wipe.
-func TestAWipeKeepsItsPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const nodes = 70
-		w, c := factoryWorld(t)
-		w.fill(c, nodes)
-		w.markDeletion(factory, true)
-		w.change(func(v *store.View) error {
-			row := w.store.Clusters.Row(v, factory)
-			row.Value.Deletion.Since = time.Now().Add(-time.Hour)
-			return w.store.Clusters.Put(v, factory, row.Value)
-		})
-		pass(30 * time.Second)
-		equal(t, "nodes left after half a minute", w.rows(w.store.Nodes.Key(factory)), nodes-7)
-	})
 }
 
 // An aborted deletion leaves the remaining nodes unchanged.
 func TestADeletionIsAborted(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.fill(c, 20)
-		w.markDeletion(factory, true)
+		w.markDeletion(true, time.Now())
 		pass(90 * time.Second)
 		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) { c.Deletion = nil })
 		pass(time.Hour)
 		equal(t, "nodes of 20 that are left", w.rows(w.store.Nodes.Key(factory)), 16)
-	})
-}
-
-// A registration is deleted even if its cluster does not answer; tokens in it expire.
-func TestARegistrationOfADeadClusterIsDeleted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const nodes = 40
-		w, c := factoryWorld(t)
-		w.fill(c, nodes)
-		c.Down.Store(true)
-		w.markDeletion(factory, false)
-		pass(4 * time.Minute)
-		w.checkGone(nodes, false)
-		equal(t, "tokens that are left, in the audit log",
-			strings.Count(w.audit.String(), "bootstrap token left"), nodes+1)
 	})
 }
 
@@ -157,7 +138,7 @@ func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
 		w.own(factory)
 		w.put(factoryID, "edge-1", flexnode.Desired{})
 		pass(time.Second)
-		w.markDeletion(factory, true)
+		w.markDeletion(true, time.Now())
 		pass(10 * time.Second)
 		w.checkGone(1, true)
 	})
@@ -168,7 +149,7 @@ func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
 func TestARegistrationIsDeletedTwice(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.fill(c, 2)
-		w.markDeletion(factory, false)
+		w.markDeletion(false, time.Now())
 		pass(10 * time.Second)
 		w.checkGone(2, false)
 		w.register(factoryID, c)
@@ -197,7 +178,7 @@ func TestADeletionIsKilledAnywhere(t *testing.T) {
 		w.policy(flexnode.RolloutPolicy{MaxUnavailable: "100%"}) // all at once
 		w.fill(c, nodes)
 		w.armed.Store(true)
-		w.markDeletion(factory, true)
+		w.markDeletion(true, time.Now())
 		pass(30 * time.Second)
 		if w.n > 0 {
 			w.end()

@@ -352,15 +352,14 @@ func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
 		one, two := identity(1), identity(2)
 		w.put(factoryID, "edge-1", withIdentity(one))
 		pass(time.Second)
-		memory := w.store.Backend.(*storetest.Memory)
-		memory.Before(func(call storetest.Call) error {
+		w.memory.Before(func(call storetest.Call) error {
 			if (call.Op == "changes" || call.Op == "follow") &&
 				strings.Contains(call.Keys[0], "/i/") {
 				return errors.New("broken")
 			}
 			return nil
 		})
-		defer memory.Before(nil)
+		defer w.memory.Before(nil)
 		w.drop("edge-1")
 		w.put(factoryID, "edge-1", withIdentity(two))
 		equal(t, "the former machine", c.Ask(byIdentity("former", one, "edge-1")), "")

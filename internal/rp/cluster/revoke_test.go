@@ -184,11 +184,9 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 		c.setRevoked("edge-1", "X509SHA256=newer "+old)
 		pass(probeInterval + time.Minute)
 		equal(t, "after a restore", c.revoked(), "edge-1=X509SHA256=newer;")
-		w.change(func(v *store.View) error { // a machine of a deleted node leaves
-			node, row := must(w.store.Nodes.In(v, key)).Value, must(w.store.Certificates.In(v, key)).Value
-			return w.store.Certificates.Put(v, key, row.Revoke("gone", func(o flexnode.Certificate) bool {
-				return o.UID == node.UID
-			}, time.Now(), w.store.Epoch(v)))
+		present := func(o flexnode.Certificate) bool { return o.UID == w.node(key).UID }
+		edit(w, w.store.Certificates, key, func(c *flexnode.Certificates) {
+			*c = c.Revoke("gone", present, time.Now(), 2) // a machine of a deleted node leaves
 		})
 		pass(time.Second)
 		equal(t, "after a former machine has left", c.revoked(), "edge-1=X509SHA256=newer;")
@@ -241,19 +239,15 @@ func TestShutOutSinceTheBackup(t *testing.T) {
 			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 				const key = factory + "/edge-1"
 				old := w.join(c, "edge-1", "of-old")
-				edit := func(change func(flexnode.Node, int64) flexnode.Node) {
-					w.change(func(v *store.View) error {
-						n := must(w.store.Nodes.In(v, key)).Value
-						return w.store.Nodes.Put(v, key, change(n, w.store.Epoch(v)))
+				proves := func(epoch int64) {
+					edit(w, w.store.Nodes, key, func(n *flexnode.Node) {
+						*n = n.Proved("its-key", "boot", epoch, time.Now())
 					})
 				}
-				proves := func(n flexnode.Node, epoch int64) flexnode.Node {
-					return n.Proved("its-key", "boot", epoch, time.Now())
-				}
-				edit(proves)
+				proves(1)
 				w.restore()
 				if tt.proved {
-					edit(proves)
+					proves(2)
 				}
 				listed := tt.is
 				if tt.renewed {
@@ -389,10 +383,8 @@ func TestNodesOfMachinesThatLeave(t *testing.T) {
 			if tt.successor {
 				w.put(factoryID, "edge-1", flexnode.Desired{})
 			}
-			w.change(func(v *store.View) error {
-				row := must(w.store.Certificates.In(v, factory+"/edge-1")).Value
-				row.Leaving = uid
-				return w.store.Certificates.Put(v, factory+"/edge-1", row)
+			edit(w, w.store.Certificates, factory+"/edge-1", func(c *flexnode.Certificates) {
+				c.Leaving = uid
 			})
 			pass(time.Second)
 			_, err := c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{})

@@ -41,10 +41,15 @@ func following(runc string) flexnode.Desired {
 
 // says reports as a node's agent.
 func (w *world) says(name string, report api.Report) {
-	edit(w, w.store.Status, factory+"/"+name, func(s *flexnode.Status) {
-		s.Report = report
-	})
+	edit(w, w.store.Status, factory+"/"+name, func(s *flexnode.Status) { s.Report = report })
 	synctest.Wait()
+}
+
+// fails reports that a node runs its first revision again, since the assigned one has failed.
+func (w *world) fails(name string, first int64) {
+	failed := &api.FailedConfig{Version: fmt.Sprint(w.node(factory + "/" + name).Revision)}
+	w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(first),
+		Config: &api.Applied{Failed: failed}})
 }
 
 func (w *world) applies(name string) {
@@ -112,8 +117,7 @@ func TestRolloutIsHeld(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
-		w.says("a", api.Report{AppliedConfigVersion: fmt.Sprint(first["a"]), Config: &api.Applied{
-			Failed: &api.FailedConfig{Version: fmt.Sprint(w.node(factory + "/a").Revision)}}})
+		w.fails("a", first["a"])
 		pass(5 * time.Second)
 		n := w.node(factory + "/a")
 		if n.Assigned != first["a"] || n.Failed != n.Revision || n.Attempt.Outcome != flexnode.Bad {
@@ -166,8 +170,7 @@ func TestFactsRollOut(t *testing.T) {
 		moved("b")
 		moved("c")
 		equal(t, "those that are admitted", w.admitted("a", "b", "c"), "a")
-		w.says("a", api.Report{AppliedConfigVersion: fmt.Sprint(first["a"]), Config: &api.Applied{
-			Failed: &api.FailedConfig{Version: fmt.Sprint(w.node(factory + "/a").Revision)}}})
+		w.fails("a", first["a"])
 		pass(10 * time.Second)
 		moved("a")
 	})

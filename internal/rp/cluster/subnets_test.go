@@ -8,7 +8,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -93,7 +92,7 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 		w.put(factoryID, "edge-1", flexnode.Desired{})
 		before := w.subnets()
 		c.joinWith("edge-1", w.node(factory+"/edge-1").Chosen.PodCIDR, true)
-		w.markDeletion(factory, false)
+		w.markDeletion(false, time.Now())
 		pass(time.Minute)
 		if w.cluster(factory).UID != "" || len(w.subnets()) != 0 {
 			t.Fatalf("it is not deleted: %+v, %v", w.cluster(factory), w.subnets())
@@ -132,10 +131,8 @@ func TestNodesWithOnePodSubnet(t *testing.T) {
 			want("d")
 			c.leave("d")
 			want("a")
-			w.change(func(v *store.View) error {
-				node := flexnode.Node{ID: factoryID + "/flexNodeConfig/c", UID: "c"}
-				node.Chosen.PodCIDR = "10.200.3.0/24"
-				return w.store.Nodes.Put(v, factory+"/c", node)
+			edit(w, w.store.Nodes, factory+"/c", func(n *flexnode.Node) {
+				n.ID, n.UID, n.Chosen.PodCIDR = factoryID+"/flexNodeConfig/c", "c", "10.200.3.0/24"
 			})
 			c.leave("a")
 			want("c")
