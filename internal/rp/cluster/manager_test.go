@@ -240,3 +240,47 @@ func TestEndedWorkerIsForgotten(t *testing.T) {
 		equal(t, "the failures that are remembered", j.line.pool.queue.NumRequeues(j), 0)
 	})
 }
+
+// A credential of a cluster that does not answer ends with its token, also under another owner.
+func TestRevokedCredentialEndsAfterAHandover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := registered(t)
+		_, stop := w.own(factory)
+		pass(time.Second)
+		w.token("edge-1")
+		key := w.node(factory + "/edge-1").Credential
+		c.Down.Store(true)
+		pass(5 * time.Minute)
+		w.drop("edge-1")
+		pass(time.Minute)
+		stop()
+		pass(time.Minute)
+		w.own(factory)
+		pass(25 * time.Hour)
+		row := must(w.store.Credentials.Get(context.Background(), key))
+		if row.Exists() {
+			t.Errorf("the credential is left: %+v", row.Value)
+		}
+	})
+}
+
+// The node of a credential that a restore has revoked does not wait for ever.
+func TestNodeOfARevokedCredentialIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := registered(t)
+		_, stop := w.own(factory)
+		pass(time.Second)
+		c.Down.Store(true)
+		pass(5 * time.Minute)
+		w.put(factoryID, "edge-1", flexnode.Desired{})
+		pass(time.Minute)
+		stop()
+		edit(w, w.store.Credentials, w.node(factory+"/edge-1").Credential,
+			func(c *store.Credential) { c.State = store.Revoking })
+		w.own(factory)
+		pass(25 * time.Hour)
+		if n := w.node(factory + "/edge-1"); n.State != "" || n.Reason == "" {
+			t.Errorf("the node is %q: %q", n.State, n.Reason)
+		}
+	})
+}
