@@ -57,7 +57,6 @@ func newManager(t *testing.T, k azuresim.Cluster, now func() time.Time) (
 // A cluster without local accounts is reached with the provider's own tokens, which are renewed
 // without a new connection.
 func TestLocalAccountsAreDisabled(t *testing.T) {
-	t.Parallel()
 	var token atomic.Pointer[string]
 	first, second := "token-0", "token-1"
 	token.Store(&first)
@@ -82,7 +81,6 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 
 // Static credentials are used only if the operator allows them.
 func TestStaticCredentials(t *testing.T) {
-	t.Parallel()
 	admin := kubeconfig("https://factory.example:6443", string(testCA()), "admin-token")
 	m, _ := newManager(t, azuresim.Cluster{AdminKubeconfig: admin}, time.Now)
 	_, err := m.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false)
@@ -100,7 +98,6 @@ func TestStaticCredentials(t *testing.T) {
 
 // Resource Manager gets few requests, and an earlier one if its last answer was of no use.
 func TestAnswersOfResourceManager(t *testing.T) {
-	t.Parallel()
 	var now atomic.Int64
 	clock := func() time.Time { return time.Unix(now.Load(), 0) }
 	m, sim := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: string(testCA()),

@@ -50,10 +50,8 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		path := filepath.Join(t.TempDir(), "factory.yaml")
-		clusters := map[string]*fakeCluster{
-			"https://a.example": newFakeCluster("factory"),
-			"https://b.example": newFakeCluster("factory")}
-		a, b := clusters["https://a.example"], clusters["https://b.example"]
+		a, b := newFakeCluster("factory"), newFakeCluster("factory")
+		clusters := map[string]*fakeCluster{"https://a.example": a, "https://b.example": b}
 		var dialled atomic.Int64
 		w.manager.Source = &Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}}
 		w.manager.Dial = func(access Access) (*Connection, error) {
@@ -227,8 +225,7 @@ func TestABindingIsTakenAway(t *testing.T) {
 		w.manager.Dial = func(Access) (*Connection, error) { return c.connection(), nil }
 		w.register(factoryID, c)
 		w.own(factory)
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		pass(time.Second)
+		w.token("edge-1")
 		removed.Store(true)
 		pass(10 * time.Second)
 		equal(t, "a request", c.Ask(w.joining("late", "edge-1")), "")

@@ -18,13 +18,12 @@ import (
 
 // requestFor returns a certificate request with its certificate, approved for a reason.
 func requestFor(leaf *x509.Certificate, reason string) *certificates.CertificateSigningRequest {
-	csr := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr"}}
-	csr.Spec.SignerName = certificates.KubeAPIServerClientKubeletSignerName
-	csr.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})
-	csr.Status.Conditions = []certificates.CertificateSigningRequestCondition{
+	r := csr("csr", "", "")
+	r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})
+	r.Status.Conditions = []certificates.CertificateSigningRequestCondition{
 		{Type: certificates.CertificateApproved, Reason: reason},
 	}
-	return csr
+	return r
 }
 
 func TestProvesKubelet(t *testing.T) {

@@ -241,45 +241,26 @@ func TestEndedWorkerIsForgotten(t *testing.T) {
 	})
 }
 
-// A credential of a cluster that does not answer ends with its token, also under another owner.
-func TestRevokedCredentialEndsAfterAHandover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := registered(t)
-		_, stop := w.own(factory)
-		pass(time.Second)
+// A revoked credential of a cluster that does not answer ends with its token, also under another
+// owner; its node, if a restore has revoked it, does not wait for ever.
+func TestRevokedCredentialsEndAfterAHandover(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.token("edge-1")
 		key := w.node(factory + "/edge-1").Credential
 		c.Down.Store(true)
 		pass(5 * time.Minute)
 		w.drop("edge-1")
+		w.put(factoryID, "edge-2", flexnode.Desired{})
 		pass(time.Minute)
-		stop()
+		w.disown(factory)
+		edit(w, w.store.Credentials, w.node(factory+"/edge-2").Credential,
+			func(c *store.Credential) { c.State = store.Revoking })
 		pass(time.Minute)
 		w.own(factory)
 		pass(25 * time.Hour)
 		row := must(w.store.Credentials.Get(context.Background(), key))
-		if row.Exists() {
-			t.Errorf("the credential is left: %+v", row.Value)
-		}
-	})
-}
-
-// The node of a credential that a restore has revoked does not wait for ever.
-func TestNodeOfARevokedCredentialIsDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := registered(t)
-		_, stop := w.own(factory)
-		pass(time.Second)
-		c.Down.Store(true)
-		pass(5 * time.Minute)
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		pass(time.Minute)
-		stop()
-		edit(w, w.store.Credentials, w.node(factory+"/edge-1").Credential,
-			func(c *store.Credential) { c.State = store.Revoking })
-		w.own(factory)
-		pass(25 * time.Hour)
-		if n := w.node(factory + "/edge-1"); n.State != "" || n.Reason == "" {
+		equal(t, "the credential is left", row.Exists(), false)
+		if n := w.node(factory + "/edge-2"); n.State != "" || n.Reason == "" {
 			t.Errorf("the node is %q: %q", n.State, n.Reason)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -102,13 +101,11 @@ func TestReady(t *testing.T) {
 
 // The next owner notices a Node that was deleted while the cluster had no owner.
 func TestANodeThatWentUnseen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := registered(t)
-		_, end := w.own(factory)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", flexnode.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
 		equal(t, "the Node that has joined", w.ready(factory+"/edge-1").Status, "True")
-		end()
+		w.disown(factory)
 		c.leave("edge-1")
 		w.own(factory)
 		pass(2 * time.Second)

@@ -215,9 +215,7 @@ func TestRightsThatAreTooWide(t *testing.T) {
 				})
 			w.own(factory)
 			pass(time.Second)
-			if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, want) {
-				t.Errorf("the message: %q, want %q", got, want)
-			}
+			w.warns("rights", want, true)
 		})
 	}
 }
@@ -248,9 +246,7 @@ func TestWhoSaysWhereDNSIs(t *testing.T) {
 			w.register(factoryID, c)
 			w.own(factory)
 			pass(time.Second)
-			if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, flexnode.NoDNS) {
-				t.Errorf("the message: %q", got)
-			}
+			w.warns(fmt.Sprint("headless: ", headless), flexnode.NoDNS, true)
 		})
 	}
 }
@@ -269,10 +265,8 @@ func TestDNSThatIsKnown(t *testing.T) {
 			c.Properties.DNSServiceIP, c.Version = "10.96.0.99", "2"
 		})
 		pass(time.Second)
-		got := w.cluster(factory).Probe.Message()
-		if !strings.Contains(got, "10.96.0.99") || !strings.Contains(got, is.Spec.ClusterIP) {
-			t.Errorf("the message: %q", got)
-		}
+		w.warns("another address", "10.96.0.99", true)
+		w.warns("another address", is.Spec.ClusterIP, true)
 	})
 }
 
@@ -290,7 +284,7 @@ func TestProbesOfTheSameWriteNothing(t *testing.T) {
 func TestNoEffectsWithoutOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := registered(t)
-		o, _ := w.own(factory)
+		o := w.own(factory)
 		id := w.token("edge-1")
 		o.invalid.Store(true)
 		w.put(factoryID, "edge-2", flexnode.Desired{})
@@ -366,8 +360,7 @@ func TestLayersAreCollected(t *testing.T) {
 // and nothing of the first one's is created, deleted or denied.
 func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		pass(time.Second)
+		w.token("edge-1")
 		before := c.secrets()
 		w.register(harbourID, c)
 		w.own(harbour)
@@ -381,33 +374,31 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 		pass(20 * time.Minute) // and it searches for orphans twice
 		equal(t, "Secrets", strings.Join(c.secrets(), " "), strings.Join(before, " "))
 		equal(t, "a machine of the first registration", c.Ask(w.joining("first", "edge-1")), "Approved")
-		equal(t, "the state of the first registration", w.cluster(factory).Properties.ProvisioningState,
-			"")
+		equal(t, "the first registration", w.cluster(factory).Properties.ProvisioningState, "")
 		if !strings.Contains(w.audit.String(), "registration refused") {
 			t.Error("it is not in the audit log")
 		}
-		equal(t, "the first registration", w.holds(), serverOf("factory"))
+		equal(t, "API servers", w.servers(), map[string]string{serverOf("factory"): factory})
+		equal(t, "the first registration's", w.cluster(factory).APIServer, serverOf("factory"))
 		// When the first one is gone the second one may have it.
 		w.markDeletion(false, time.Now())
 		pass(30 * time.Second)
 		if got := w.cluster(harbour); got.Facts == "" || got.Probe.Refused != "" {
 			t.Errorf("after the first one is gone: %+v", got)
 		}
-		rows, _, err := w.store.APIServers.List(context.Background(), "")
-		if err != nil || len(rows) != 1 || rows[0].Value != harbour {
-			t.Errorf("it belongs to: %+v, %v", rows, err)
-		}
+		equal(t, "API servers", w.servers(), map[string]string{serverOf("factory"): harbour})
 	})
 }
 
-// holds returns the API server of the first registration, if it has one.
-func (w *world) holds() string {
-	c := w.cluster(factory)
-	server := must(w.store.APIServers.Get(context.Background(), c.APIServer)).Value
-	if server != factory {
-		return "none"
+// servers returns the owners of API servers, by the identifiers of these.
+func (w *world) servers() map[string]string {
+	rows, _, err := w.store.APIServers.List(context.Background(), "")
+	must(0, err)
+	of := map[string]string{}
+	for _, row := range rows {
+		of[row.Key] = row.Value
 	}
-	return c.APIServer
+	return of
 }
 
 // serverOf returns the identifier of a fake's API server.
@@ -420,10 +411,7 @@ func TestARegistrationMoves(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.source.point(factory, newFakeCluster("moved"))
 		pass(10 * time.Second)
-		equal(t, "it", w.holds(), serverOf("moved"))
-		rows, _, err := w.store.APIServers.List(context.Background(), "")
-		if err != nil || len(rows) != 1 || rows[0].Key != serverOf("moved") {
-			t.Errorf("API servers: %v, %v", rows, err)
-		}
+		equal(t, "API servers", w.servers(), map[string]string{serverOf("moved"): factory})
+		equal(t, "the registration's", w.cluster(factory).APIServer, serverOf("moved"))
 	})
 }

@@ -181,7 +181,7 @@ func TestADeletionIsKilledAnywhere(t *testing.T) {
 		w.markDeletion(true, time.Now())
 		pass(30 * time.Second)
 		if w.n > 0 {
-			w.end()
+			w.disown(factory)
 			c.File(csr("late", "abcdef", "edge-1"))
 			w.restart()
 			w.own(factory)

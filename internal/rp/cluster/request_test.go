@@ -222,19 +222,25 @@ func TestIdentities(t *testing.T) {
 	})
 }
 
-// No caller gets the certificate of a Node that is not a flex node; a machine that has joined can
-// get another one.
+// No caller gets the certificate of a Node that is not a flex node, or is one of another
+// installation of the provider, which is left alone; a machine that has joined can get another one.
 func TestTheNameOfAnotherNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		for _, name := range []string{"our-pool-0", "edge-1"} {
 			w.put(factoryID, name, flexnode.Desired{})
 		}
 		w.put(factoryID, "our-pool-1", withIdentity(identity(1)))
+		w.want("edge-2", "a=b:NoSchedule")
 		for _, name := range []string{"our-pool-0", "our-pool-1", "edge-1"} {
 			c.joinWith(name, "", name == "edge-1")
 		}
-		pass(time.Second)
-		for name, want := range map[string]string{"our-pool-0": "Denied", "edge-1": "Approved"} {
+		elsewhere := flexNode("edge-2")
+		elsewhere.Labels[installationLabel] = "another.example"
+		c.add(elsewhere)
+		pass(time.Minute)
+		for name, want := range map[string]string{
+			"our-pool-0": "Denied", "edge-1": "Approved", "edge-2": "Denied",
+		} {
 			equal(t, name, c.Ask(w.joining("of-"+name, name)), want)
 		}
 		equal(t, "by its identity", c.Ask(byIdentity("by-identity", identity(1), "our-pool-1")), "Denied")
@@ -242,6 +248,8 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node of this provider") {
 			t.Errorf("the credential: %+v", got)
 		}
+		equal(t, "the reason", w.ready(factory+"/edge-2").Reason, flexnode.NodeForeign)
+		equal(t, "the taints of another installation's Node", c.taints("edge-2"), "")
 	})
 }
 
@@ -278,24 +286,6 @@ func TestAMachineHidesItsNode(t *testing.T) {
 		})
 		c.joinWith("edge-2", "", false)
 		equal(t, "its successor", c.Ask(byIdentity("another", user, "edge-2")), "Approved")
-	})
-}
-
-// A Node of another installation of the provider is left alone, and its name is taken.
-func TestAnotherInstallationsNode(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", flexnode.Desired{
-			NodeConfig: flexnode.NodeConfig{Taints: []string{"a=b:NoSchedule"}}})
-		n := flexNode("edge-1")
-		n.Labels[installationLabel] = "another.example"
-		c.add(n)
-		pass(time.Minute)
-		equal(t, "a machine of this installation", c.Ask(w.joining("its", "edge-1")), "Denied")
-		got := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value.Ready
-		if got == nil || got.Reason != flexnode.NodeForeign {
-			t.Errorf("its condition is %+v", got)
-		}
-		equal(t, "its taints", c.taints("edge-1"), "")
 	})
 }
 

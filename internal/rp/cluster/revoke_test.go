@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -139,14 +138,11 @@ func TestADeletedMachineMayNotWrite(t *testing.T) {
 // A successor can write while the provider is away for an hour, since its certificate stays listed.
 // Renewals of that hour wait; the previous machine's is denied afterwards.
 func TestSuccessorWithoutTheProvider(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := registered(t)
-		_, goes := w.own(factory)
-		pass(time.Second)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		old := w.join(c, "edge-1", "of-old")
 		w.remove("edge-1", 0)
 		next := w.join(c, "edge-1", "of-next")
-		goes()
+		w.disown(factory)
 		c.File(renewal("renewed", "edge-1", next))
 		c.File(renewal("of-deleted", "edge-1", old))
 		for range 60 {
@@ -278,9 +274,7 @@ func TestShutOutSinceTheBackup(t *testing.T) {
 func TestRevocationsInAFullConfigMap(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		const warning = "is nearly full"
-		if got := w.cluster(factory).Probe.Message(); strings.Contains(got, warning) {
-			t.Errorf("of an empty one: %s", got)
-		}
+		w.warns("an empty one", warning, false)
 		const limit = 1 << 20
 		var more atomic.Bool
 		type object = runtime.Object
@@ -309,9 +303,7 @@ func TestRevocationsInAFullConfigMap(t *testing.T) {
 			Get(context.Background(), revokedName, metav1.GetOptions{})).Data["other"]
 		equal(t, "when it is full", c.revoked(), "edge-1="+next+";edge-2=;other="+other+";")
 		pass(probeInterval)
-		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, warning) {
-			t.Errorf("of a full one: %s", got)
-		}
+		w.warns("a full one", warning, true)
 		more.Store(true)
 		pass(time.Minute)
 		if got := c.revoked(); !strings.Contains(got, renewed) || strings.Contains(got, old) {
@@ -337,27 +329,21 @@ func TestIdentityIsShutOut(t *testing.T) {
 // A cluster that cannot refuse the writes of a certificate is left unchanged, with a warning.
 func TestClustersThatCannotRevoke(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		if got := w.cluster(factory).Probe.Message(); strings.Contains(got, "deleted node") {
-			t.Errorf("of a cluster that can: %s", got)
-		}
+		w.warns("a cluster that can", "deleted node", false)
 		old := "v1.31.9"
 		c.Version.Store(&old)
 		w.join(c, "edge-1", "of-old")
 		pass(probeInterval)
 		w.remove("edge-1", 0)
 		pass(probeInterval)
-		got := w.cluster(factory).Probe.Message()
-		if !strings.Contains(got, "1.32") || c.revoked() != "" {
-			t.Errorf("before Kubernetes 1.32: %s, %s", got, c.revoked())
-		}
+		w.warns("before Kubernetes 1.32", "1.32", true)
+		equal(t, "what is revoked", c.revoked(), "")
 		newer := "v1.32.0"
 		c.Version.Store(&newer)
 		must(0, c.CoreV1().ConfigMaps("kube-system").
 			Delete(context.Background(), revokedName, metav1.DeleteOptions{}))
 		pass(probeInterval + time.Minute)
-		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, "flexnode-revoked") {
-			t.Errorf("without the ConfigMap: %s", got)
-		}
+		w.warns("without the ConfigMap", "flexnode-revoked", true)
 	})
 }
 

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -46,17 +45,14 @@ func (c *fakeCluster) joinWith(name, podCIDR string, flex bool, podCIDRs ...stri
 // After a restore, pod subnets of Nodes that the backup does not have are taken before new ones are
 // assigned, and are free again once their Nodes are gone (M26).
 func TestPodSubnetsAfterARestore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := registered(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.pool("10.200.0.0/20", 24)
-		_, end := w.own(factory)
-		pass(2 * time.Second)
 		equal(t, "before, the epoch", w.cluster(factory).SubnetsEpoch, 1)
 		w.put(factoryID, "kept", flexnode.Desired{})
 		before := w.subnets()
 		kept := w.node(factory + "/kept").Chosen.PodCIDR
 		c.joinWith("kept", kept, true, "10.200.9.0/24")
-		end()
+		w.disown(factory)
 		c.joinWith("unknown", "10.200.1.0/24", true, "10.200.8.0/24")
 		c.joinWith("allocated", "", true, "10.200.2.0/24", "fd00::/64")
 		c.joinWith("wide", "", false, "10.200.4.0/23")

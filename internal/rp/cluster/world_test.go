@@ -63,6 +63,7 @@ type world struct {
 	audit       *rptest.Log
 	events      rptest.Log // that the manager has counted
 	owned       map[string]owner
+	ends        map[string]func() // of owning, by key of the cluster
 }
 
 // fakeCluster is an API server that can be made unreachable.
@@ -76,7 +77,6 @@ func newFakeCluster(name string) *fakeCluster {
 		&admission.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: revokedName}})}
 }
 
-// connection returns a connection to the fake.
 func (c *fakeCluster) connection() *Connection {
 	return &Connection{
 		Client: c, CA: testCA(), Version: c.Serves,
@@ -154,7 +154,7 @@ func (o *fakeOwner) Valid() bool            { return !o.invalid.Load() }
 func (o *fakeOwner) Lost() <-chan struct{}  { return o.lost }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, audit: &rptest.Log{}, owned: map[string]owner{},
+	w := &world{t: t, audit: &rptest.Log{}, owned: map[string]owner{}, ends: map[string]func(){},
 		source: &fakeSource{clusters: map[string]*fakeCluster{}}}
 	w.start(storetest.NewMemory(), rptest.Ring())
 	w.change(func(v *store.View) error {
@@ -201,8 +201,8 @@ func (w *world) change(decide func(*store.View) error) {
 	must(w.store.Update(context.Background(), "", nil, decide))
 }
 
-// own makes the replica own a cluster; the function ends that.
-func (w *world) own(key string) (*fakeOwner, func()) {
+// own makes the replica own a cluster until disown.
+func (w *world) own(key string) *fakeOwner {
 	row := "/test/owners/" + key
 	revision := must(w.store.Commit(context.Background(), nil,
 		[]store.Write{{Key: row, Value: []byte(uuid.NewString())}}))
@@ -211,14 +211,16 @@ func (w *world) own(key string) (*fakeOwner, func()) {
 	w.owned[key] = o
 	unsubscribe := w.index.Subscribe(m.changed)
 	m.assign(context.Background(), w.owned)
-	end := sync.OnceFunc(func() {
+	w.ends[key] = sync.OnceFunc(func() {
 		unsubscribe()
 		delete(w.owned, key)
 		m.assign(context.Background(), w.owned)
 	})
-	w.t.Cleanup(end)
-	return o, end
+	w.t.Cleanup(w.ends[key])
+	return o
 }
+
+func (w *world) disown(key string) { w.ends[key]() }
 
 // register registers a cluster whose API server is a fake.
 func (w *world) register(id string, c *fakeCluster) {
@@ -306,11 +308,8 @@ func (w *world) drop(name string) {
 func (w *world) putIn(v *store.View, clusterID, name string, d flexnode.Desired) error {
 	key := keyOf(clusterID) + "/" + name
 	cluster := w.store.Clusters.Row(v, keyOf(clusterID))
-	parent := flexnode.Parent{Cluster: cluster.Value}
-	if cluster.Value.Facts != "" {
-		layer := must(w.store.Layers.In(v, cluster.Value.Facts)).Value
-		parent.FactsLayer = must(flexnode.ReadLayer(layer))
-	}
+	parent := flexnode.Parent{Cluster: cluster.Value,
+		FactsLayer: must(w.store.Layer(v.Context(), cluster.Value.Facts))}
 	var old *flexnode.Node
 	var last *flexnode.Revision
 	history := must(w.store.History.In(v, key)).Value
@@ -364,6 +363,14 @@ func (w *world) ready(node string) api.Condition {
 	return *row.Value.Ready
 }
 
+// warns checks whether the registration of the factory has a warning with a text.
+func (w *world) warns(when, text string, want bool) {
+	w.t.Helper()
+	if got := w.cluster(factory).Probe.Message(); strings.Contains(got, text) != want {
+		w.t.Errorf("%s: the message is %q; with %q: %t", when, got, text, want)
+	}
+}
+
 // secrets returns the names of the bootstrap tokens in the cluster.
 func (c *fakeCluster) secrets() (names []string) {
 	for _, s := range c.Secrets() {
@@ -383,7 +390,6 @@ type killable struct {
 	*world
 	n     int
 	owner *fakeOwner
-	end   func() // of owning the factory
 	armed atomic.Bool
 	done  atomic.Int64
 }
@@ -398,7 +404,7 @@ func (k *killable) did(what string) {
 
 // restart starts another replica in place of a killed one; it owns nothing yet.
 func (k *killable) restart() {
-	k.end()
+	k.disown(factory)
 	k.start(k.memory.Another(), k.credentials.Keys)
 }
 
@@ -411,7 +417,7 @@ func killedAnywhere(t *testing.T, least int, run func(*testing.T, *killable, *fa
 			w, c := registered(t)
 			k := &killable{world: w, n: n}
 			w.store.Did = k.did
-			k.owner, k.end = w.own(factory)
+			k.owner = w.own(factory)
 			pass(time.Second)
 			run(t, k, c)
 			did = int(k.done.Load())
