@@ -113,7 +113,7 @@ func TestARefusedConnectionIsMadeAgain(t *testing.T) {
 
 // apiServer starts an API server that accepts one token.
 func apiServer(t *testing.T, token *atomic.Pointer[string]) (url, ca string) {
-	h := newHostile(t, nil)
+	h := newHostile(t, map[string]http.HandlerFunc{systemPath + "/secrets": http.NotFound})
 	h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer "+*token.Load() {
 			h.ServeHTTP(w, r)

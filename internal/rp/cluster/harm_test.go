@@ -58,7 +58,8 @@ func TestAHostileCluster(t *testing.T) {
 					`"metadata":{"name":"n-%d","resourceVersion":"1"}}}`+"\n", i)
 			}
 		}},
-		"an endless list": {nodesPath: endless(`{"kind":"NodeList","items":[{}`, ",{}")},
+		"pages without end and without Nodes": {nodesPath: says(nodeList("on"))},
+		"an endless list":                     {nodesPath: endless(`{"kind":"NodeList","items":[{}`, ",{}")},
 		"endless requests": {requestsPath: endless(
 			`{"kind":"CertificateSigningRequestList","items":[{}`, ",{}")},
 	} {

@@ -20,17 +20,15 @@ import (
 // replica is one of several replicas of a provider.
 type replica struct {
 	*world
-	memory *storetest.Memory
-	stop   func()
+	stop func()
 }
 
 // joinReplica starts another replica that takes part in the work.
 func joinReplica(w *world, name string) *replica {
 	t := w.t
-	memory := w.memory.Another()
-	r := &replica{memory: memory,
-		world: &world{t: t, audit: w.audit, source: &fakeSource{clusters: w.source.clusters}}}
-	r.start(memory, w.credentials.Keys)
+	r := &replica{world: &world{t: t, audit: w.audit,
+		source: &fakeSource{clusters: w.source.clusters}}}
+	r.start(w.memory.Another(), w.credentials.Keys)
 	membership := store.NewMembership(r.store, name)
 	r.manager.Membership = membership
 	membership.Try = r.manager.Try

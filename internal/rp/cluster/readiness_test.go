@@ -64,7 +64,8 @@ func (c *fakeCluster) leave(name string) {
 	pass(2 * readinessPause)
 }
 
-// Ready follows the Node object, through its deletion and its return.
+// Ready follows the Node object, through its deletion and its return. The next owner notices a Node
+// that was deleted while the cluster had no owner.
 func TestReady(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		const key = factory + "/edge-1"
@@ -72,9 +73,8 @@ func TestReady(t *testing.T) {
 		w.put(factoryID, "edge-2", flexnode.Desired{})
 		check := func(when, status, reason string) {
 			t.Helper()
-			if got := w.ready(key); got.Status != status || got.Reason != reason {
-				t.Errorf("%s: %+v", when, got)
-			}
+			got := w.ready(key)
+			equal(t, when, []string{got.Status, got.Reason}, []string{status, reason})
 		}
 		check("before it joins", "", "")
 		c.join("edge-1", corev1.ConditionTrue)
@@ -88,7 +88,11 @@ func TestReady(t *testing.T) {
 		pass(time.Minute)
 		c.join("edge-1", corev1.ConditionTrue)
 		check("back", "True", "Kubelet")
+		w.disown(factory)
 		c.leave("edge-1")
+		w.own(factory)
+		pass(2 * time.Second)
+		check("deleted while the cluster has no owner", "Unknown", "NodeNotFound")
 		if !w.ready(key).LastTransitionTime.After(since) {
 			t.Error("it is not said when")
 		}
@@ -96,20 +100,6 @@ func TestReady(t *testing.T) {
 			row := must(w.store.Status.Get(context.Background(), factory+"/"+name))
 			equal(t, name+": it has a condition", row.Value.Ready != nil, false)
 		}
-	})
-}
-
-// The next owner notices a Node that was deleted while the cluster had no owner.
-func TestANodeThatWentUnseen(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		c.join("edge-1", corev1.ConditionTrue)
-		equal(t, "the Node that has joined", w.ready(factory+"/edge-1").Status, "True")
-		w.disown(factory)
-		c.leave("edge-1")
-		w.own(factory)
-		pass(2 * time.Second)
-		equal(t, "the reason", w.ready(factory+"/edge-1").Reason, "NodeNotFound")
 	})
 }
 

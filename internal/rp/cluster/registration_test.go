@@ -89,25 +89,25 @@ func TestFailedNodesAreRendered(t *testing.T) {
 		w.put(factoryID, "late", flexnode.Desired{})
 		w.put(factoryID, "new", flexnode.Desired{Versions: flexnode.Versions{Kubernetes: "1.36.0"}})
 		pass(credential.Lifetime + time.Minute)
-		if n := w.node(factory + "/late"); n.State != api.Failed || n.Revision != 0 {
-			t.Fatalf("it is %q: %+v", n.State, n)
+		check := func(when, name string, state string, rendered, tells bool) {
+			t.Helper()
+			n := w.node(factory + name)
+			if n.State != state || n.Revision != 0 != rendered || n.Reason != "" != tells {
+				t.Errorf("%s %s is %q: %+v", when, name, n.State, n)
+			}
 		}
+		check("before it answers", "/late", api.Failed, false, true)
 		c.Down.Store(false)
 		pass(10 * time.Minute)
-		if n := w.node(factory + "/late"); n.State != "" || n.Revision == 0 {
-			t.Errorf("it is %q: %+v", n.State, n)
-		}
+		check("afterwards", "/late", "", true, false)
+		check("afterwards", "/new", api.Failed, false, true)
 		facts := w.cluster(factory).Facts
-		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts || n.Reason == "" {
-			t.Errorf("it is %q: %+v", n.State, n)
-		}
+		equal(t, "the facts of /new", w.node(factory+"/new").Facts, facts)
 		equal(t, "those that are tried again", len(w.index.Stale(factory, facts, 10)), 0)
 		version := "v1.36.0"
 		c.Version.Store(&version)
 		pass(2 * probeInterval)
-		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 || n.Reason != "" {
-			t.Errorf("after the upgrade it is %q: %+v", n.State, n)
-		}
+		check("after the upgrade", "/new", "", true, false)
 		edit(w, w.store.Nodes, factory+"/late", func(n *flexnode.Node) {
 			n.State, n.Reason = api.Failed, "its credential was revoked"
 		})
@@ -121,7 +121,7 @@ func TestFailedNodesAreRendered(t *testing.T) {
 // moveAPIServer gives the factory's nodes another address of the API server.
 func (w *world) moveAPIServer(url string) {
 	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
-		c.Properties.ServerURL, c.Version = url, "2"
+		c.Properties.ServerURL, c.Version = url, url
 	})
 	pass(5 * time.Second)
 }
@@ -292,7 +292,6 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		equal(t, "Secrets", len(c.secrets()), 1)
 		// By its clock it is the owner, and in the store it is not.
 		o.invalid.Store(false)
-		w.change(func(v *store.View) error { return nil })
 		must(w.store.Commit(context.Background(), nil,
 			[]store.Write{{Key: o.fence.Key, Value: []byte("another")}}))
 		equal(t, "a request was answered", c.Ask(csr("second", id, "edge-1")), "")
@@ -306,13 +305,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 // changes; if they have become the present ones meanwhile, they stay.
 func TestLayersAreCollected(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		move := func(i int) {
-			edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
-				c.Version = fmt.Sprint(100 + i)
-				c.Properties.ServerURL = fmt.Sprintf("https://c%d.example", i)
-			})
-			pass(2 * time.Second)
-		}
+		move := func(i int) { w.moveAPIServer(fmt.Sprintf("https://c%d.example", i)) }
 		layers := func() int { return w.rows(w.store.Layers.Key("")) }
 		ofDefaults := layers() - 1
 		w.token("edge-1")

@@ -239,23 +239,16 @@ func registered(t testing.TB) (*world, *fakeCluster) {
 	return w, c
 }
 
-// factoryWorld returns a world whose cluster is owned and reached.
-func factoryWorld(t testing.TB) (*world, *fakeCluster) {
-	t.Helper()
-	w, c := registered(t)
-	w.own(factory)
-	pass(time.Second)
-	if got := w.cluster(factory); !got.Properties.Reachable || got.Facts == "" {
-		t.Fatalf("the cluster was not reached: %+v", got)
-	}
-	return w, c
-}
-
-// inFactory runs a test in a bubble of time, with a factoryWorld.
+// inFactory runs a test in a bubble of time, with a world whose cluster is owned and reached.
 func inFactory(t *testing.T, test func(*testing.T, *world, *fakeCluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+		w, c := registered(t)
+		w.own(factory)
+		pass(time.Second)
+		if got := w.cluster(factory); !got.Properties.Reachable || got.Facts == "" {
+			t.Fatalf("the cluster was not reached: %+v", got)
+		}
 		test(t, w, c)
 	})
 }
