@@ -193,36 +193,38 @@ func TestNodesThatFlap(t *testing.T) {
 	})
 }
 
-// A panic in the work for a cluster ends only the session with that cluster and is counted; the
-// work starts again after a growing pause.
+// A panic in the work for a cluster, or in a goroutine of client-go, ends only the session with that
+// cluster and is counted; the work starts again after a growing pause.
 func TestAPanicEndsTheSession(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		worker := w.manager.working[factory]
-		before := must(worker.use())
-		var broken atomic.Bool
-		broken.Store(true)
-		c.PrependReactor("create", "secrets", func(ktesting.Action) (bool, runtime.Object, error) {
-			if broken.Load() {
-				panic("a fault")
+	for verb, resource := range map[string]string{"create": "secrets", "list": "nodes"} {
+		inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+			worker := w.manager.working[factory]
+			before := must(worker.use())
+			var broken atomic.Bool
+			broken.Store(true)
+			c.PrependReactor(verb, resource, func(ktesting.Action) (bool, runtime.Object, error) {
+				if broken.Load() {
+					panic("a fault")
+				}
+				return false, nil, nil
+			})
+			w.register(harbourID, newFakeCluster("harbour"))
+			w.own(harbour)
+			w.put(factoryID, "edge-1", flexnode.Desired{})
+			w.put(harbourID, "edge-1", flexnode.Desired{})
+			_ = worker.guard(func() error { return store.ErrCrash }) // the next session lists again
+			pass(10 * time.Minute)
+			if n := w.counted(Panic); n < 4 || n > 12 {
+				t.Errorf("%s %s: %d sessions have ended within ten minutes", verb, resource, n)
 			}
-			return false, nil, nil
+			equal(t, "the credential of the other cluster",
+				w.credential(harbour+"/edge-1").Value.State, store.Live)
+			broken.Store(false)
+			pass(10 * time.Minute)
+			equal(t, "it is the same session", must(worker.use()) == before, false)
+			equal(t, "the credential", w.credential(factory+"/edge-1").Value.State, store.Live)
 		})
-		other := newFakeCluster("harbour")
-		w.register(harbourID, other)
-		w.own(harbour)
-		w.put(factoryID, "edge-1", flexnode.Desired{})
-		w.put(harbourID, "edge-1", flexnode.Desired{})
-		pass(10 * time.Minute)
-		if n := w.counted(Panic); n < 3 || n > 12 {
-			t.Errorf("%d sessions have ended within ten minutes", n)
-		}
-		equal(t, "the credential of the other cluster",
-			w.credential(harbour+"/edge-1").Value.State, store.Live)
-		broken.Store(false)
-		pass(10 * time.Minute)
-		equal(t, "it is the same session", must(worker.use()) == before, false)
-		equal(t, "the credential", w.credential(factory+"/edge-1").Value.State, store.Live)
-	})
+	}
 }
 
 // A panic while a node is written with others ends no process, and stops no other node.
@@ -257,20 +259,6 @@ func TestAPanicOfANode(t *testing.T) {
 		if n := w.counted(Panic); n < 11 || after != session || err != nil {
 			t.Errorf("of one that always panics: %d are counted; the session ended: %t, %v", n,
 				after != session, err)
-		}
-	})
-}
-
-// A panic in a goroutine of client-go does not end the process.
-func TestAPanicInAWatch(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		c.PrependReactor("list", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
-			panic("a fault")
-		})
-		_ = w.manager.working[factory].guard(func() error { return store.ErrCrash })
-		pass(10 * time.Minute)
-		if n := w.counted(Panic); n < 3 || n > 12 {
-			t.Errorf("%d sessions have ended within ten minutes", n)
 		}
 	})
 }

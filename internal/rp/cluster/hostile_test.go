@@ -103,7 +103,6 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1"}`)
 }
 
-// dial connects to it.
 func (h *hostile) dial(t testing.TB) *Connection {
 	return must(Dial(Access{Config: must(plainConfig([]byte(h.config))), Local: true}))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// running creates nodes that run an older version of runc, are Ready, follow, and want a newer one.
-// It returns their running revisions.
-func (w *world) running(c *fakeCluster, names ...string) map[string]int64 {
+// running creates nodes that run version 1.3.3 of runc, are Ready, follow, and want a version. It
+// returns their running revisions.
+func (w *world) running(c *fakeCluster, runc string, names ...string) map[string]int64 {
 	w.t.Helper()
 	first := map[string]int64{}
 	for _, name := range names {
@@ -27,7 +27,7 @@ func (w *world) running(c *fakeCluster, names ...string) map[string]int64 {
 		w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(first[name])})
 	}
 	for _, name := range names {
-		w.put(factoryID, name, following("1.3.4"))
+		w.put(factoryID, name, following(runc))
 	}
 	return first
 }
@@ -94,7 +94,7 @@ func (w *world) canary() {
 func TestRollout(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.policy(flexnode.RolloutPolicy{Soak: "PT1M"})
-		w.running(c, "a", "b", "c")
+		w.running(c, "1.3.4", "a", "b", "c")
 		pass(5 * time.Second)
 		w.canary()
 		w.disown(factory)
@@ -114,7 +114,7 @@ func TestRollout(t *testing.T) {
 // them; then one more failure is allowed.
 func TestRolloutIsHeld(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		first := w.running(c, "a", "b", "c")
+		first := w.running(c, "1.3.4", "a", "b", "c")
 		pass(5 * time.Second)
 		w.fails("a", first["a"])
 		pass(5 * time.Second)
@@ -129,10 +129,8 @@ func TestRolloutIsHeld(t *testing.T) {
 			len(states[0].Failed) != 1 || states[0].Settings[0] != "runc.version=1.3.4" {
 			t.Fatalf("%q admitted; %+v", got, states)
 		}
-		w.change(func(v *store.View) error {
-			row := must(w.store.Rollouts.In(v, factory))
-			return w.store.Rollouts.Put(v, factory,
-				must(row.Value.Allow(api.AllowVersions{}, "ops", time.Now())))
+		edit(w, w.store.Rollouts, factory, func(r *flexnode.Rollout) {
+			*r = must(r.Allow(api.AllowVersions{}, "ops", time.Now()))
 		})
 		pass(10 * time.Second)
 		equal(t, "after it was allowed", w.admitted("a", "b", "c"), "b")
@@ -144,7 +142,7 @@ func TestRolloutIsHeld(t *testing.T) {
 // it before it was rendered again, and one that fails its change.
 func TestFactsRollOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		first := w.running(c, "a", "b", "c")
+		first := w.running(c, "1.3.4", "a", "b", "c")
 		pass(5 * time.Second)
 		change := sync.OnceFunc(func() {
 			w.change(func(v *store.View) error { return w.putIn(v, factoryID, "c", following("1.3.6")) })
@@ -180,13 +178,8 @@ func TestFactsRollOut(t *testing.T) {
 func TestAddressOfDNSRollsOut(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.policy(flexnode.RolloutPolicy{Soak: "PT1M"})
-		w.running(c, "a", "b", "c")
-		for range 3 { // all run what they want
-			pass(2 * time.Minute)
-			for _, name := range []string{"a", "b", "c"} {
-				w.applies(name)
-			}
-		}
+		w.running(c, "1.3.3", "a", "b", "c")
+		pass(2 * time.Minute)
 		equal(t, "before", w.admitted("a", "b", "c"), "abc")
 		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
 			c.Properties.DNSServiceIP, c.Version = "10.96.0.99", "2"
@@ -199,7 +192,7 @@ func TestAddressOfDNSRollsOut(t *testing.T) {
 // A paused node is passed over, and is no canary. Once resumed, it gets the waiting change.
 func TestPausedNodes(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.running(c, "a", "b")
+		w.running(c, "1.3.4", "a", "b")
 		pause := func(paused bool) {
 			d := following("1.3.4")
 			d.UpgradePolicy.Paused = paused

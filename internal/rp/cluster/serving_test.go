@@ -12,10 +12,8 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -56,7 +54,6 @@ func servingWish(name, node string, addresses ...string) *wish {
 	return w
 }
 
-// signed returns the request.
 func (w *wish) signed() *certificates.CertificateSigningRequest {
 	w.csr.Spec.Request = kubetest.Signed(w.text, w.key)
 	return w.csr
@@ -175,21 +172,6 @@ func reservedHere() reserved {
 	}
 }
 
-// The DNS service's address is the cluster's even if only Resource Manager reports it.
-func TestReserved(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		s := &session{Connection: c.connection()}
-		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
-			c.Properties.DNSServiceIP = "10.96.0.99"
-		})
-		synctest.Wait()
-		own := must(w.manager.working[factory].reserved(s))
-		if !slices.Contains(own.addresses, netip.MustParseAddr("10.96.0.99")) {
-			t.Errorf("%+v", own)
-		}
-	})
-}
-
 // A node named like the API server gets no certificate for that name; none gets one for an address
 // while the API server's addresses are unknown.
 func TestJudgeServingOfTheAPIServer(t *testing.T) {
@@ -240,8 +222,12 @@ func TestServingCertificates(t *testing.T) {
 		c.node("edge-2", true, "192.0.2.1", "192.0.2.2")
 		c.node("edge-3", false, "192.0.2.3")
 		c.node("aks-1", false, "192.0.2.4")
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+			c.Properties.DNSServiceIP = "10.96.0.99"
+		})
 		for name, addresses := range map[string][]string{
 			"edge-4": {"10.96.0.1"}, "edge-5": {"fd96::1"}, "edge-6": {"10.96.0.10"},
+			"edge-7": {"10.96.0.99"}, // that of DNS, by the registration
 		} {
 			w.put(factoryID, name, flexnode.Desired{})
 			c.node(name, true, addresses...)

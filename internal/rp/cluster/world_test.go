@@ -84,9 +84,7 @@ func (c *fakeCluster) connection() *Connection {
 	}
 }
 
-var testCA = sync.OnceValue(func() []byte {
-	return must(os.ReadFile("../flexnode/placeholder.pem"))
-})
+func testCA() []byte { return must(os.ReadFile("../flexnode/placeholder.pem")) }
 
 // fakeSource returns fakes by key of the cluster.
 type fakeSource struct {
