@@ -2,35 +2,30 @@ package credential
 
 import (
 	"encoding/base64"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // fakeBlobs is the part of the Blob service that the provider uses: blobs of one container, with
 // metadata and conditions. It does not check requests with a SAS.
 type fakeBlobs struct {
-	mu    sync.Mutex
-	blobs map[string]fakeBlob // by path
-	tag   int
-	down  bool
-	// before is called before each request that writes.
-	before func(method string)
+	blobs  map[string]fakeBlob // by path
+	tag    int
+	down   bool
+	before func() // is called once, before the next request that writes
 }
 
 type fakeBlob struct {
@@ -39,11 +34,10 @@ type fakeBlob struct {
 }
 
 func (f *fakeBlobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if f.before != nil && r.Method != http.MethodGet && r.Method != http.MethodHead {
-		f.before(r.Method)
+	if before := f.before; before != nil && r.Method != "GET" && r.Method != "HEAD" {
+		f.before = nil
+		before()
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	there, found := f.blobs[r.URL.Path]
 	fail := func(status int, code string) {
 		w.Header().Set("x-ms-error-code", code)
@@ -79,12 +73,7 @@ func (f *fakeBlobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeBlobs) put(w http.ResponseWriter, r *http.Request) {
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		w.WriteHeader(400)
-		return
-	}
-	meta := map[string]string{}
+	text, meta := must(io.ReadAll(r.Body)), map[string]string{}
 	for name := range r.Header {
 		if short, ok := strings.CutPrefix(strings.ToLower(name), "x-ms-meta-"); ok {
 			meta[short] = r.Header.Get(name)
@@ -97,26 +86,17 @@ func (f *fakeBlobs) put(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeBlobs) list(w http.ResponseWriter) {
-	var text strings.Builder
-	text.WriteString(`<?xml version="1.0"?><EnumerationResults><Blobs>`)
-	for path, b := range f.blobs {
-		text.WriteString("<Blob><Name>")
-		must(0, xml.EscapeText(&text, []byte(strings.TrimPrefix(path, "/configs/"))))
-		text.WriteString("</Name><Properties></Properties><Metadata>")
-		for name, value := range b.meta {
-			fmt.Fprintf(&text, "<%s>%s</%s>", name, value, name)
-		}
-		text.WriteString("</Metadata></Blob>")
-	}
-	text.WriteString("</Blobs><NextMarker/></EnumerationResults>")
 	w.Header().Set("Content-Type", "application/xml")
-	_, _ = io.WriteString(w, text.String())
-}
-
-func (f *fakeBlobs) paths() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Collect(maps.Keys(f.blobs))
+	fmt.Fprint(w, `<?xml version="1.0"?><EnumerationResults><Blobs>`)
+	for path, b := range f.blobs {
+		fmt.Fprintf(w, "<Blob><Name>%s</Name><Properties></Properties><Metadata>",
+			strings.TrimPrefix(path, "/configs/"))
+		for name, value := range b.meta {
+			fmt.Fprintf(w, "<%s>%s</%s>", name, value, name)
+		}
+		fmt.Fprint(w, "</Metadata></Blob>")
+	}
+	fmt.Fprint(w, "</Blobs><NextMarker/></EnumerationResults>")
 }
 
 // withBlobs makes a world deliver through a Blob service.
@@ -138,14 +118,13 @@ func withBlobs(t *testing.T) (*world, *fakeBlobs, *Blobs) {
 func TestBlobs(t *testing.T) {
 	t.Parallel()
 	w, f, _ := withBlobs(t)
-	ctx := t.Context()
 	must(0, created(w))
 	key := w.node().Credential
 	link := must(url.Parse(w.url()))
 	path := "/configs/" + key + ".json"
 	b, found := f.blobs[path]
 	if !found || link.Path != path {
-		t.Fatalf("%v; the URL is %s", f.paths(), link)
+		t.Fatalf("%v; the URL is %s", f.blobs, link)
 	}
 	if q := link.Query(); q.Get("sr") != "b" || q.Get("sp") != "r" || q.Get("sig") == "" ||
 		q.Get("se") != "2026-05-02T12:00:00Z" {
@@ -157,22 +136,22 @@ func TestBlobs(t *testing.T) {
 	bundle(t, b.text)
 	f.down = true
 	w.consume(key)
-	equal(t, "the blobs that are left", len(f.paths()), 1)
-	if err := w.step(ctx); err == nil {
+	equal(t, "the blobs that are left", len(f.blobs), 1)
+	if err := w.step(); err == nil {
 		t.Error("a blob that cannot be deleted is no error")
 	}
 	f.down = false
-	must(0, w.step(ctx))
-	if left := f.paths(); len(left) != 0 || w.credential(key).State != store.Consumed {
-		t.Errorf("left are %v; the credential is %s", left, w.credential(key).State)
+	must(0, w.step())
+	if len(f.blobs) != 0 || w.credential(key).State != store.Consumed {
+		t.Errorf("left are %v; the credential is %s", f.blobs, w.credential(key).State)
 	}
-	must(0, w.regenerate(ctx))
+	must(0, w.regenerate())
 	w.work()
-	must(0, w.delete(ctx))
+	must(0, w.delete())
 	w.work()
 	w.clock.Pass(Joining)
 	w.work()
-	equal(t, "what is left", len(f.paths()), 0)
+	equal(t, "what is left", len(f.blobs), 0)
 }
 
 // An older configuration never replaces a newer one: a paused replica resumes, in its first upload
@@ -185,16 +164,10 @@ func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
 			return blobs.Put(v, "k", []byte(text), version, w.clock.Now())
 		})
 	}
-	f.before = func(string) {
-		f.before = nil
-		put("one", 1)
-	}
+	f.before = func() { put("one", 1) }
 	put("none", 0)
 	equal(t, "there", f.blobs["/configs/k.json"].text, "one")
-	f.before = func(string) {
-		f.before = nil
-		put("three", 3)
-	}
+	f.before = func() { put("three", 3) }
 	put("two", 2)
 	put("one", 1)
 	equal(t, "there", f.blobs["/configs/k.json"].text, "three")
@@ -206,15 +179,14 @@ func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
 func TestABlobOfACredentialThatIsGone(t *testing.T) {
 	t.Parallel()
 	w, f, _ := withBlobs(t)
-	must(0, w.put(t.Context(), withToken, true, true))
-	f.before = func(string) {
-		f.before = nil
-		must(0, w.delete(t.Context()))
+	must(0, w.put(withToken, true, true))
+	f.before = func() {
+		must(0, w.delete())
 		w.work()
 	}
-	must(0, w.step(t.Context()))
-	if left := f.paths(); len(left) != 0 || len(w.cluster.list()) != 0 {
-		t.Errorf("left are %v and %v", left, w.cluster.list())
+	must(0, w.step())
+	if len(f.blobs) != 0 || len(w.cluster.secrets) != 0 {
+		t.Errorf("left are %v and %v", f.blobs, w.cluster.secrets)
 	}
 }
 
@@ -225,7 +197,7 @@ func TestABlobOfAFormerOwner(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		w, f, _ := withBlobs(t)
 		ctx := t.Context()
-		must(0, w.put(ctx, withToken, true, true))
+		must(0, w.put(withToken, true, true))
 		key := w.node().Credential
 		own := func() store.Condition {
 			at := must(w.memory.Commit(ctx, nil, []store.Write{{Key: "/owner", Value: []byte("x")}}))
@@ -234,14 +206,11 @@ func TestABlobOfAFormerOwner(t *testing.T) {
 		fence := own()
 		if again {
 			w.work()
-			w.change(func(v *store.View) error {
-				n := w.store().Nodes.Row(v, nodeKey).Value
-				must(0, w.rendered(v, &n, n.Revision+1))
-				return w.store().Nodes.Put(v, nodeKey, n)
-			})
+			must(0, w.updateNode(func(v *store.View, n *flexnode.Node) {
+				must(0, w.rendered(v, n, n.Revision+1))
+			}))
 		}
-		f.before = func(string) {
-			f.before = nil
+		f.before = func() {
 			own()
 			w.work()
 			w.consume(key)
@@ -249,10 +218,10 @@ func TestABlobOfAFormerOwner(t *testing.T) {
 		if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("again %v: %v", again, err)
 		}
-		if w.credential(key).State != store.Consumed || len(w.cluster.list()) != 1 {
+		if w.credential(key).State != store.Consumed || len(w.cluster.secrets) != 1 {
 			t.Errorf("the credential is %s", w.credential(key).State)
 		}
-		equal(t, fmt.Sprintf("again %v: what is left", again), len(f.paths()), 0)
+		equal(t, fmt.Sprintf("again %v: what is left", again), len(f.blobs), 0)
 	}
 }
 
@@ -269,16 +238,16 @@ func TestSweepOfBlobs(t *testing.T) {
 	})
 	f.blobs["/configs/another.json"] = fakeBlob{text: "another"}
 	must(0, w.service.Delivery.Sweep(t.Context()))
-	equal(t, "what is left", len(f.paths()), 4)
+	equal(t, "what is left", len(f.blobs), 4)
 	w.clock.Pass(time.Minute)
 	must(0, w.service.Delivery.Sweep(t.Context()))
-	if _, found := f.blobs["/configs/"+clusterKey+"/old.json"]; found || len(f.paths()) != 3 {
-		t.Errorf("left are %v", f.paths())
+	if _, found := f.blobs["/configs/"+clusterKey+"/old.json"]; found || len(f.blobs) != 3 {
+		t.Errorf("left are %v", f.blobs)
 	}
 	w.clock.Pass(Lifetime)
 	must(0, w.service.Delivery.Sweep(t.Context()))
-	if _, found := f.blobs[kept]; !found || len(f.paths()) != 2 {
-		t.Errorf("left are %v; one of a credential is not swept", f.paths())
+	if _, found := f.blobs[kept]; !found || len(f.blobs) != 2 {
+		t.Errorf("left are %v; one of a credential is not swept", f.blobs)
 	}
 	f.down = true
 	if err := w.service.Delivery.Sweep(t.Context()); err == nil {

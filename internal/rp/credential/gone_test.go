@@ -53,7 +53,7 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			if tt.late {
 				w.clock.Pass(forsaken)
 			}
-			must(0, w.delete(t.Context()))
+			must(0, w.delete())
 			tried := func() {
 				t.Helper()
 				w.tryOnce()
@@ -74,7 +74,7 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			}
 			w.work()
 			w.empty()
-			left := w.cluster.list()
+			left := w.cluster.secrets
 			told := strings.Contains(w.audit.String(), "left in a cluster")
 			if told != tt.leaves || (len(left) > 0) != tt.leaves {
 				t.Errorf("left are %v; in the audit log: %v", left, told)
@@ -116,8 +116,8 @@ func TestAfterRestore(t *testing.T) {
 	w.answers("a URL from before the restore", url, 403)
 	equal(t, "an enrolment secret from before the restore", w.node().Enrolment, "")
 	w.work()
-	equal(t, "tokens from before the restore", len(w.cluster.list()), 0)
-	must(0, w.regenerate(ctx))
+	equal(t, "tokens from before the restore", len(w.cluster.secrets), 0)
+	must(0, w.regenerate())
 	w.work()
 	fresh := w.url()
 	must(0, w.service.AfterRestore(ctx)) // the next replica, or the next start
@@ -132,7 +132,7 @@ func TestAfterRestore(t *testing.T) {
 // A node that waited for a credential at the time of the backup does not wait for ever.
 func TestAfterRestoreOfAPendingOne(t *testing.T) {
 	w := beside(t)
-	must(0, w.put(t.Context(), withToken, true, true))
+	must(0, w.put(withToken, true, true))
 	w.change(func(v *store.View) error {
 		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
 	})
@@ -208,7 +208,7 @@ func (w *world) rewrapBesideOthers(key string) (int, error) {
 // too.
 func TestRewrapBesideTheOlderKey(t *testing.T) {
 	w, ctx := beside(t), t.Context()
-	must(0, w.put(ctx, withPrincipal, false, true))
+	must(0, w.put(withPrincipal, false, true))
 	old, beside := w.keys, *w
 	beside.start(w.memory.Another())
 	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0], old.Keys[0]}})
@@ -229,7 +229,7 @@ func TestRewrapBesideTheOlderKey(t *testing.T) {
 // A box that cannot be opened does not stop the others from being sealed again.
 func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 	w, ctx := beside(t), t.Context()
-	must(0, w.put(ctx, withPrincipal, true, true))
+	must(0, w.put(withPrincipal, true, true))
 	w.work()
 	old, lost := w.keys.Keys[0], seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0]}}
 	w.change(func(v *store.View) error {

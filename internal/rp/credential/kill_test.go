@@ -3,8 +3,8 @@ package credential
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -19,10 +19,10 @@ type story struct {
 }
 
 func created(w *world) error {
-	if err := w.put(w.t.Context(), withToken, true, true); err != nil {
+	if err := w.put(withToken, true, true); err != nil {
 		return err
 	}
-	return w.step(w.t.Context())
+	return w.step()
 }
 
 // joined uses the node's token, like a machine.
@@ -30,30 +30,27 @@ func joined(w *world) error {
 	c := w.credential(w.node().Credential)
 	a := Application{TokenID: c.TokenID, Node: "edge-1", KeyHash: "k", Name: "csr"}
 	ctx, key := w.t.Context(), w.node().Credential
-	return errors.Join(w.service.Consume(ctx, key, a, store.Condition{}), w.step(ctx),
+	return errors.Join(w.service.Consume(ctx, key, a, store.Condition{}), w.step(),
 		w.service.Issued(ctx, key, "csr", store.Condition{}))
 }
 
 // then returns a change of the node followed by a step of the reconciler.
 func then(do func(*world) error) func(*world) error {
-	return func(w *world) error { return errors.Join(do(w), w.step(w.t.Context())) }
+	return func(w *world) error { return errors.Join(do(w), w.step()) }
 }
 
 // putting returns a PUT, with or without a URL.
 func putting(d flexnode.Desired, url bool) func(*world) error {
-	return func(w *world) error { return w.put(w.t.Context(), d, url, true) }
+	return func(w *world) error { return w.put(d, url, true) }
 }
-
-func regenerated(w *world) error { return w.regenerate(w.t.Context()) }
-func deleted(w *world) error     { return w.delete(w.t.Context()) }
 
 var stories = []story{
 	{"create", nil, created},
 	{"replace", created, then(putting(labelled(withToken, "x"), true))},
 	{"replace without URL", created, then(putting(labelled(withToken, "x"), false))},
 	{"other method", created, then(putting(withPrincipal, true))},
-	{"regenerate", created, then(regenerated)},
-	{"delete", created, then(deleted)},
+	{"regenerate", created, then((*world).regenerate)},
+	{"delete", created, then((*world).delete)},
 	{"new facts", created, then(func(w *world) error {
 		return w.moveCluster("https://moved.example")
 	})},
@@ -63,10 +60,8 @@ var stories = []story{
 		return err
 	}))},
 	{"id is taken", nil, then(func(w *world) error {
-		err := w.put(w.t.Context(), withToken, true, true)
+		err := w.put(withToken, true, true)
 		id := w.credential(w.node().Credential).TokenID
-		w.cluster.mu.Lock()
-		defer w.cluster.mu.Unlock()
 		if _, ours := w.cluster.secrets[id]; !ours {
 			w.cluster.secrets[id] = fakeSecret{owner: "somebody"}
 		}
@@ -81,20 +76,15 @@ var errInjected = errors.New("injected")
 
 // points controls the points before and after each effect.
 type points struct {
-	mu   sync.Mutex
 	n, k int // at the k-th point, from 1; 0 is never
 	do   func(what string) error
 }
 
 func (p *points) at(what string) error {
-	p.mu.Lock()
-	p.n++
-	hit := p.n == p.k
-	p.mu.Unlock()
-	if !hit {
-		return nil
+	if p.n++; p.n == p.k {
+		return p.do(what)
 	}
-	return p.do(what)
+	return nil
 }
 
 // watch adds points around each effect of a world's replica.
@@ -106,7 +96,7 @@ func (p *points) watch(w *world) {
 		return nil
 	})
 	w.memory.After(func(storetest.Call) error { return p.at("after commit") })
-	w.cluster.point = p.at
+	w.cluster.at = p.at
 	w.service.Store.Did = func(string) { _ = p.at("did") }
 }
 
@@ -114,7 +104,7 @@ func (p *points) watch(w *world) {
 func (w *world) unwatch() {
 	w.memory.Before(nil)
 	w.memory.After(nil)
-	w.cluster.point = nil
+	w.cluster.at = nothing
 	w.service.Store.Did = func(string) {}
 }
 
@@ -187,11 +177,9 @@ func tell(t *testing.T, s story, p *points) int {
 
 // forgetSomebody deletes the Secret of another owner.
 func (w *world) forgetSomebody() {
-	for id, s := range w.cluster.list() {
-		if s.owner == "somebody" {
-			delete(w.cluster.secrets, id)
-		}
-	}
+	maps.DeleteFunc(w.cluster.secrets, func(_ string, s fakeSecret) bool {
+		return s.owner == "somebody"
+	})
 }
 
 // Two workers, a paused replica and its successor: whatever the second does while the first is
@@ -202,8 +190,8 @@ func TestWhatHappensMeanwhile(t *testing.T) {
 	meanwhile := map[string]func(*world) error{
 		"revoke":     putting(labelled(withToken, "y"), false),
 		"replace":    putting(withPrincipal, true),
-		"regenerate": regenerated,
-		"delete":     deleted,
+		"regenerate": (*world).regenerate,
+		"delete":     (*world).delete,
 		"nothing":    func(*world) error { return nil },
 	}
 	for _, s := range stories {
@@ -240,7 +228,7 @@ func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 			return err
 		}
 		for range 4 {
-			if err := other.step(t.Context()); err != nil {
+			if err := other.step(); err != nil {
 				return err
 			}
 		}
@@ -288,7 +276,7 @@ func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 // A worker whose fence does not hold any more writes nothing.
 func TestAFencedWorkerWritesNothing(t *testing.T) {
 	w, ctx := beside(t), t.Context()
-	must(0, w.put(ctx, withToken, true, true))
+	must(0, w.put(withToken, true, true))
 	fence := store.Condition{Key: w.store().Meta.Key("owner"), Revision: 7}
 	key := w.node().Credential
 	if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {

@@ -1,8 +1,8 @@
 package credential
 
 import (
-	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +11,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -18,51 +19,48 @@ import (
 func (w *world) review(a Application) bool {
 	ctx := w.t.Context()
 	row := must(w.service.ByToken(ctx, clusterKey, a.TokenID))
-	why := Decide(a, row)
-	if why == "" {
-		must(0, w.service.Consume(ctx, row.Key, a, store.Condition{}))
-	} else {
+	if why := Decide(a, row); why != "" {
 		must(0, w.service.Denied(ctx, row.Key, a, why, store.Condition{}))
+		return false
 	}
-	return why == ""
+	must(0, w.service.Consume(ctx, row.Key, a, store.Condition{}))
+	return true
 }
 
 // A URL is dead for each reason alone, and does not reveal which.
 func TestDeadURLs(t *testing.T) {
-	w, ctx := live(t), t.Context()
+	w := live(t)
 	url := strings.TrimPrefix(w.url(), public)
 	_, alive := w.get(url)
 	_, dead := w.get(HandoutPath + "x.json")
-	for _, u := range spoilt(url) {
-		if status, got := w.get(u); status != 403 || got != dead {
-			t.Errorf("%s: %d %s", u, status, got)
+	isDead := func(what, url string) {
+		t.Helper()
+		if status, got := w.get(url); status != 403 || got != dead {
+			t.Errorf("%s: %d %s", what, status, got)
 		}
+	}
+	for _, u := range spoilt(url) {
+		isDead(u, u)
 	}
 	if _, got := w.get(url); got != alive {
 		t.Error("the URL gives out something else the second time")
 	}
 	w.clock.Pass(Lifetime)
-	if status, got := w.get(url); status != 403 || got != dead {
-		t.Errorf("an expired URL: %d %s", status, got)
-	}
+	isDead("an expired URL", url)
 	w.work()
-	equal(t, "expired tokens", len(w.cluster.list()), 0)
-	must(0, w.put(ctx, withToken, true, true))
+	equal(t, "expired tokens", len(w.cluster.secrets), 0)
+	must(0, w.put(withToken, true, true))
 	w.work()
 	url = w.url()
 	own := w.node().Credential
-	for _, key := range []string{"", own} {
-		edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) { n.Credential = key })
-		if status, got := w.get(url); (status == 200) != (key == own) || key == "" && got != dead {
-			t.Errorf("the URL of a node whose credential is %q: %d %s", key, status, got)
-		}
-	}
-	must(0, w.put(ctx, labelled(withToken, "x"), false, true))
-	if status, got := w.get(url); status != 403 || got != dead {
-		t.Errorf("a replaced URL: %d %s", status, got)
-	}
+	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) { n.Credential = "" })
+	isDead("the URL of a node without it", url)
+	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) { n.Credential = own })
+	w.answers("the URL of a node with it", url, 200)
+	must(0, w.put(labelled(withToken, "x"), false, true))
+	isDead("a replaced URL", url)
 	recorder := httptest.NewRecorder()
-	w.handout.ServeHTTP(recorder, httptest.NewRequest(http.MethodPut, url, nil))
+	w.handout.ServeHTTP(recorder, rptest.Request("PUT", url, ""))
 	if recorder.Code != 405 || recorder.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("a PUT: %d %v", recorder.Code, recorder.Header())
 	}
@@ -86,13 +84,7 @@ func TestForgedEnrolment(t *testing.T) {
 func spoilt(url string) []string {
 	bare, query, _ := strings.Cut(url, "?")
 	replace := func(name, to string) string {
-		parts := strings.Split(query, "&")
-		for i, p := range parts {
-			if strings.HasPrefix(p, name+"=") {
-				parts[i] = name + "=" + to
-			}
-		}
-		return bare + "?" + strings.Join(parts, "&")
+		return regexp.MustCompile(name+"=[^&]*").ReplaceAllString(url, name+"="+to)
 	}
 	key := strings.TrimPrefix(bare, HandoutPath)
 	bad := []string{
@@ -115,7 +107,7 @@ func spoilt(url string) []string {
 func TestClusterIsDown(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	w.cluster.down = errDown
-	must(0, w.put(ctx, withToken, true, false))
+	must(0, w.put(withToken, true, false))
 	key := w.node().Credential
 	if next, err := w.service.Step(ctx, key, w.cluster, store.Condition{}); err != nil ||
 		next.After(w.clock.Now().Add(time.Minute)) {
@@ -124,56 +116,57 @@ func TestClusterIsDown(t *testing.T) {
 	if got := w.credential(key).Problem; !strings.Contains(got, "has not been reached") {
 		t.Errorf("the problem is %q", got)
 	}
-	must(0, w.put(ctx, withToken, true, true)) // the cluster was probed
+	must(0, w.put(withToken, true, true)) // the cluster was probed
 	equal(t, "a credential for another configuration is kept", w.node().Credential == key, false)
 	w.tryOnce()
 	key = w.node().Credential
 	if _, err := w.service.Step(ctx, key, w.cluster, store.Condition{}); err == nil {
 		t.Error("a step with a dead cluster did it all")
 	}
-	if c := w.credential(key); c.State != store.Pending || c.Problem != toldDown {
-		t.Errorf("%s, because %q", c.State, c.Problem)
+	is := func(state, problem string) {
+		t.Helper()
+		c := w.credential(key)
+		equal(t, "its state, and why", c.State+", "+c.Problem, state+", "+problem)
 	}
+	is(store.Pending, toldDown)
 	if w.url() != "" || w.node().State != api.Creating {
 		t.Errorf("a URL that is not served: %s; the node is %s", w.url(), w.node().State)
 	}
 	w.cluster.down = nil
 	w.work()
-	if c := w.credential(key); c.State != store.Live || c.Problem != "" {
-		t.Errorf("%s, because %q", c.State, c.Problem)
-	}
+	is(store.Live, "")
 	w.consistent([]string{w.url()})
 
 	w.cluster.down = errDown
 	url := w.url()
-	must(0, w.delete(ctx))
+	must(0, w.delete())
 	w.answers("the URL of a deleted node", url, 403)
 	w.tryOnce()
 	w.cluster.down = nil
 	w.work()
-	equal(t, "a deleted node's tokens", len(w.cluster.list()), 0)
+	equal(t, "a deleted node's tokens", len(w.cluster.secrets), 0)
 	w.consistent([]string{url})
 }
 
 // tryOnce makes the reconciler try once; the attempt fails.
-func (w *world) tryOnce() { _ = w.step(w.t.Context()) }
+func (w *world) tryOnce() { _ = w.step() }
 
 // A problem is recorded once, so that its record does not trigger another attempt at once.
 func TestAProblemIsNotedOnce(t *testing.T) {
 	w := beside(t)
-	must(0, w.put(t.Context(), withToken, true, true))
+	must(0, w.put(withToken, true, true))
 	key := w.node().Credential
 	for i := range 3 {
 		w.cluster.down = errTo(i)
 		w.tryOnce()
 	}
-	row := must(w.store().Credentials.Get(t.Context(), key))
+	row := get(w, w.store().Credentials, key)
 	if got := row.Value.Problem; strings.Contains(got, "127.0.0.1") || got == "" {
 		t.Errorf("callers read %q", got)
 	}
 	w.cluster.down = errTo(77)
 	w.tryOnce()
-	equal(t, "its revision", must(w.store().Credentials.Get(t.Context(), key)).Revision, row.Revision)
+	equal(t, "its revision", get(w, w.store().Credentials, key).Revision, row.Revision)
 	w.cluster.down = errDown
 	w.tryOnce()
 	equal(t, "another problem is noted as", w.credential(key).Problem, toldDown)
@@ -188,13 +181,13 @@ func (e errTo) Error() string {
 // A caller that retries while the cluster does not answer gets the pending credential, and nothing
 // is revoked (regenerateToken, retried by a client library).
 func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
-	w, ctx := beside(t), t.Context()
+	w := beside(t)
 	w.cluster.down = errDown
-	must(0, w.put(ctx, withToken, true, true))
+	must(0, w.put(withToken, true, true))
 	w.tryOnce()
 	key := w.node().Credential
 	for range 3 {
-		must(0, w.regenerate(ctx))
+		must(0, w.regenerate())
 		w.tryOnce()
 	}
 	rows := list(w, w.store().Credentials)
@@ -202,12 +195,12 @@ func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
 		t.Errorf("%v", rows)
 	}
 	w.clock.Pass(Lifetime * 3 / 4) // too little is left of it
-	must(0, w.regenerate(ctx))
+	must(0, w.regenerate())
 	equal(t, "a credential that is about to expire is given again", w.node().Credential == key, false)
 	w.cluster.down = nil
 	w.work()
 	live := w.node().Credential
-	must(0, w.regenerate(ctx))
+	must(0, w.regenerate())
 	equal(t, "a live credential is kept", w.node().Credential == live, false)
 	w.work()
 	w.consistent([]string{w.url()})
@@ -219,7 +212,7 @@ func TestTheWaitOfANodeEnds(t *testing.T) {
 	for _, reached := range []bool{true, false} {
 		w := newWorld(t)
 		w.cluster.down = errDown
-		must(0, w.put(t.Context(), withToken, true, reached))
+		must(0, w.put(withToken, true, reached))
 		w.tryOnce()
 		w.clock.Pass(Lifetime)
 		w.tryOnce()
@@ -254,8 +247,7 @@ func TestAWaitingBundleFollowsItsNode(t *testing.T) {
 	_, text = w.get(url)
 	c, from := bundle(t, text)
 	u := must(w.service.URL(ctx, key))
-	if c.Node.Kubelet.ServerURL != "https://moved.example" ||
-		from.ConfigVersion != u.ConfigVersion ||
+	if c.Node.Kubelet.ServerURL != "https://moved.example" || from.ConfigVersion != u.ConfigVersion ||
 		u.ConfigVersion == before || u.ConfigURL != url {
 		t.Errorf("%s; from %+v; the URL says %+v", text, from, u)
 	}
@@ -267,28 +259,21 @@ func TestAWaitingBundleFollowsItsNode(t *testing.T) {
 // moveCluster gives the cluster other facts, and the node a configuration with them.
 func (w *world) moveCluster(server string) error {
 	w.version++
-	_, err := w.store().Update(w.t.Context(), "facts written", nil, func(v *store.View) error {
-		row := w.store().Clusters.Row(v, clusterKey)
-		c := row.Value
+	return w.updateNode(func(v *store.View, n *flexnode.Node) {
+		c := w.store().Clusters.Row(v, clusterKey).Value
 		c.Facts = w.facts(v, server)
 		must(0, w.store().Clusters.Put(v, clusterKey, c))
-		node := w.store().Nodes.Row(v, nodeKey)
-		n := node.Value
-		must(0, w.rendered(v, &n, w.version))
-		return w.store().Nodes.Put(v, nodeKey, n)
+		must(0, w.rendered(v, n, w.version))
 	})
-	return err
 }
 
 // During a rollout, machines that join get the assigned configuration.
 func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
 	w := beside(t)
-	must(0, w.put(t.Context(), withToken, false, true))
+	must(0, w.put(withToken, false, true))
 	held := w.node().Assigned
-	must(0, w.put(t.Context(), labelled(withToken, "new"), true, true))
-	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) {
-		n.Assigned = held
-	})
+	must(0, w.put(labelled(withToken, "new"), true, true))
+	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) { n.Assigned = held })
 	w.work()
 	_, text := w.get(w.url())
 	if _, from := bundle(t, text); from.ConfigVersion != strconv.FormatInt(held, 10) {

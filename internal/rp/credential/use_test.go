@@ -32,7 +32,7 @@ func (w *world) consume(key string) {
 func (w *world) joins(useAzure bool) {
 	d := withPrincipal
 	d.KubernetesAuth.UseAzureAuth = useAzure
-	must(0, w.put(w.t.Context(), d, true, true))
+	must(0, w.put(d, true, true))
 	w.work()
 }
 
@@ -58,15 +58,15 @@ func TestForeignApprovalConsumes(t *testing.T) {
 // A token that is used before it was handed out did not come from the provider.
 func TestUsedBeforeHandedOut(t *testing.T) {
 	w := beside(t)
-	must(0, w.put(t.Context(), withToken, true, true))
+	must(0, w.put(withToken, true, true))
 	key := w.node().Credential
 	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1"}
 	must(0, w.service.Consume(t.Context(), key, a, store.Condition{}))
 	equal(t, "its state", w.credential(key).State, store.Revoking)
 	w.work()
-	if len(w.cluster.list()) != 0 || w.node().State != "" ||
+	if len(w.cluster.secrets) != 0 || w.node().State != "" ||
 		!strings.Contains(w.node().Reason, revokedWhy) {
-		t.Errorf("%v, %+v", w.cluster.list(), w.node())
+		t.Errorf("%v, %+v", w.cluster.secrets, w.node())
 	}
 }
 
@@ -74,9 +74,9 @@ func TestUsedBeforeHandedOut(t *testing.T) {
 // a token: the URL hands out the client secret.
 func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	w, ctx := beside(t), t.Context()
-	must(0, w.put(ctx, withPrincipal, true, true))
+	must(0, w.put(withPrincipal, true, true))
 	w.work()
-	equal(t, "Secrets for a node without a token", len(w.cluster.list()), 0)
+	equal(t, "Secrets for a node without a token", len(w.cluster.secrets), 0)
 	url, key := w.url(), w.node().Credential
 	must(0, w.service.Seen(ctx, nodeKey, w.node()))
 	equal(t, "a poll before the configuration was fetched", w.credential(key).State, store.Live)
@@ -123,7 +123,7 @@ func TestAPollDoesNotConsumeAToken(t *testing.T) {
 // A node's former identity may act for it until the present one was seen.
 func TestFormerIdentityIsForgotten(t *testing.T) {
 	w := beside(t)
-	must(0, w.put(t.Context(), withPrincipal, false, true))
+	must(0, w.put(withPrincipal, false, true))
 	w.hadIdentity("app:t/before")
 	must(0, w.service.Seen(t.Context(), nodeKey, w.node()))
 	equal(t, "the node still", w.node().Former, "")
@@ -134,7 +134,7 @@ func TestAwait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		must(0, w.put(t.Context(), withToken, true, true))
+		must(0, w.put(withToken, true, true))
 		key := w.node().Credential
 		got := make(chan store.Row[store.Credential])
 		begin := time.Now()
@@ -156,7 +156,7 @@ func TestAwait(t *testing.T) {
 		equal(t, "one that is not there", must(w.service.Await(t.Context(), clusterKey+"/none")).Exists(),
 			false)
 		w.cluster.down = errDown
-		must(0, w.regenerate(t.Context()))
+		must(0, w.regenerate())
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		defer cancel()
 		row, err := w.service.Await(ctx, w.node().Credential)
@@ -204,7 +204,7 @@ func (w *world) refreshWorking(revoke bool) (secret, token string) {
 			must(0, err)
 			return secret, token
 		default:
-			_ = w.step(context.Background())
+			_ = w.step()
 		}
 	}
 }
@@ -216,8 +216,8 @@ func TestRefresh(t *testing.T) {
 	w.joins(false)
 	secret, first, err := w.refresh(ctx, false)
 	id, _, _ := strings.Cut(first, ".")
-	if err != nil || secret != "hush-hush" || w.cluster.list()[id].token != first {
-		t.Errorf("%q, %q, %v; the cluster has %v", secret, first, err, w.cluster.list())
+	if err != nil || secret != "hush-hush" || w.cluster.secrets[id].token != first {
+		t.Errorf("%q, %q, %v; the cluster has %v", secret, first, err, w.cluster.secrets)
 	}
 	if _, again, _ := w.refresh(ctx, false); again != first {
 		t.Error("an answer that was lost costs another token")
@@ -228,7 +228,7 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("after the first was used: %q", second)
 	}
 	w.cluster.down = errDown
-	must(0, w.regenerate(ctx))
+	must(0, w.regenerate())
 	short, cancel := context.WithCancel(ctx)
 	credential, reads := w.store().Credentials.Key(w.node().Credential), 0
 	w.memory.Before(func(c storetest.Call) error {
@@ -266,7 +266,7 @@ func TestRefresh(t *testing.T) {
 // A method without a token and a secret needs nothing from a cluster.
 func TestRefreshWithoutAToken(t *testing.T) {
 	w := beside(t)
-	must(0, w.put(t.Context(), withPrincipal, false, true))
+	must(0, w.put(withPrincipal, false, true))
 	secret, token, err := w.refresh(t.Context(), false)
 	if err != nil || secret != "hush-hush" || token != "" {
 		t.Errorf("%q, %q, %v", secret, token, err)
@@ -283,7 +283,7 @@ func TestRevokePrevious(t *testing.T) {
 		w.joins(useAzure)
 		joining, key := w.url(), w.node().Credential
 		w.consume(key)
-		must(0, w.regenerate(ctx)) // the node does not refer to the one that is used any more
+		must(0, w.regenerate()) // the node does not refer to the one that is used any more
 		w.work()
 		url, live := w.url(), w.node().Credential
 		_, before, err := w.refresh(ctx, false)
@@ -303,8 +303,8 @@ func TestRevokePrevious(t *testing.T) {
 			equal(t, "a previous credential is there", must(w.store().Credentials.Get(ctx, gone)).Exists(),
 				false)
 		}
-		if got, want := len(w.cluster.list()), 1; !useAzure && got != want || useAzure && got != 0 {
-			t.Errorf("the cluster has %v", w.cluster.list())
+		if got, want := len(w.cluster.secrets), 1; !useAzure && got != want || useAzure && got != 0 {
+			t.Errorf("the cluster has %v", w.cluster.secrets)
 		}
 	}
 }
@@ -319,7 +319,7 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 		w.work()
 		joining = append(joining, w.node().Credential)
 		w.consume(w.node().Credential)
-		must(0, w.regenerate(ctx))
+		must(0, w.regenerate())
 	}
 	w.work()
 	if n := w.node(); len(n.Joining) != maxJoining || !slices.Equal(n.Joining, joining[2:]) {
@@ -350,20 +350,20 @@ func TestJoiningGoesWithItsNode(t *testing.T) {
 	w := live(t)
 	joining := w.node().Credential
 	w.consume(joining)
-	must(0, w.regenerate(t.Context()))
+	must(0, w.regenerate())
 	w.change(func(v *store.View) error {
 		return w.service.RemoveNode(v, nodeKey, true, w.clock.Now())
 	})
 	w.work()
 	equal(t, "it is there", must(w.store().Credentials.Get(t.Context(), joining)).Exists(), false)
-	equal(t, "what the cluster has", len(w.cluster.list()), 0)
+	equal(t, "what the cluster has", len(w.cluster.secrets), 0)
 }
 
 // A machine that has joined, or was too late, leaves nothing in its node.
 func TestJoiningEnds(t *testing.T) {
 	w := live(t)
 	w.consume(w.node().Credential)
-	must(0, w.regenerate(t.Context()))
+	must(0, w.regenerate())
 	w.work()
 	equal(t, "those that join before", len(w.node().Joining), 1)
 	w.clock.Pass(Joining)
@@ -380,7 +380,7 @@ func TestRefreshIsNotReady(t *testing.T) {
 	for _, revoke := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			must(0, w.put(t.Context(), withToken, revoke, true))
+			must(0, w.put(withToken, revoke, true))
 			key := w.node().Credential
 			for range 2 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -46,25 +44,19 @@ type world struct {
 	version int64
 }
 
-// fakeCluster holds the Secrets of bootstrap tokens by id. point, if set, is called before and
-// after each effect, and its error is the effect's.
+// fakeCluster holds the Secrets of bootstrap tokens by id. at is called before and after each
+// effect, and its error is the effect's.
 type fakeCluster struct {
-	mu      sync.Mutex
 	secrets map[string]fakeSecret
 	down    error
-	point   func(what string) error
+	at      func(what string) error
 }
+
+func nothing(string) error { return nil }
 
 type fakeSecret struct {
 	owner, token string
 	expires      time.Time
-}
-
-func (c *fakeCluster) at(what string) error {
-	if c.point == nil {
-		return nil
-	}
-	return c.point(what)
 }
 
 // Create implements Tokens.
@@ -74,18 +66,13 @@ func (c *fakeCluster) Create(
 	if err := c.at("before Secret made"); err != nil {
 		return "", err
 	}
-	c.mu.Lock()
-	there, found := c.secrets[row.TokenID]
-	down := c.down
-	if !found && down == nil {
-		c.secrets[row.TokenID] = fakeSecret{key, token, row.Expires}
-	}
-	c.mu.Unlock()
-	switch {
-	case down != nil:
-		return toldDown, down
+	switch there, found := c.secrets[row.TokenID]; {
+	case c.down != nil:
+		return toldDown, c.down
 	case found && there.owner == "somebody":
 		return "", ErrTaken
+	case !found:
+		c.secrets[row.TokenID] = fakeSecret{key, token, row.Expires}
 	}
 	return "", c.at("after Secret made")
 }
@@ -95,22 +82,13 @@ func (c *fakeCluster) Remove(_ context.Context, row store.Credential) error {
 	if err := c.at("before Secret gone"); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	down := c.down
-	if down == nil && c.secrets[row.TokenID].owner != "somebody" {
+	if c.down != nil {
+		return c.down
+	}
+	if c.secrets[row.TokenID].owner != "somebody" {
 		delete(c.secrets, row.TokenID)
 	}
-	c.mu.Unlock()
-	if down != nil {
-		return down
-	}
 	return c.at("after Secret gone")
-}
-
-func (c *fakeCluster) list() map[string]fakeSecret {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return maps.Clone(c.secrets)
 }
 
 // errDown is reported as toldDown, without the address in it.
@@ -129,7 +107,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{
 		t: t, memory: storetest.NewMemory(), clock: rptest.NewClock(), audit: &rptest.Log{},
 		version: 1700000000,
-		cluster: &fakeCluster{secrets: map[string]fakeSecret{}},
+		cluster: &fakeCluster{secrets: map[string]fakeSecret{}, at: nothing},
 		keys:    rptest.Ring(),
 	}
 	w.start(w.memory)
@@ -191,10 +169,13 @@ func (w *world) facts(v *store.View, server string) string {
 	return layer.ID
 }
 
-// change writes to the store like a handler.
-func (w *world) change(decide func(*store.View) error) {
-	must(w.store().Update(w.t.Context(), "change", nil, decide))
+// update writes to the store like a handler.
+func (w *world) update(decide func(*store.View) error) error {
+	_, err := w.store().Update(w.t.Context(), "change", nil, decide)
+	return err
 }
+
+func (w *world) change(decide func(*store.View) error) { must(0, w.update(decide)) }
 
 // edit changes a row like another process.
 func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
@@ -205,6 +186,11 @@ func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 	})
 }
 
+// get returns a row of a table.
+func get[T any](w *world, table store.Table[T], key string) store.Row[T] {
+	return must(table.Get(w.t.Context(), key))
+}
+
 // list returns all rows of a table.
 func list[T any](w *world, table store.Table[T]) []store.Row[T] {
 	rows, _, err := table.List(w.t.Context(), "")
@@ -212,12 +198,10 @@ func list[T any](w *world, table store.Table[T]) []store.Row[T] {
 }
 
 func (w *world) credential(key string) store.Credential {
-	return must(w.store().Credentials.Get(w.t.Context(), key)).Value
+	return get(w, w.store().Credentials, key).Value
 }
 
-func (w *world) node() flexnode.Node {
-	return must(w.store().Nodes.Get(w.t.Context(), nodeKey)).Value
-}
+func (w *world) node() flexnode.Node { return get(w, w.store().Nodes, nodeKey).Value }
 
 // The kinds of nodes.
 var (
@@ -226,11 +210,9 @@ var (
 		NodeConfig: flexnode.NodeConfig{MaxPods: 40},
 	}
 	withPrincipal = flexnode.Desired{
-		AzureAuth: flexnode.AzureAuth{
-			Method: api.ServicePrincipal,
+		AzureAuth: flexnode.AzureAuth{Method: api.ServicePrincipal,
 			ServicePrincipal: &flexnode.ServicePrincipalAuth{
-				ClientID: "22222222-0000-0000-0000-000000000000"},
-		},
+				ClientID: "22222222-0000-0000-0000-000000000000"}},
 		KubernetesAuth: flexnode.KubernetesAuth{UseAzureAuth: true}, ContinuousMonitoring: true,
 	}
 )
@@ -241,10 +223,10 @@ func labelled(d flexnode.Desired, label string) flexnode.Desired {
 }
 
 // put writes the rows of a PUT of the node, which is not rendered if the cluster was never reached.
-func (w *world) put(ctx context.Context, d flexnode.Desired, url, reached bool) error {
+func (w *world) put(d flexnode.Desired, url, reached bool) error {
 	w.version++
 	version := w.version
-	_, err := w.store().Update(ctx, "node written", nil, func(v *store.View) error {
+	return w.update(func(v *store.View) error {
 		old := w.store().Nodes.Row(v, nodeKey)
 		n := old.Value
 		if !old.Exists() {
@@ -262,7 +244,6 @@ func (w *world) put(ctx context.Context, d flexnode.Desired, url, reached bool) 
 		}
 		return w.store().Nodes.Put(v, nodeKey, n)
 	})
-	return err
 }
 
 // rendered writes a new revision of a node.
@@ -279,49 +260,43 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 	history := w.store().History.Row(v, nodeKey)
 	r := flexnode.Revision{
 		Version: version, Facts: n.Facts, Own: flexnode.OwnLayer(*n), Desired: &n.Desired,
-		SecretVersion: n.SecretVersion,
-		Created:       w.clock.Now(), Why: "put",
+		SecretVersion: n.SecretVersion, Created: w.clock.Now(), Why: "put",
 	}
 	must(0, w.service.Sign(v, n.UID, &r, nil))
 	return w.store().History.Put(v, nodeKey, history.Value.With(r, n.Assigned))
 }
 
-// regenerate writes the rows of regenerateToken.
-func (w *world) regenerate(ctx context.Context) error {
-	_, err := w.store().Update(ctx, "credential planned", nil, func(v *store.View) error {
+// updateNode writes the rows of a change of the node, if it is there.
+func (w *world) updateNode(with func(*store.View, *flexnode.Node)) error {
+	return w.update(func(v *store.View) error {
 		row := w.store().Nodes.Row(v, nodeKey)
 		if !row.Exists() {
 			return nil
 		}
-		n := row.Value
-		must(0, w.service.Issue(v, nodeKey, &n))
-		return w.store().Nodes.Put(v, nodeKey, n)
+		with(v, &row.Value)
+		return w.store().Nodes.Put(v, nodeKey, row.Value)
 	})
-	return err
+}
+
+// regenerate writes the rows of regenerateToken.
+func (w *world) regenerate() error {
+	return w.updateNode(func(v *store.View, n *flexnode.Node) {
+		must(0, w.service.Issue(v, nodeKey, n))
+	})
 }
 
 // delete writes the rows of a DELETE of the node.
-func (w *world) delete(ctx context.Context) error {
-	_, err := w.store().Update(ctx, "node deleted", nil, func(v *store.View) error {
-		row := w.store().Nodes.Row(v, nodeKey)
-		if !row.Exists() {
-			return nil
-		}
-		w.store().Nodes.Delete(v, nodeKey)
-		w.store().History.Delete(v, nodeKey)
-		w.store().Secrets.Delete(v, nodeKey)
-		return w.service.Revoke(v, row.Value.Credential, true)
+func (w *world) delete() error {
+	return w.update(func(v *store.View) error {
+		return w.service.RemoveNode(v, nodeKey, true, w.clock.Now())
 	})
-	return err
 }
 
 // step makes the reconciler work on all credentials once.
-func (w *world) step(ctx context.Context) error {
+func (w *world) step() error {
+	ctx := w.t.Context()
 	rows, _, err := w.store().Credentials.List(ctx, "")
-	if err != nil {
-		return err
-	}
-	var errs []error
+	errs := []error{err}
 	for _, row := range rows {
 		_, err := w.service.Step(ctx, row.Key, w.cluster, store.Condition{})
 		errs = append(errs, err)
@@ -332,15 +307,14 @@ func (w *world) step(ctx context.Context) error {
 // work makes the reconciler work until nothing is left to do.
 func (w *world) work() {
 	for range 4 {
-		must(0, w.step(w.t.Context()))
+		must(0, w.step())
 	}
 }
 
 // get sends a GET of a configuration by its URL.
 func (w *world) get(url string) (int, string) {
-	r := httptest.NewRequest(http.MethodGet, public+strings.TrimPrefix(url, public), nil)
 	recorder := httptest.NewRecorder()
-	w.handout.ServeHTTP(recorder, r)
+	w.handout.ServeHTTP(recorder, rptest.Request("GET", strings.TrimPrefix(url, public), ""))
 	return recorder.Code, recorder.Body.String()
 }
 
@@ -364,76 +338,52 @@ func (w *world) url() string {
 func bundle(t testing.TB, text string) (config.Config, api.BundleResource) {
 	t.Helper()
 	loaded, err := config.Parse([]byte(text), config.Host{HostName: "x", Arch: "amd64"})
-	c := loaded.Config
 	if err != nil {
 		t.Fatalf("the agent does not take the bundle: %v\n%s", err, text)
 	}
 	var b api.Bundle
 	must(0, json.Unmarshal([]byte(text), &b))
-	return c, b.Resource
+	return loaded.Config, b.Resource
 }
 
 // consistent checks that cluster, store and URLs agree, when nothing is left to do.
 func (w *world) consistent(urls []string) {
 	w.t.Helper()
-	ctx := w.t.Context()
-	node := must(w.store().Nodes.Get(ctx, nodeKey))
-	tokens, live := map[string]string{}, []string{}
-	rows := list(w, w.store().Credentials)
-	for _, c := range rows {
+	node := get(w, w.store().Nodes, nodeKey)
+	live := map[string]bool{}
+	tokens, secrets, remembered := map[string]string{}, map[string]string{}, map[string]string{}
+	for _, c := range list(w, w.store().Credentials) {
 		equal(w.t, "a credential is left", c.Value.State, store.Live)
 		equal(w.t, "its node has", node.Value.Credential, c.Key)
+		live[c.Key] = true
 		if c.Value.TokenID != "" {
 			tokens[c.Value.TokenID] = c.Key
 		}
-		live = append(live, c.Key)
 	}
-	if node.Value.Credential != "" && len(rows) == 0 {
+	if node.Value.Credential != "" && len(live) == 0 {
 		w.t.Errorf("the node refers to %s, which is not there", node.Value.Credential)
 	}
 	if node.Exists() && node.Value.State != "" {
 		w.t.Errorf("the node is left %s: %s", node.Value.State, node.Value.Reason)
 	}
-	w.consistentCluster(tokens)
-	w.consistentBundles(live)
+	for id, secret := range w.cluster.secrets {
+		secrets[id] = secret.owner
+	}
+	for _, row := range list(w, w.store().Tokens) {
+		remembered[flexnode.LastOf(row.Key)] = row.Value
+	}
+	equal(w.t, "the Secrets of tokens", fmt.Sprint(secrets), fmt.Sprint(tokens))
+	equal(w.t, "the tokens that are remembered", fmt.Sprint(remembered), fmt.Sprint(tokens))
+	bundles := map[string]bool{}
+	for _, b := range list(w, w.store().Bundles) {
+		bundles[b.Key] = true
+	}
+	equal(w.t, "the bundles", fmt.Sprint(bundles), fmt.Sprint(live))
 	for _, u := range urls {
 		status, _ := w.get(u)
-		want := slices.ContainsFunc(live, func(key string) bool { return strings.Contains(u, key) })
-		if (status == http.StatusOK) != want {
-			w.t.Errorf("a URL says %d; live is %v", status, want)
-		}
+		key := strings.TrimSuffix(strings.TrimPrefix(must(url.Parse(u)).Path, HandoutPath), ".json")
+		equal(w.t, "a URL works", status == http.StatusOK, live[key])
 	}
-}
-
-func (w *world) consistentCluster(tokens map[string]string) {
-	w.t.Helper()
-	secrets := w.cluster.list()
-	for id := range secrets {
-		if _, ours := tokens[id]; !ours {
-			w.t.Errorf("the Secret %s has no row", id)
-		}
-	}
-	for id, key := range tokens {
-		equal(w.t, "the owner of the Secret of the token "+id, secrets[id].owner, key)
-	}
-	rows := list(w, w.store().Tokens)
-	for _, row := range rows {
-		if tokens[flexnode.LastOf(row.Key)] != row.Value {
-			w.t.Errorf("the token %s is remembered and has no credential", row.Key)
-		}
-	}
-	equal(w.t, "tokens that are remembered", len(rows), len(tokens))
-}
-
-func (w *world) consistentBundles(live []string) {
-	w.t.Helper()
-	rows := list(w, w.store().Bundles)
-	for _, b := range rows {
-		if !slices.Contains(live, b.Key) {
-			w.t.Errorf("the bundle %s has no live credential", b.Key)
-		}
-	}
-	equal(w.t, "bundles of live credentials", len(rows), len(live))
 }
 
 // revokedWhy is the reason for the owner of a node whose credential was revoked while it was made.
