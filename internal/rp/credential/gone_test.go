@@ -1,7 +1,7 @@
 package credential
 
 import (
-	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,12 +15,9 @@ import (
 // empty checks that nothing is left of credentials.
 func (w *world) empty() {
 	w.t.Helper()
-	for _, kind := range []string{"credentials/", "tokens/", "bundles/"} {
-		page, err := w.memory.Scan(w.t.Context(), "/flexnode/v2/s/"+kind, "", 10, 0)
-		if err != nil || len(page.KVs) > 0 {
-			w.t.Errorf("%s: %v, %v", kind, page.KVs, err)
-		}
-	}
+	s := w.store()
+	left := fmt.Sprint(list(w, s.Credentials), list(w, s.Tokens), list(w, s.Bundles))
+	equal(w.t, "credentials, tokens and bundles that are left", left, "[] [] []")
 }
 
 // A cluster that is being deleted is cleaned if it answers. Otherwise attempts end after a while,
@@ -57,8 +54,7 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			tried := func() {
 				t.Helper()
 				w.tryOnce()
-				equal(t, "credentials in a cluster that does not answer", len(list(w, w.store().Credentials)),
-					1)
+				equal(t, "credentials without an answer", len(list(w, w.store().Credentials)), 1)
 			}
 			if tt.down {
 				tried()
@@ -91,9 +87,7 @@ func TestReleaseOfACluster(t *testing.T) {
 		w := newWorld(t)
 		must(0, created(w))
 		key := w.node().Credential
-		edit(w, w.store().Credentials, key, func(c *store.Credential) {
-			c.State = state
-		})
+		edit(w, w.store().Credentials, key, func(c *store.Credential) { c.State = state })
 		must(w.store().ReleaseCluster(t.Context(), clusterKey+"2"))
 		equal(t, "credentials of a registered cluster", len(list(w, w.store().Credentials)), 1)
 		must(w.store().ReleaseCluster(t.Context(), clusterKey))
@@ -108,9 +102,7 @@ func TestAfterRestore(t *testing.T) {
 	must(0, w.service.AfterRestore(ctx))
 	w.answers("without a restore", url, 200)
 	w.start(w.memory.Copy())
-	w.change(func(v *store.View) error {
-		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
-	})
+	w.raiseEpoch()
 	must(SignAgain(ctx, w.store(), w.keys, w.clock.Now(), false))
 	must(0, w.service.AfterRestore(ctx))
 	w.answers("a URL from before the restore", url, 403)
@@ -133,9 +125,7 @@ func TestAfterRestore(t *testing.T) {
 func TestAfterRestoreOfAPendingOne(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(withToken, true, true))
-	w.change(func(v *store.View) error {
-		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
-	})
+	w.raiseEpoch()
 	must(0, w.service.AfterRestore(t.Context()))
 	w.work()
 	if n := w.node(); n.State != "" || !strings.Contains(n.Reason, revokedWhy) || n.Credential != "" {
@@ -156,15 +146,11 @@ func TestRewrap(t *testing.T) {
 	if _, got := w.get(url); got != before {
 		t.Error("the bundle changed with the ring")
 	}
-	if got := must(Boxes(ctx, w.store())); got[old.ID] != 3 || len(got) != 1 {
-		t.Errorf("sealed are %v", got) // client secret, bundle, token
-	}
+	w.sealed(map[string]int{old.ID: 3}) // client secret, bundle, token
 	equal(t, "boxes that were sealed again", must(w.rewrapBesideOthers(key)), 3)
-	if got := must(Boxes(ctx, w.store())); got[fresh.ID] != 3 || len(got) != 1 {
-		t.Errorf("sealed are %v", got)
-	}
+	w.sealed(map[string]int{fresh.ID: 3})
 	equal(t, "boxes that were sealed again the second time", must(Rewrap(ctx, w.store(), w.keys)), 0)
-	equal(t, "the version of the secret", must(w.store().Secrets.Get(ctx, nodeKey)).Value.Version, 1)
+	equal(t, "the version of the secret", get(w, w.store().Secrets, nodeKey).Value.Version, 1)
 	w.restart(seal.Ring{Keys: []seal.Key{fresh}}) // after `keys drop`
 	w.change(func(v *store.View) error {
 		secret, version, err := w.service.SecretIn(v, nodeKey)
@@ -185,20 +171,21 @@ func (w *world) restart(keys seal.Ring) {
 	w.start(w.memory.Another())
 }
 
+// sealed checks the number of boxes by key.
+func (w *world) sealed(want map[string]int) {
+	w.t.Helper()
+	got := must(Boxes(w.t.Context(), w.store()))
+	equal(w.t, "the boxes by key", fmt.Sprint(got), fmt.Sprint(want))
+}
+
 // rewrapBesideOthers rewraps while another writer changes each row just before it is written.
 func (w *world) rewrapBesideOthers(key string) (int, error) {
-	beside := store.New(w.memory.Another())
-	n := 0
+	other, n := w.another(), 0
 	w.memory.Before(func(c storetest.Call) error {
-		if n++; c.Op != "commit" || n > 8 {
-			return nil
+		if n++; c.Op == "commit" && n <= 8 {
+			edit(other, other.store().Credentials, key, func(c *store.Credential) { c.Delivered++ })
 		}
-		_, err := beside.Update(w.t.Context(), "change", nil, func(v *store.View) error {
-			row := must(beside.Credentials.In(v, key))
-			row.Value.Delivered++
-			return beside.Credentials.Put(v, key, row.Value)
-		})
-		return err
+		return nil
 	})
 	defer w.memory.Before(nil)
 	return Rewrap(w.t.Context(), w.store(), w.keys)
@@ -209,21 +196,19 @@ func (w *world) rewrapBesideOthers(key string) (int, error) {
 func TestRewrapBesideTheOlderKey(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	must(0, w.put(withPrincipal, false, true))
-	old, beside := w.keys, *w
-	beside.start(w.memory.Another())
-	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0], old.Keys[0]}})
+	other, old, fresh := w.another(), w.keys.Keys[0], rptest.Ring().Keys[0]
+	w.restart(seal.Ring{Keys: []seal.Key{fresh, old}})
 	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "commit" {
 			w.memory.Before(nil)
-			beside.change(func(v *store.View) error {
-				return beside.service.KeepSecret(v, "a/node", "late", 1)
+			other.change(func(v *store.View) error {
+				return other.service.KeepSecret(v, "a/node", "late", 1)
 			})
 		}
 		return nil
 	})
 	equal(t, "boxes that were sealed again", must(Rewrap(ctx, w.store(), w.keys)), 2)
-	equal(t, "those that are sealed with the former key", must(Boxes(ctx, w.store()))[old.Keys[0].ID],
-		0)
+	w.sealed(map[string]int{fresh.ID: 2})
 }
 
 // A box that cannot be opened does not stop the others from being sealed again.
@@ -231,19 +216,17 @@ func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	must(0, w.put(withPrincipal, true, true))
 	w.work()
-	old, lost := w.keys.Keys[0], seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0]}}
+	old, fresh, lost := w.keys.Keys[0], rptest.Ring().Keys[0], rptest.Ring()
 	w.change(func(v *store.View) error {
 		box := lost.Seal(secretSeal+clusterKey+"/lost", []byte("x"))
 		return w.store().Secrets.Put(v, clusterKey+"/lost", store.Sealed{Box: box})
 	})
-	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0], old}})
+	w.restart(seal.Ring{Keys: []seal.Key{fresh, old}})
 	n, err := Rewrap(ctx, w.store(), w.keys)
 	if n != 2 || err == nil || !strings.Contains(err.Error(), "not in the ring") {
 		t.Errorf("%d, %v", n, err)
 	}
-	if got := must(Boxes(ctx, w.store())); got[lost.Keys[0].ID] != 1 || got[old.ID] != 0 {
-		t.Errorf("sealed are %v", got)
-	}
+	w.sealed(map[string]int{fresh.ID: 2, lost.Keys[0].ID: 1})
 }
 
 // The comparison of the stored client secret with a given one.
@@ -262,7 +245,7 @@ func TestCompare(t *testing.T) {
 	for _, given := range []string{"", "b"} {
 		equal(t, given, must(compare(given)), flexnode.Secret{Version: 4, Known: true})
 	}
-	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0]}}) // the key is lost
+	w.restart(rptest.Ring()) // the key is lost
 	if got, err := compare(""); err == nil {
 		t.Errorf("one that cannot be opened: %+v", got)
 	}

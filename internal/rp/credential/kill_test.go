@@ -219,12 +219,11 @@ func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 	p := &points{k: k}
 	p.do = func(what string) error {
 		t.Logf("another replica works %s", what)
-		other := *w
-		other.start(w.memory.Another())
-		if !must(other.store().Nodes.Get(w.t.Context(), nodeKey)).Exists() {
+		other := w.another()
+		if !get(other, other.store().Nodes, nodeKey).Exists() {
 			return nil
 		}
-		if err := do(&other); err != nil {
+		if err := do(other); err != nil {
 			return err
 		}
 		for range 4 {
@@ -253,15 +252,10 @@ func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 	t.Parallel()
 	for _, s := range stories {
 		w := newWorld(t)
-		beside := store.New(w.memory.Another())
+		other := w.another()
 		w.memory.After(func(storetest.Call) error {
-			rows, _, err := beside.Bundles.List(t.Context(), "")
-			if err != nil {
-				return err
-			}
-			for _, row := range rows {
-				c := must(beside.Credentials.Get(t.Context(), row.Key))
-				equal(t, s.name+": the credential of a bundle", c.Value.State, store.Live)
+			for _, b := range list(other, other.store().Bundles) {
+				equal(t, s.name+": a credential with a bundle", other.credential(b.Key).State, store.Live)
 			}
 			return nil
 		})

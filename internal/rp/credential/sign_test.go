@@ -2,7 +2,6 @@ package credential
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -20,16 +19,16 @@ import (
 )
 
 // offered returns the bundle that the agent of the node is offered.
-func (w *world) offered() []byte {
-	row := must(w.store().Nodes.Get(w.t.Context(), nodeKey))
-	return must(w.service.Refresh(w.t.Context(), row, api.Refresh{Joined: true},
-		func(string) bool { return true })).Bundle
+func (w *world) offered() ([]byte, error) {
+	answer, err := w.service.Refresh(w.t.Context(), get(w, w.store().Nodes, nodeKey),
+		api.Refresh{Joined: true}, func(string) bool { return true })
+	return answer.Bundle, err
 }
 
 // trusts returns the epoch of the bundle that an agent that trusts a root accepts; 0 for none.
 func (w *world) trusts(root []byte) int64 {
 	w.t.Helper()
-	_, from, err := follow.Verify(w.offered(), root)
+	_, from, err := follow.Verify(must(w.offered()), root)
 	if _, untrusted := errors.AsType[*follow.UntrustedError](err); err != nil && !untrusted {
 		w.t.Fatal(err)
 	}
@@ -61,6 +60,14 @@ func (w *world) signAgain(accept bool) (int, error) {
 	return SignAgain(w.t.Context(), w.store(), w.keys, w.clock.Now(), accept)
 }
 
+// signsNothing checks that rows that should be signed again are an error, and stay as they are.
+func (w *world) signsNothing(what string) {
+	w.t.Helper()
+	if n, err := w.signAgain(false); n != 0 || err == nil {
+		w.t.Errorf("%s: %d rows were signed again: %v", what, n, err)
+	}
+}
+
 // An agent accepts the provider's configuration, from a URL or later, and nothing that was changed
 // in the store: neither the revision, nor its shared layers, nor its epoch.
 func TestChangedRowsAreNotTrusted(t *testing.T) {
@@ -87,10 +94,7 @@ func TestChangedRowsAreNotTrusted(t *testing.T) {
 			[]byte("another.example")))
 	})
 	w.restart(w.keys) // which keeps no layers
-	row := must(w.store().Nodes.Get(t.Context(), nodeKey))
-	_, err := w.service.Refresh(t.Context(), row, api.Refresh{Joined: true},
-		func(string) bool { return true })
-	if err == nil || !strings.Contains(err.Error(), "what is stored is another") {
+	if _, err := w.offered(); err == nil || !strings.Contains(err.Error(), "is stored is another") {
 		t.Errorf("changed facts: %v", err)
 	}
 }
@@ -113,13 +117,9 @@ func TestChangedRowsAreNotSigned(t *testing.T) {
 		t.Errorf("repeated: %v", err)
 	}
 	w.raiseEpoch()
-	if n, err := w.signAgain(false); n != 0 || err == nil {
-		t.Errorf("%d rows were signed again: %v", n, err)
-	}
+	w.signsNothing("a changed row")
 	w.tamper(`"signed"`, `"stripped"`)
-	if n, err := w.signAgain(false); n != 0 || err == nil {
-		t.Errorf("%d rows without a signature were signed: %v", n, err)
-	}
+	w.signsNothing("a row without a signature")
 	equal(t, "a changed revision", w.trusts(w.keys.Root), 0)
 }
 
@@ -129,9 +129,7 @@ func TestUnusableKeySignsNothing(t *testing.T) {
 	w.raiseEpoch()
 	w.keys.Keys = slices.Clone(w.keys.Keys)
 	w.keys.Keys[0].Signing = []byte("no key")
-	if n, err := w.signAgain(false); n != 0 || err == nil {
-		t.Errorf("%d rows were signed again: %v", n, err)
-	}
+	w.signsNothing("with an unusable key")
 	equal(t, "the epoch in which the node trusts what it is offered", w.trusts(w.keys.Root), 1)
 }
 
@@ -167,8 +165,7 @@ func TestSignAgain(t *testing.T) {
 			must(0, w.service.Sign(v, w.node().UID, &r, nil))
 			return r.Signed
 		})
-		must(0, err)
-		return w.store().History.Put(v, nodeKey, signed)
+		return errors.Join(err, w.store().History.Put(v, nodeKey, signed))
 	})
 	w.restart(next)
 	_, _ = Rewrap(t.Context(), w.store(), next) // the keys of the boxes were lost
@@ -183,13 +180,11 @@ func TestSignAgain(t *testing.T) {
 func TestSignedTombstones(t *testing.T) {
 	w := live(t)
 	n := w.node()
-	w.change(func(v *store.View) error {
-		return w.service.RemoveNode(v, nodeKey, true, w.clock.Now().Add(123456789*time.Nanosecond))
-	})
+	w.clock.Pass(123456789) // rows have seconds
+	must(0, w.delete())
 	verified := func(epoch int64) {
 		t.Helper()
-		row := must(w.store().Tombstones.Get(t.Context(), nodeKey))
-		stone, _, err := row.Value.Of(n.UID)
+		stone, _, err := get(w, w.store().Tombstones, nodeKey).Value.Of(n.UID)
 		must(0, err)
 		said := tombstone(stone)
 		said.Epoch, said.Time = stone.Signed.Epoch, time.Unix(stone.Signed.Time, 0)
@@ -197,21 +192,20 @@ func TestSignedTombstones(t *testing.T) {
 		equal(t, "the epoch of the tombstone", stone.Signed.Epoch, epoch)
 	}
 	verified(1)
-	edit(w, w.store().Tombstones, nodeKey, func(all *flexnode.Tombstones) {
-		all.Stored[0] = json.RawMessage(strings.Replace(string(all.Stored[0]), "{", `{"later":1,`, 1))
-	})
+	replace := func(old, replacement string) {
+		edit(w, w.store().Tombstones, nodeKey, func(all *flexnode.Tombstones) {
+			all.Stored[0] = bytes.Replace(all.Stored[0], []byte(old), []byte(replacement), 1)
+		})
+	}
+	replace("{", `{"later":1,`)
 	w.raiseEpoch()
 	equal(t, "rows that are signed again", must(w.signAgain(false)), 1)
 	verified(2)
-	row := must(w.store().Tombstones.Get(t.Context(), nodeKey))
-	if !strings.Contains(string(row.Value.Stored[0]), `"later":1`) {
-		t.Errorf("it is %s", row.Value.Stored[0])
+	stored := get(w, w.store().Tombstones, nodeKey).Value.Stored[0]
+	if !strings.Contains(string(stored), `"later":1`) {
+		t.Errorf("it is %s", stored)
 	}
-	edit(w, w.store().Tombstones, nodeKey, func(all *flexnode.Tombstones) {
-		all.Stored[0] = json.RawMessage(strings.Replace(string(all.Stored[0]), n.UID, "another", 1))
-	})
+	replace(n.UID, "another")
 	w.raiseEpoch()
-	if rows, err := w.signAgain(false); rows != 0 || err == nil {
-		t.Errorf("%d changed rows were signed again: %v", rows, err)
-	}
+	w.signsNothing("a changed tombstone")
 }

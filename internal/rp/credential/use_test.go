@@ -15,13 +15,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// hadIdentity gives the node a former identity.
-func (w *world) hadIdentity(former flexnode.Former) {
-	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) {
-		n.Former = former
-	})
-}
-
 // consume uses a credential, like a machine.
 func (w *world) consume(key string) {
 	a := Application{KeyHash: "k", Name: "csr"}
@@ -124,7 +117,7 @@ func TestAPollDoesNotConsumeAToken(t *testing.T) {
 func TestFormerIdentityIsForgotten(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(withPrincipal, false, true))
-	w.hadIdentity("app:t/before")
+	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) { n.Former = "app:t/before" })
 	must(0, w.service.Seen(t.Context(), nodeKey, w.node()))
 	equal(t, "the node still", w.node().Former, "")
 }
@@ -169,10 +162,11 @@ func TestAwait(t *testing.T) {
 func unknownCaller(string) bool { return false } // its identity is not the node's
 
 // refresh returns the secrets in the node's own bundle: the client secret and the token.
-func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string, err error) {
+func (w *world) refresh(revoke bool) (secret, token string, err error) {
 	w.t.Helper()
-	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	got, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke}, unknownCaller)
+	row := get(w, w.store().Nodes, nodeKey)
+	got, err := w.service.Refresh(w.t.Context(), row, api.Refresh{RevokePrevious: revoke},
+		unknownCaller)
 	if err != nil {
 		return "", "", err
 	}
@@ -195,7 +189,7 @@ func (w *world) refreshWorking(revoke bool) (secret, token string) {
 	done := make(chan error)
 	go func() {
 		var err error
-		secret, token, err = w.refresh(context.Background(), revoke)
+		secret, token, err = w.refresh(revoke)
 		done <- err
 	}()
 	for {
@@ -204,7 +198,7 @@ func (w *world) refreshWorking(revoke bool) (secret, token string) {
 			must(0, err)
 			return secret, token
 		default:
-			_ = w.step()
+			w.tryOnce()
 		}
 	}
 }
@@ -214,12 +208,12 @@ func (w *world) refreshWorking(revoke bool) (secret, token string) {
 func TestRefresh(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	w.joins(false)
-	secret, first, err := w.refresh(ctx, false)
+	secret, first, err := w.refresh(false)
 	id, _, _ := strings.Cut(first, ".")
 	if err != nil || secret != "hush-hush" || w.cluster.secrets[id].token != first {
 		t.Errorf("%q, %q, %v; the cluster has %v", secret, first, err, w.cluster.secrets)
 	}
-	if _, again, _ := w.refresh(ctx, false); again != first {
+	if _, again, _ := w.refresh(false); again != first {
 		t.Error("an answer that was lost costs another token")
 	}
 	equal(t, "the token is approved",
@@ -229,23 +223,8 @@ func TestRefresh(t *testing.T) {
 	}
 	w.cluster.down = errDown
 	must(0, w.regenerate())
-	short, cancel := context.WithCancel(ctx)
-	credential, reads := w.store().Credentials.Key(w.node().Credential), 0
-	w.memory.Before(func(c storetest.Call) error {
-		if c.Op == "read" && slices.Equal(c.Keys, []string{credential}) {
-			if reads++; reads == 2 { // the first is that of the change, then it waits
-				cancel()
-			}
-		}
-		return nil
-	})
-	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	got, err := w.service.Refresh(short, row, api.Refresh{}, unknownCaller)
-	if !errors.Is(err, ErrNotReady) {
-		t.Errorf("with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
-	}
-	w.memory.Before(nil)
-	got, err = w.service.Refresh(ctx, row, api.Refresh{Joined: true}, unknownCaller)
+	row := get(w, w.store().Nodes, nodeKey)
+	got, err := w.service.Refresh(ctx, row, api.Refresh{Joined: true}, unknownCaller)
 	if err != nil || !strings.Contains(string(got.Bundle), "hush-hush") || got.Expires != nil ||
 		!strings.Contains(string(got.Bundle), `"bootstrapToken": {}`) {
 		t.Errorf("for a node that has joined, with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
@@ -263,32 +242,21 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// A method without a token and a secret needs nothing from a cluster.
-func TestRefreshWithoutAToken(t *testing.T) {
-	w := beside(t)
-	must(0, w.put(withPrincipal, false, true))
-	secret, token, err := w.refresh(t.Context(), false)
-	if err != nil || secret != "hush-hush" || token != "" {
-		t.Errorf("%q, %q, %v", secret, token, err)
-	}
-}
-
 // After a leak everything that was handed out is revoked at once: former identities, the URL, its
 // token, and one that a machine joins with. The node gets another token.
 func TestRevokePrevious(t *testing.T) {
 	t.Parallel()
 	for _, useAzure := range []bool{false, true} {
 		w := newWorld(t)
-		ctx := t.Context()
 		w.joins(useAzure)
 		joining, key := w.url(), w.node().Credential
 		w.consume(key)
 		must(0, w.regenerate()) // the node does not refer to the one that is used any more
 		w.work()
 		url, live := w.url(), w.node().Credential
-		_, before, err := w.refresh(ctx, false)
-		must(0, err)
-		w.hadIdentity("app:t/before")
+		_, before, err := w.refresh(false)
+		equal(t, "without a token", must(before, err) == "", useAzure)
+		edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) { n.Former = "app:t/before" })
 		secret, token := w.refreshWorking(true)
 		if secret != "hush-hush" || (token == "") != useAzure || !useAzure && token == before {
 			t.Errorf("%q, %q; before %q", secret, token, before)
@@ -299,20 +267,15 @@ func TestRevokePrevious(t *testing.T) {
 			w.answers("a previous URL", u, 403)
 		}
 		w.work()
-		for _, gone := range []string{key, live} {
-			equal(t, "a previous credential is there", must(w.store().Credentials.Get(ctx, gone)).Exists(),
-				false)
-		}
-		if got, want := len(w.cluster.secrets), 1; !useAzure && got != want || useAzure && got != 0 {
-			t.Errorf("the cluster has %v", w.cluster.secrets)
-		}
+		w.gone(key, live)
+		equal(t, "the Secrets", len(w.cluster.secrets), map[bool]int{false: 1}[useAzure])
 	}
 }
 
 // The cost of a revocation depends only on the rows of the caller's node, not on those of others;
 // and however often machines join as a node, few rows of it are kept.
 func TestRevokePreviousReadsItsOwn(t *testing.T) {
-	w, ctx := beside(t), t.Context()
+	w := beside(t)
 	w.joins(true)
 	var joining []string
 	for range maxJoining + 2 { // each used by a machine, and then replaced
@@ -332,16 +295,21 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 		}
 		return nil
 	})
-	secret, _, err := w.refresh(ctx, true)
+	secret, _, err := w.refresh(true)
 	equal(t, "the secret", must(secret, err), "hush-hush")
 	w.memory.Before(nil)
 	if n := w.node(); scanned != 0 || len(n.Joining) != 0 {
 		t.Errorf("%d pages of credentials were read; %v are kept", scanned, n.Joining)
 	}
 	w.work()
-	for _, gone := range joining {
-		equal(t, "a previous credential is there", must(w.store().Credentials.Get(ctx, gone)).Exists(),
-			false)
+	w.gone(joining...)
+}
+
+// gone checks that credentials are not there any more.
+func (w *world) gone(keys ...string) {
+	w.t.Helper()
+	for _, key := range keys {
+		equal(w.t, key+" is there", get(w, w.store().Credentials, key).Exists(), false)
 	}
 }
 
@@ -351,11 +319,9 @@ func TestJoiningGoesWithItsNode(t *testing.T) {
 	joining := w.node().Credential
 	w.consume(joining)
 	must(0, w.regenerate())
-	w.change(func(v *store.View) error {
-		return w.service.RemoveNode(v, nodeKey, true, w.clock.Now())
-	})
+	must(0, w.delete())
 	w.work()
-	equal(t, "it is there", must(w.store().Credentials.Get(t.Context(), joining)).Exists(), false)
+	w.gone(joining)
 	equal(t, "what the cluster has", len(w.cluster.secrets), 0)
 }
 
@@ -384,7 +350,7 @@ func TestRefreshIsNotReady(t *testing.T) {
 			key := w.node().Credential
 			for range 2 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				row := must(w.store().Nodes.Get(ctx, nodeKey))
+				row := get(w, w.store().Nodes, nodeKey)
 				_, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke}, unknownCaller)
 				cancel()
 				if !errors.Is(err, ErrNotReady) || revoke && w.node().Credential != key {

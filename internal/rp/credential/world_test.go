@@ -157,6 +157,13 @@ func (w *world) start(m *storetest.Memory) {
 
 func (w *world) store() *store.Store { return w.service.Store }
 
+// another returns another replica of the provider.
+func (w *world) another() *world {
+	other := *w
+	other.start(w.memory.Another())
+	return &other
+}
+
 // facts writes the facts that nodes receive of the cluster, and returns the id of the layer.
 func (w *world) facts(v *store.View, server string) string {
 	ca := must(os.ReadFile("../flexnode/placeholder.pem"))
