@@ -2,8 +2,17 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -60,14 +69,47 @@ func embedded(t *testing.T, dir string, o Options) *Etcd {
 	return e
 }
 
-// startMembers starts an etcd of so many members and connects to it.
-func startMembers(t *testing.T, n int, quota int64) (*storetest.Members, *Etcd) {
+// startMembers starts an etcd of so many members, which do not wait for the disk, and connects to
+// it. Each function of stop stops a member.
+func startMembers(t *testing.T, n int, quota int64) (stop []func(), e *Etcd) {
 	t.Helper()
-	m := must(storetest.Start(t.TempDir(), n, quota))
-	t.Cleanup(m.Stop)
-	e := must(Dial(External{Endpoints: m.Endpoints}))
+	var configs []*embed.Config
+	var initial, endpoints []string
+	var members []*embed.Etcd
+	for i := range n {
+		c := embed.NewConfig()
+		c.Name, c.Dir = fmt.Sprint("m", i), t.TempDir()
+		peer, client := unusedURL(), unusedURL()
+		c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+		c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+		c.QuotaBackendBytes, c.UnsafeNoFsync = quota, true
+		c.LogOutputs, c.LogLevel = []string{os.DevNull}, "error"
+		configs, initial = append(configs, c), append(initial, c.Name+"="+peer.String())
+		endpoints = append(endpoints, client.String())
+	}
+	for _, c := range configs {
+		c.InitialCluster = strings.Join(initial, ",")
+		member, err := embed.StartEtcd(c)
+		if errors.Is(err, unix.EADDRINUSE) { // another process was faster
+			return startMembers(t, n, quota)
+		}
+		members = append(members, must(member, err))
+		stop = append(stop, sync.OnceFunc(member.Close))
+		t.Cleanup(stop[len(stop)-1])
+	}
+	for _, member := range members {
+		<-member.Server.ReadyNotify()
+	}
+	e = must(Dial(External{Endpoints: endpoints}))
 	t.Cleanup(func() { closed(t, e) })
-	return m, e
+	return stop, e
+}
+
+// unusedURL returns an address on loopback without a listener.
+func unusedURL() url.URL {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer l.Close()
+	return url.URL{Scheme: "http", Host: l.Addr().String()}
 }
 
 func closed(t *testing.T, b Backend) {

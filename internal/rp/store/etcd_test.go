@@ -98,9 +98,9 @@ func TestHealthWritesNothing(t *testing.T) {
 // Health returns an error instead of waiting for ever.
 func TestMembersAreLost(t *testing.T) {
 	ctx := t.Context()
-	m, e := startMembers(t, 3, 0)
+	stop, e := startMembers(t, 3, 0)
 	revision := put(t, e, "a", "1")
-	m.StopMember(0)
+	stop[0]()
 	put(t, e, "a", "2")
 	followUntil(t, e, "a", revision, atLeast(1))
 	if h, err := e.Health(ctx); err != nil || h.Size == 0 {
@@ -113,7 +113,7 @@ func TestMembersAreLost(t *testing.T) {
 		}
 	}
 	equal(t, "members that are gone", gone, 1)
-	m.StopMember(1)
+	stop[1]()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for err := error(nil); err == nil; {

@@ -1,3 +1,4 @@
+// Package storetest has a database in memory, for tests and measurements, that can be made to fail.
 package storetest
 
 import (
@@ -26,16 +27,18 @@ type Memory struct {
 // NewMemory returns a connection to a new database, which uses the clock of package time, so that
 // testing/synctest can replace it.
 func NewMemory() *Memory {
-	return &Memory{db: &memoryDB{
+	return (&Memory{db: &memoryDB{
 		records: btree.NewG(32, func(a, b *record) bool { return a.key < b.key }),
 		leases:  map[int64]*memoryLease{}, changed: make(chan struct{}),
 		revision: 1, // as an empty etcd
-	}}
+	}}).Another()
 }
 
 // Another returns another connection to the same database, like that of another replica. Each is
 // paused, killed and made to fail separately.
-func (m *Memory) Another() *Memory { return &Memory{db: m.db} }
+func (m *Memory) Another() *Memory {
+	return &Memory{db: m.db, knob: knobs{broken: make(chan struct{})}}
+}
 
 // memoryDB is the database behind connections.
 type memoryDB struct {
@@ -111,7 +114,7 @@ func (db *memoryDB) present(key string) (version, bool) {
 func (m *Memory) Commit(
 	ctx context.Context, conditions []kv.Condition, writes []kv.Write,
 ) (int64, error) {
-	call := Call{Op: "commit", Conditions: conditions, Writes: writes}
+	call := Call{Op: "commit", Writes: writes}
 	if max(len(conditions), len(writes)) > kv.MaxWrites || kv.Size(writes) > kv.MaxBytes {
 		return 0, kv.ErrTooLarge
 	}
@@ -123,21 +126,19 @@ func (m *Memory) Commit(
 	if err != nil {
 		return 0, err
 	}
-	return revision, m.end(call)
+	return revision, m.knob.call(&m.knob.after, call)
 }
 
 func (db *memoryDB) commit(conditions []kv.Condition, writes []kv.Write) (int64, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, c := range conditions {
+		v, there := db.present(c.Key)
+		holds := there == (c.Revision != 0) && (!there || v.Revision == c.Revision)
 		if c.Empty {
-			if len(db.page(c.Key, "", 1, db.revision).KVs) > 0 {
-				return 0, kv.ErrConflict
-			}
-			continue
+			holds = len(db.page(c.Key, "", 1, db.revision).KVs) == 0
 		}
-		if v, _ := db.present(c.Key); c.Revision != 0 && (v.deleted || v.Revision != c.Revision) ||
-			c.Revision == 0 && v.Revision != 0 && !v.deleted {
+		if !holds {
 			return 0, kv.ErrConflict
 		}
 	}
@@ -177,15 +178,13 @@ func (db *memoryDB) write(writes []kv.Write) {
 	next := db.revision + 1
 	var events []kv.Event
 	for _, w := range writes {
-		before, there := db.present(w.Key)
-		if w.Delete && !there {
+		if _, there := db.present(w.Key); w.Delete && !there {
 			continue
 		}
 		v := version{KV: kv.KV{Key: w.Key, Revision: next}, deleted: w.Delete}
 		if !w.Delete {
 			v.Value, v.lease = bytes.Clone(w.Value), w.Lease
 		}
-		db.attach(w.Key, before.lease, v.lease)
 		db.keep(v)
 		events = append(events, kv.Event{KV: v.KV, Deleted: v.deleted})
 	}
@@ -232,9 +231,6 @@ func (m *Memory) scan(
 	if at < db.compacted {
 		return kv.Page{}, kv.ErrCompacted
 	}
-	if at > db.revision {
-		return kv.Page{}, fmt.Errorf("revision %d is not yet: the store is at %d", at, db.revision)
-	}
 	return db.page(prefix, after, limit, at), nil
 }
 
@@ -275,7 +271,7 @@ func (m *Memory) Follow(ctx context.Context, prefix string, after int64, see fun
 	if err := m.begin(ctx, Call{Op: "follow", Keys: []string{prefix}}); err != nil {
 		return err
 	}
-	broken := m.knob.breaks()
+	broken := m.knob.untilBroken()
 	for {
 		batch, changed, err := m.db.since(prefix, after)
 		if err != nil {
@@ -335,9 +331,6 @@ func (m *Memory) Compact(ctx context.Context, revision int64) error {
 	defer db.mu.Unlock()
 	if revision <= db.compacted {
 		return kv.ErrCompacted
-	}
-	if revision > db.revision {
-		return errors.New("cannot compact the store to a revision that is not yet")
 	}
 	db.compacted = revision
 	db.log = slices.DeleteFunc(db.log, func(e kv.Event) bool { return e.Revision < revision })

@@ -8,13 +8,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
-// Call is one call of a connection to a Memory: read, scan, commit, follow, changes (before Follow
-// reports changes), lease, keep, revoke, compact or health.
+// Call is one call of a connection to a Memory: read, scan, keys, commit, follow, changes (before
+// Follow reports changes), lease, keep, revoke, compact or health.
 type Call struct {
-	Op         string
-	Keys       []string // of a read; the prefix of a scan or follow
-	Conditions []kv.Condition
-	Writes     []kv.Write
+	Op     string
+	Keys   []string // of a read; the prefix of a scan or follow
+	Writes []kv.Write
 }
 
 // knobs holds the faults of a connection.
@@ -42,31 +41,29 @@ func (m *Memory) After(f func(Call) error) {
 // Pause blocks all calls of this connection, as if its process were stopped: its leases are not
 // renewed, and it does not see them end.
 func (m *Memory) Pause() {
-	m.knob.mu.Lock()
-	defer m.knob.mu.Unlock()
-	if m.knob.resumed == nil {
-		m.knob.resumed = make(chan struct{})
-	}
+	m.knob.do(func() {
+		if m.knob.resumed == nil {
+			m.knob.resumed = make(chan struct{})
+		}
+	})
 }
 
 // Resume ends a Pause.
 func (m *Memory) Resume() {
-	m.knob.mu.Lock()
-	defer m.knob.mu.Unlock()
-	if m.knob.resumed != nil {
-		close(m.knob.resumed)
-		m.knob.resumed = nil
-	}
+	m.knob.do(func() {
+		if m.knob.resumed != nil {
+			close(m.knob.resumed)
+			m.knob.resumed = nil
+		}
+	})
 }
 
 // Break ends each Follow that runs on this connection with an error.
 func (m *Memory) Break() {
-	m.knob.mu.Lock()
-	defer m.knob.mu.Unlock()
-	if m.knob.broken != nil {
+	m.knob.do(func() {
 		close(m.knob.broken)
-		m.knob.broken = nil
-	}
+		m.knob.broken = make(chan struct{})
+	})
 }
 
 // Kill ends the connection for ever, as if its process were killed: all calls fail, and its leases
@@ -101,32 +98,25 @@ func (k *knobs) dead() (killed bool) {
 	return killed
 }
 
-func (k *knobs) breaks() <-chan struct{} {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.broken == nil {
-		k.broken = make(chan struct{})
-	}
-	return k.broken
+func (k *knobs) untilBroken() (broken <-chan struct{}) {
+	k.do(func() { broken = k.broken })
+	return broken
 }
 
 // wait waits while the connection is paused.
 func (k *knobs) wait(ctx context.Context) error {
-	for {
-		var resumed chan struct{}
-		k.do(func() { resumed = k.resumed })
-		if k.dead() {
-			return ErrKilled
-		}
-		if resumed == nil {
-			return ctx.Err()
-		}
+	var resumed chan struct{}
+	k.do(func() { resumed = k.resumed })
+	if resumed != nil {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
 		case <-resumed:
 		}
 	}
+	if k.dead() {
+		return ErrKilled
+	}
+	return ctx.Err()
 }
 
 var ErrKilled = errors.New("the connection to the store was ended")
@@ -136,20 +126,16 @@ func (m *Memory) begin(ctx context.Context, call Call) error {
 	if err := m.knob.wait(ctx); err != nil {
 		return err
 	}
-	var before func(Call) error
-	if m.knob.do(func() { before = m.knob.before }); before == nil {
-		return nil
-	}
-	return before(call)
+	return m.knob.call(&m.knob.before, call)
 }
 
-// end runs after each successful commit.
-func (m *Memory) end(call Call) error {
-	var after func(Call) error
-	if m.knob.do(func() { after = m.knob.after }); after == nil {
+// call calls before or after, if it is set.
+func (k *knobs) call(which *func(Call) error, call Call) error {
+	var f func(Call) error
+	if k.do(func() { f = *which }); f == nil {
 		return nil
 	}
-	return after(call)
+	return f(call)
 }
 
 // Copy returns a connection to another database with the present content, as if restored from a

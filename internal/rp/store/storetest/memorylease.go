@@ -2,8 +2,6 @@ package storetest
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,11 +15,10 @@ type memoryLease struct {
 	id   int64
 	ttl  time.Duration
 	done chan struct{}
-	once sync.Once // of closing done
+	lose func() // closes done
 
 	// Guarded by memoryDB.mu.
 	until  time.Time
-	keys   map[string]bool
 	timers []*time.Timer
 	ended  bool
 }
@@ -35,8 +32,9 @@ func (m *Memory) Lease(ctx context.Context, ttl time.Duration) (kv.Lease, error)
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.lastLease++
-	l := &memoryLease{m: m, id: db.lastLease, ttl: ttl, done: make(chan struct{}),
-		keys: map[string]bool{}}
+	done := make(chan struct{})
+	l := &memoryLease{m: m, id: db.lastLease, ttl: ttl, done: done,
+		lose: sync.OnceFunc(func() { close(done) })}
 	db.leases[l.id] = l
 	l.renew()
 	return l, nil
@@ -99,8 +97,6 @@ func (l *memoryLease) expire() {
 	}
 }
 
-func (l *memoryLease) lose() { l.once.Do(func() { close(l.done) }) }
-
 // end deletes the rows of the lease; the caller holds the lock.
 func (l *memoryLease) end() {
 	if l.ended {
@@ -110,9 +106,12 @@ func (l *memoryLease) end() {
 	l.halt()
 	delete(l.m.db.leases, l.id)
 	var writes []kv.Write
-	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
-		writes = append(writes, kv.Write{Key: key, Delete: true})
-	}
+	l.m.db.records.Ascend(func(r *record) bool {
+		if v, _ := l.m.db.present(r.key); v.lease == l.id {
+			writes = append(writes, kv.Write{Key: r.key, Delete: true})
+		}
+		return true
+	})
 	l.m.db.write(writes)
 }
 
@@ -131,14 +130,4 @@ func (l *memoryLease) Close() error {
 	}
 	l.lose()
 	return err
-}
-
-// attach moves a key from one lease to another; 0 is none.
-func (db *memoryDB) attach(key string, from, to int64) {
-	if l := db.leases[from]; l != nil {
-		delete(l.keys, key)
-	}
-	if l := db.leases[to]; l != nil {
-		l.keys[key] = true
-	}
 }
