@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	azCluster = "/subscriptions/" + subscription + "/resourceGroups/my-rg/providers/" +
-		"Microsoft.ContainerService/managedClusters/my-cluster"
-	azOwner = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635" // the role
+	azGroup   = "/subscriptions/" + subscription + "/resourceGroups/my-rg"
+	azCluster = azGroup + "/providers/Microsoft.ContainerService/managedClusters/my-cluster"
+	azOwner   = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635" // the role
 )
 
 var (
@@ -66,18 +66,18 @@ func newAzWorld(t *testing.T) *azWorld {
 		sim: &azuresim.Sim{}}
 	w.sim.Load(azuresim.World{
 		Subscriptions:  []azuresim.Subscription{{ID: subscription, Name: "Edge"}},
-		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/my-rg"},
+		ResourceGroups: []string{azGroup},
 		Applications:   []azuresim.Application{azOperator, azStranger, azDeployer, azProvider},
-		Roles:          azDeployerRoles,
+		Roles: []azuresim.Role{{ID: "deployer", Actions: []string{"Microsoft.Resources/deployments/*",
+			"Microsoft.ContainerService/managedClusters/flexNodeConfig/*"}}},
 		Assignments: []azuresim.Assignment{
-			{Scope: "/subscriptions/" + subscription, RoleID: azOwner,
-				PrincipalID: azOperator.ObjectID},
+			{Scope: "/subscriptions/" + subscription, RoleID: azOwner, PrincipalID: azOperator.ObjectID},
+			{Scope: azGroup, RoleID: "deployer", PrincipalID: azDeployer.ObjectID},
 			{Scope: "/subscriptions/" + subscription + "/resourceGroups/other", RoleID: azOwner,
 				PrincipalID: azStranger.ObjectID},
 		},
 	})
 	t.Cleanup(w.sim.Close)
-	w.role("deployer")
 	w.arm = httptest.NewTLSServer(w.sim)
 	t.Cleanup(w.arm.Close)
 	w.provide()

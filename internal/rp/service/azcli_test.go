@@ -57,8 +57,8 @@ func TestAz(t *testing.T) {
 		{"Unfollowed", (*azWorld).unfollowed}, {"Diagnose", (*azWorld).diagnose},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
-		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
-		{"Cluster", (*azWorld).preparesCluster}, {"Added", (*azWorld).added},
+		{"Linter", (*azWorld).linter}, {"Cluster", (*azWorld).preparesCluster},
+		{"Added", (*azWorld).added},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(w.sub(t), t) })
 	}

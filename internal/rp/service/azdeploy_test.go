@@ -3,62 +3,29 @@ package service
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/azuresim/template"
 )
 
-const flexNodeConfig = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
-
-// The roles of a deployer: with everything that the example needs, without write, without list.
-var azDeployerRoles = []azuresim.Role{
-	{ID: "deployer", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/*"}},
-	{ID: "no-write", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/read"}},
-	{ID: "no-list", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/read",
-		flexNodeConfig + "/write"}},
-}
-
-// role gives the deployer one of the roles.
-func (w *azWorld) role(id string) {
-	w.sim.Revoke(azDeployer.ObjectID)
-	w.sim.Assign(azuresim.Assignment{Scope: "/subscriptions/" + subscription +
-		"/resourceGroups/my-rg", RoleID: id, PrincipalID: azDeployer.ObjectID})
-}
-
-// parameterFile writes a file with parameters of the example.
-func (w *azWorld) parameterFile(name string, values map[string]any) {
-	w.t.Helper()
-	parameters := map[string]any{}
-	for key, value := range values {
-		parameters[key] = map[string]any{"value": value}
-	}
-	write(w.t, w.dir, name, string(must(json.Marshal(map[string]any{"parameters": parameters}))))
-}
-
-// az deploys the template of the examples, with only a role for templates and nodes.
+// az deploys the template of the examples, with only a role for templates and nodes. Deployed again
+// when the machine has its URL, what-if shows no change, and the node keeps its configuration.
+// Validation, previews, operations and errors of deployments are those of Azure: lab/azuresim.
 func (w *azWorld) deployments(t *testing.T) {
 	w.who = azDeployer.Name
-	w.role("deployer")
-	text := must(os.ReadFile(filepath.FromSlash("../../../examples/arm/flexnode.json")))
-	write(t, w.dir, "flexnode.json", "// az sends comments as they are\n"+string(text))
+	write(t, w.dir, "flexnode.json", string(must(os.ReadFile("../../../examples/arm/flexnode.json"))))
 	const secret = "canary-of-template"
-	values := map[string]any{"clusterName": "my-cluster", "nodeName": "arm-1",
-		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": secret,
-		"outputConfigUrl": true}
-	w.parameterFile("arm-1.json", values)
-	const with = " -g my-rg -f flexnode.json -p arm-1.json "
-	equal(t, "validate answers", w.must("az deployment group validate"+with+
-		"--query properties.provisioningState -o tsv"), "Succeeded")
-	preview := w.must("az deployment group what-if" + with)
-	if !strings.Contains(preview, "+ "+strings.Replace(flexNodeConfig, "/flex", "/my-cluster/flex", 1)+
-		"/arm-1 [2026-05-01-preview]") || !strings.Contains(preview, "Resource changes: 1 to create.") ||
-		strings.Contains(preview, secret) {
-		t.Errorf("what-if prints\n%s", preview)
-	}
-	out, errors, code := w.run("az deployment group create" + with + "-n first --debug " +
+	write(t, w.dir, "arm-1.json", `{"parameters": {"clusterName": {"value": "my-cluster"},
+		"nodeName": {"value": "arm-1"}, "clientSecret": {"value": "`+secret+`"},
+		"clientId": {"value": "11111111-2222-3333-4444-555555555555"}}}`)
+	const (
+		with    = " -g my-rg -f flexnode.json -p arm-1.json "
+		create  = "az deployment group create" + with
+		node    = "az aks flex-node show $G -n arm-1 -o json --query "
+		version = node + "'[eTag, properties.configVersion, properties.azureAuth]'"
+	)
+	out, errors, code := w.run(create + "-p outputConfigUrl=true -n first --debug " +
 		"--query properties.outputs.configUrl.value -o tsv")
 	if code != 0 || strings.Contains(out, secret) {
 		t.Fatalf("create: exit code %d\n%s\n%s", code, out, errors)
@@ -68,87 +35,19 @@ func (w *azWorld) deployments(t *testing.T) {
 		!strings.Contains(bundle, `"maxPods": 110`) {
 		t.Errorf("the URL %s: %d %.300s", out, status, bundle)
 	}
-	w.deployedTwice(t)
-	w.deployedOnce(t, secret)
-}
-
-// deployedTwice deploys the same again when the machine has its URL: the deployments succeed,
-// what-if shows no change, and the node keeps its configuration.
-func (w *azWorld) deployedTwice(t *testing.T) {
-	const (
-		node    = "az aks flex-node show $G -n arm-1 -o json --query "
-		version = node + "'[eTag, properties.configVersion, properties.azureAuth]'"
-		with    = " -g my-rg -f flexnode.json -p arm-1.json -p outputConfigUrl=false "
-	)
 	before := w.must(version)
 	equal(t, "what-if announces", w.must("az deployment group what-if"+with+"--no-pretty-print "+
 		"--query 'changes[].changeType' -o tsv"), "NoChange")
 	for range 2 {
-		equal(t, "deployed again", w.must("az deployment group create"+with+"-n same -o tsv --query "+
-			"properties.provisioningState"), "Succeeded")
+		equal(t, "the output", w.must(create+"-n same -o tsv "+
+			"--query properties.[provisioningState,outputs.configUrl.value] | tr '\n' ' '"), "Succeeded")
 	}
 	equal(t, "the version", w.must(version), before)
 	equal(t, "the configurations that the node has had",
 		w.must("az aks flex-node history $G -n arm-1 --query 'length(@)' -o tsv"), "1")
-}
-
-// deployedOnce checks the deployment, and deploys again when the machine has its URL.
-func (w *azWorld) deployedOnce(t *testing.T, secret string) {
-	for _, step := range []struct{ script, want string }{
-		{"az aks flex-node show $G -n arm-1 --query properties.provisioningState -o tsv", "Succeeded"},
-		{"az deployment group show -g my-rg -n first --query properties.[provisioningState," +
-			"parameters.clientSecret] -o json | tr -d ' \n'",
-			`["Succeeded",{"type":"SecureString"}]`},
-		{`az deployment operation group list -g my-rg -n first --query "[].[properties.statusCode,
-  properties.provisioningOperation, properties.targetResource.resourceName]" -o tsv |
-  tr '\t\n' ' '`,
-			"Created Create my-cluster/arm-1 OK EvaluateDeploymentOutput None"},
-		{`az deployment group what-if -g my-rg -f flexnode.json -p arm-1.json -p maxPods=50 \
-  --no-pretty-print --query "changes[].[changeType, delta[0].path]" -o tsv | tr '\t' ' '`,
-			"Modify properties.nodeConfig.maxPods"},
-		{`az deployment group create -g my-rg -f flexnode.json -p arm-1.json -p maxPods=50 \
-  outputConfigUrl=false -n again --query properties.outputs.configUrl.value -o tsv`, ""},
-		{"az aks flex-node show $G -n arm-1 --query properties.nodeConfig.maxPods -o tsv", "50"},
-	} {
-		if got := w.must(step.script); got != step.want || strings.Contains(got, secret) {
-			t.Errorf("%s\ngot  %q\nwant %q", step.script, got, step.want)
-		}
-	}
-}
-
-// The errors of a deployment are reported in one error, with its cause.
-func (w *azWorld) deploymentsRefused(t *testing.T) {
-	w.parameterFile("good.json", map[string]any{"clusterName": "my-cluster", "nodeName": "arm-2",
-		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": "s",
-		"outputConfigUrl": true})
-	w.parameterFile("typo.json", map[string]any{"nodName": "x"})
-	w.parameterFile("type.json", map[string]any{"maxPods": "many"})
-	for i, tt := range []struct{ role, parameters, want string }{
-		{"deployer", "clusterName=my-cluster", "Missing input parameters: "},
-		{"deployer", "good.json nodName=x", "unrecognized template parameter 'nodName'"},
-		{"deployer", "good.json typo.json", "The template parameters 'nodName' in the parameters file " +
-			"are not valid"},
-		{"deployer", "good.json type.json", "The provided value for the template parameter 'maxPods' " +
-			"is not valid. Expected a value of type 'Int', but received a value of type 'String'"},
-		{"deployer", `good.json versions='{"kubernetes": "9"}'`,
-			"The Kubernetes version '9' is not a version"},
-		{"deployer", "good.json clusterName=no-cluster", "Parent resource"},
-		{"none", "good.json", "does not have authorization to perform action " +
-			"'Microsoft.Resources/deployments/validate/action'"},
-		{"no-write", "good.json", "does not have permission to perform action '" + flexNodeConfig +
-			"/write'"},
-		{"no-list", "good.json", "does not have authorization to perform action '" + flexNodeConfig +
-			"/listConfigUrl/action'"},
-	} {
-		if !inShort(i) {
-			continue
-		}
-		s := w.sub(t)
-		s.who = azDeployer.Name
-		s.role(tt.role)
-		s.fails("az deployment group create -g my-rg -f flexnode.json -n refused -p "+
-			tt.parameters, tt.want)
-	}
+	w.must(create + "-p maxPods=50 -n again -o none")
+	equal(t, "after a change", w.must(node+"'properties.[provisioningState, nodeConfig.maxPods]' "+
+		"| tr -d ' \n'"), `["Succeeded",50]`)
 }
 
 // deployed makes the requests of a template about a resource.
