@@ -23,14 +23,13 @@ type replica struct {
 }
 
 func join(t *testing.T, m *storetest.Memory, name string) *replica {
-	return joinTrying(t, m, name, nil)
+	return joinTrying(t, m.Another(), name, nil)
 }
 
-// joinTrying joins a replica that tries to reach clusters.
+// joinTrying joins a replica, on a connection, that tries to reach clusters.
 func joinTrying(
-	t *testing.T, m *storetest.Memory, name string, try func(context.Context, string) error,
+	t *testing.T, its *storetest.Memory, name string, try func(context.Context, string) error,
 ) *replica {
-	its := m.Another()
 	s := New(its)
 	keepUp(t, NewIndex(s))
 	membership := NewMembership(s, name)
@@ -208,16 +207,13 @@ func TestMembershipBeginsAmongErrors(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		putCluster(t, s, "s/g/c")
 		its := m.Another()
-		own := New(its)
-		keepUp(t, NewIndex(own))
-		membership := NewMembership(own, "a")
 		its.Before(fails(errors.New("no leader"), "scan"))
-		background(t, membership.Run)
+		a := joinTrying(t, its, "a", nil)
 		time.Sleep(time.Minute)
-		equal(t, "what it owns and has not read", len(membership.Owned()), 0)
+		equal(t, "what it owns and has not read", len(a.Owned()), 0)
 		its.Before(nil)
 		time.Sleep(2 * time.Second)
-		equal(t, "what it owns", len(membership.Owned()), 1)
+		equal(t, "what it owns", len(a.Owned()), 1)
 	})
 }
 

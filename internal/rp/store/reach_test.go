@@ -21,7 +21,7 @@ type routed struct {
 func joinRouted(t *testing.T, m *storetest.Memory, name string, route bool) *routed {
 	r := &routed{}
 	r.route.Store(route)
-	r.replica = joinTrying(t, m, name, func(context.Context, string) error {
+	r.replica = joinTrying(t, m.Another(), name, func(context.Context, string) error {
 		switch n := r.tries.Add(1); {
 		case r.route.Load():
 			return nil
