@@ -178,12 +178,18 @@ func (w *failingWriter) Write(b []byte) (int, error) {
 	return w.Builder.Write(b)
 }
 
-// Reading and writing are distinguished, and probes do not use the store (M9).
-func TestHealth(t *testing.T) {
+// newHealth returns the health of a replica that has loaded its index, and does not follow the store.
+func newHealth(t *testing.T) (*storetest.Memory, *health) {
 	memory := storetest.NewMemory()
 	s := store.New(memory)
 	h := &health{index: store.NewIndex(s), store: s}
 	must(0, h.index.Load(t.Context()))
+	return memory, h
+}
+
+// Reading and writing are distinguished, and probes do not use the store (M9).
+func TestHealth(t *testing.T) {
+	memory, h := newHealth(t)
 	mux := http.NewServeMux()
 	h.routes(mux)
 	check := func(path string, want int, text string) {
@@ -225,7 +231,7 @@ func TestEpochOfAnotherEtcd(t *testing.T) {
 	for _, starts := range [][]start{
 		{{"a", 1}, {"a", 1}, {"b", 2}, {"b", 2}, {"a", 3}},
 		{{embedded, 1}, {embedded, 1}, {"a", 2}, {"a", 2}, {restored, 3}, {embedded, 3}, {"a", 4}},
-		{{embedded, 1}, {restored, 2}, {embedded, 2}, {embedded, 2}},
+		{{embedded, 1}, {restored, 2}, {embedded, 2}, {restored, 3}, {embedded, 3}},
 	} {
 		st, dir := store.New(storetest.NewMemory()), t.TempDir()
 		for i, s := range starts {
@@ -247,10 +253,7 @@ func TestEpochOfAnotherEtcd(t *testing.T) {
 // A store that does not answer makes no replica unready; a replica that alone gets no changes is.
 func TestReadyWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := storetest.NewMemory()
-		s := store.New(memory)
-		h := &health{index: store.NewIndex(s), store: s}
-		must(0, h.index.Load(t.Context())) // and nothing follows the store
+		memory, h := newHealth(t)
 		var failure error
 		memory.Before(func(storetest.Call) error { return failure })
 		pass := func(d time.Duration) {
@@ -269,24 +272,6 @@ func TestReadyWithoutTheStore(t *testing.T) {
 		equal(t, "it is ready without changes of a store that answers", h.reading() == nil, false)
 		equal(t, "it can write", h.writing(), nil)
 	})
-}
-
-// A restored data directory begins a new epoch, once.
-func TestEpochAfterARestore(t *testing.T) {
-	s, dir := store.New(storetest.NewMemory()), t.TempDir()
-	start := func(want string) {
-		t.Helper()
-		must(0, beginEpoch(t.Context(), s, dir))
-		equal(t, "the epoch", string(must(s.Meta.Get(t.Context(), "epoch")).Value), want)
-	}
-	start("")
-	for _, want := range []string{"2", "3"} {
-		must(0, MarkRestored(dir))
-		start(want)
-		start(want)
-	}
-	err := MarkRestored(filepath.Join(dir, "none"))
-	equal(t, "a directory that is not there", errors.Is(err, os.ErrNotExist), true)
 }
 
 // A backup of a store that was full and had freed nothing makes a provider that starts.
@@ -319,6 +304,7 @@ func TestRestoreMarksFirst(t *testing.T) {
 			t.Errorf("the mark: %v, want %v", err, want)
 		}
 	}
+	equal(t, "before it is there", errors.Is(MarkRestored(dir), os.ErrNotExist), true)
 	has(t, "without a backup", fmt.Sprint(Restore("no-backup", dir)), "no-backup: no such file")
 	marked(true)
 	must(0, os.Remove(filepath.Join(dir, restoredMark)))
