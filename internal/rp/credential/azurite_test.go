@@ -34,38 +34,26 @@ func TestAzurite(t *testing.T) {
 	blobs := must(NewBlobs(w.store(), w.clock.Now, url, emulatorAccount, emulatorKey,
 		azcore.ClientOptions{}))
 	w.service.Delivery = blobs
-	get := func(url string) (int, string) {
+	get := func(what, url string, want int) string {
 		r := must(http.Get(url))
 		defer r.Body.Close()
-		return r.StatusCode, string(must(io.ReadAll(r.Body)))
+		equal(t, what, r.StatusCode, want)
+		return string(must(io.ReadAll(r.Body)))
 	}
 	must(0, created(w))
 	link := w.url()
-	status, text := get(link)
-	equal(t, link, status, 200)
-	bundle(t, text)
+	bundle(t, get(link, link, 200))
 	must(0, w.moveCluster("https://moved.example"))
 	w.work()
-	if _, text := get(link); !strings.Contains(text, "https://moved.example") {
+	if text := get("after new facts", link, 200); !strings.Contains(text, "https://moved.example") {
 		t.Errorf("after new facts: %s", text)
 	}
-	if status, _ := get(strings.Replace(link, "sp=r", "sp=rw", 1)); status != 403 {
-		t.Errorf("with other permissions: %d", status)
-	}
+	get("with other permissions", strings.Replace(link, "sp=r", "sp=rw", 1), 403)
 	list := url + "?restype=container&comp=list&" + link[strings.Index(link, "?")+1:]
-	if status, _ := get(list); status != 403 {
-		t.Errorf("the URL lists the container: %d", status)
-	}
+	get("a list of the container", list, 403)
 	must(0, w.service.Delivery.Sweep(t.Context()))
 	must(0, joined(w))
-	if status, _ := get(link); status != 404 {
-		t.Errorf("after the token was used: %d", status)
-	}
-	short := must(blobs.URL("x", time.Now().Add(-time.Minute)))
-	if status, _ := get(short); status != 403 {
-		t.Errorf("an expired URL: %d", status)
-	}
-	if err := blobs.Remove(t.Context(), "never/was"); err != nil {
-		t.Errorf("removing what is not there: %v", err)
-	}
+	get("after the token was used", link, 404)
+	get("an expired URL", must(blobs.URL("x", time.Now().Add(-time.Minute))), 403)
+	must(0, blobs.Remove(t.Context(), "never/was"))
 }

@@ -137,14 +137,11 @@ func TestBlobs(t *testing.T) {
 	f.down = true
 	w.consume(key)
 	equal(t, "the blobs that are left", len(f.blobs), 1)
-	if err := w.step(); err == nil {
-		t.Error("a blob that cannot be deleted is no error")
-	}
+	equal(t, "a blob that cannot be deleted is an error", w.step() != nil, true)
 	f.down = false
 	must(0, w.step())
-	if len(f.blobs) != 0 || w.credential(key).State != store.Consumed {
-		t.Errorf("left are %v; the credential is %s", f.blobs, w.credential(key).State)
-	}
+	equal(t, "the blobs that are left", len(f.blobs), 0)
+	equal(t, "the credential is", w.credential(key).State, store.Consumed)
 	must(0, w.regenerate())
 	w.work()
 	must(0, w.delete())
@@ -185,9 +182,8 @@ func TestABlobOfACredentialThatIsGone(t *testing.T) {
 		w.work()
 	}
 	must(0, w.step())
-	if len(f.blobs) != 0 || len(w.cluster.secrets) != 0 {
-		t.Errorf("left are %v and %v", f.blobs, w.cluster.secrets)
-	}
+	equal(t, "the blobs that are left", len(f.blobs), 0)
+	equal(t, "the Secrets that are left", len(w.cluster.secrets), 0)
 }
 
 // A replica that was paused in an upload, and has lost the cluster when it resumes, removes the
@@ -218,9 +214,8 @@ func TestABlobOfAFormerOwner(t *testing.T) {
 		if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("again %v: %v", again, err)
 		}
-		if w.credential(key).State != store.Consumed || len(w.cluster.secrets) != 1 {
-			t.Errorf("the credential is %s", w.credential(key).State)
-		}
+		equal(t, "the credential is", w.credential(key).State, store.Consumed)
+		equal(t, "the Secrets", len(w.cluster.secrets), 1)
 		equal(t, fmt.Sprintf("again %v: what is left", again), len(f.blobs), 0)
 	}
 }
@@ -250,7 +245,6 @@ func TestSweepOfBlobs(t *testing.T) {
 		t.Errorf("left are %v; one of a credential is not swept", f.blobs)
 	}
 	f.down = true
-	if err := w.service.Delivery.Sweep(t.Context()); err == nil {
-		t.Error("a sweep that did not happen is no error")
-	}
+	err := w.service.Delivery.Sweep(t.Context())
+	equal(t, "a sweep that did not happen is an error", err != nil, true)
 }

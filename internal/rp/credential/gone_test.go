@@ -115,9 +115,8 @@ func TestAfterRestore(t *testing.T) {
 	must(0, w.service.AfterRestore(ctx)) // the next replica, or the next start
 	status, text := w.get(fresh)
 	equal(t, "a URL of after the restore", status, 200)
-	if _, from := bundle(t, text); from.Epoch != 2 {
-		t.Errorf("the bundle is of epoch %d", from.Epoch)
-	}
+	_, from := bundle(t, text)
+	equal(t, "the epoch of the bundle", from.Epoch, 2)
 	w.consistent([]string{url, fresh})
 }
 
@@ -143,9 +142,8 @@ func TestRewrap(t *testing.T) {
 	_, before := w.get(url)
 	old, fresh := w.keys.Keys[0], rptest.Ring().Keys[0]
 	w.restart(seal.Ring{Keys: []seal.Key{fresh, old}}) // after `keys promote`
-	if _, got := w.get(url); got != before {
-		t.Error("the bundle changed with the ring")
-	}
+	_, promoted := w.get(url)
+	equal(t, "the bundle with another ring", promoted, before)
 	w.sealed(map[string]int{old.ID: 3}) // client secret, bundle, token
 	equal(t, "boxes that were sealed again", must(w.rewrapBesideOthers(key)), 3)
 	w.sealed(map[string]int{fresh.ID: 3})
@@ -161,9 +159,8 @@ func TestRewrap(t *testing.T) {
 	})
 	// The URL was signed with the key that is gone; its successor gives out the same.
 	w.answers("the URL of a key that is gone", url, 403)
-	if _, got := w.get(w.url()); got != before {
-		t.Error("the bundle changed with the key")
-	}
+	_, dropped := w.get(w.url())
+	equal(t, "the bundle with another key", dropped, before)
 }
 
 func (w *world) restart(keys seal.Ring) {
@@ -246,9 +243,8 @@ func TestCompare(t *testing.T) {
 		equal(t, given, must(compare(given)), flexnode.Secret{Version: 4, Known: true})
 	}
 	w.restart(rptest.Ring()) // the key is lost
-	if got, err := compare(""); err == nil {
-		t.Errorf("one that cannot be opened: %+v", got)
-	}
+	_, err := compare("")
+	equal(t, "one that cannot be opened is an error", err != nil, true)
 	equal(t, "another in the place of one that cannot be opened", must(compare("b")),
 		flexnode.Secret{Version: 4})
 	w.change(func(v *store.View) error { w.store().Secrets.Delete(v, nodeKey); return nil })

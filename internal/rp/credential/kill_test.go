@@ -273,14 +273,12 @@ func TestAFencedWorkerWritesNothing(t *testing.T) {
 	must(0, w.put(withToken, true, true))
 	fence := store.Condition{Key: w.store().Meta.Key("owner"), Revision: 7}
 	key := w.node().Credential
-	if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("got %v", err)
-	}
+	_, err := w.service.Step(ctx, key, w.cluster, fence)
+	equal(t, "a step is fenced", errors.Is(err, store.ErrFenced), true)
 	equal(t, "its state", w.credential(key).State, store.Pending)
 	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1"}
-	if err := w.service.Consume(ctx, key, a, fence); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("got %v", err)
-	}
+	err = w.service.Consume(ctx, key, a, fence)
+	equal(t, "the use is fenced", errors.Is(err, store.ErrFenced), true)
 	equal(t, "what was not written is in the audit log",
 		strings.Contains(w.audit.String(), "consumed"), false)
 }

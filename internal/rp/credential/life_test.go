@@ -42,9 +42,8 @@ func TestDeadURLs(t *testing.T) {
 	for _, u := range spoilt(url) {
 		isDead(u, u)
 	}
-	if _, got := w.get(url); got != alive {
-		t.Error("the URL gives out something else the second time")
-	}
+	_, again := w.get(url)
+	equal(t, "what the URL gives out the second time", again, alive)
 	w.clock.Pass(Lifetime)
 	isDead("an expired URL", url)
 	w.work()
@@ -120,18 +119,16 @@ func TestClusterIsDown(t *testing.T) {
 	equal(t, "a credential for another configuration is kept", w.node().Credential == key, false)
 	w.tryOnce()
 	key = w.node().Credential
-	if _, err := w.service.Step(ctx, key, w.cluster, store.Condition{}); err == nil {
-		t.Error("a step with a dead cluster did it all")
-	}
+	_, err := w.service.Step(ctx, key, w.cluster, store.Condition{})
+	equal(t, "a step with a dead cluster is an error", err != nil, true)
 	is := func(state, problem string) {
 		t.Helper()
 		c := w.credential(key)
 		equal(t, "its state, and why", c.State+", "+c.Problem, state+", "+problem)
 	}
 	is(store.Pending, toldDown)
-	if w.url() != "" || w.node().State != api.Creating {
-		t.Errorf("a URL that is not served: %s; the node is %s", w.url(), w.node().State)
-	}
+	equal(t, "a URL that is not served", w.url(), "")
+	equal(t, "the node is", w.node().State, api.Creating)
 	w.cluster.down = nil
 	w.work()
 	is(store.Live, "")
@@ -276,9 +273,8 @@ func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
 	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) { n.Assigned = held })
 	w.work()
 	_, text := w.get(w.url())
-	if _, from := bundle(t, text); from.ConfigVersion != strconv.FormatInt(held, 10) {
-		t.Errorf("the bundle is of %s, offered is %d", from.ConfigVersion, held)
-	}
+	_, from := bundle(t, text)
+	equal(t, "the version of the bundle", from.ConfigVersion, strconv.FormatInt(held, 10))
 }
 
 // A replica whose clock is ahead of another's ends no URL that the other one still serves.

@@ -87,15 +87,13 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	must(0, w.service.Seen(ctx, nodeKey, stranger))
 	equal(t, "its state after another node's poll", w.credential(key).State, store.Live)
 	must(0, w.service.Seen(ctx, nodeKey, w.node()))
-	if status, _ := w.get(url); status != 403 || w.credential(key).State != store.Consumed {
-		t.Errorf("after the poll: %d, %s", status, w.credential(key).State)
-	}
+	w.answers("after the poll", url, 403)
+	equal(t, "its state after the poll", w.credential(key).State, store.Consumed)
 	w.clock.Pass(Grace)
 	w.work()
 	w.consistent([]string{url})
-	if !strings.Contains(w.audit.String(), "configuration URL consumed") {
-		t.Error("it is not in the audit log")
-	}
+	audited := strings.Contains(w.audit.String(), "configuration URL consumed")
+	equal(t, "it is in the audit log", audited, true)
 	n := w.node()
 	reads := w.memory.Reads()
 	must(0, w.service.Seen(ctx, nodeKey, n))
@@ -213,9 +211,8 @@ func TestRefresh(t *testing.T) {
 	if err != nil || secret != "hush-hush" || w.cluster.secrets[id].token != first {
 		t.Errorf("%q, %q, %v; the cluster has %v", secret, first, err, w.cluster.secrets)
 	}
-	if _, again, _ := w.refresh(false); again != first {
-		t.Error("an answer that was lost costs another token")
-	}
+	_, again, _ := w.refresh(false)
+	equal(t, "the token after an answer that was lost", again, first)
 	equal(t, "the token is approved",
 		w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "k", Name: "csr"}), true)
 	if _, second := w.refreshWorking(false); second == "" || second == first {
@@ -229,17 +226,13 @@ func TestRefresh(t *testing.T) {
 		!strings.Contains(string(got.Bundle), `"bootstrapToken": {}`) {
 		t.Errorf("for a node that has joined, with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
 	}
-	if strings.Contains(w.audit.String(), "hush-hush") || strings.Contains(w.audit.String(), first) {
-		t.Error("secrets are in the audit log")
-	}
-	if !strings.Contains(w.audit.String(), "credentials refreshed") {
-		t.Error("it is not in the audit log")
+	for word, want := range map[string]bool{"hush-hush": false, first: false,
+		"credentials refreshed": true} {
+		equal(t, "the audit log has "+word, strings.Contains(w.audit.String(), word), want)
 	}
 	row.Value.UID = "another"
 	_, err = w.service.Refresh(ctx, row, api.Refresh{}, unknownCaller)
-	if !errors.Is(err, ErrNoNode) {
-		t.Errorf("a node that was replaced: %v", err)
-	}
+	equal(t, "a node that was replaced is not there", errors.Is(err, ErrNoNode), true)
 }
 
 // After a leak everything that was handed out is revoked at once: former identities, the URL, its
@@ -367,12 +360,10 @@ func TestHandedOutWhileTheStoreIsFull(t *testing.T) {
 	url := w.url()
 	w.memory.SetQuota(1)
 	for range 2 {
-		if status, text := w.get(url); status != 200 {
-			t.Errorf("%d: %s", status, text)
-		}
+		w.answers("the URL", url, 200)
 	}
 	w.memory.SetQuota(0)
-	if c := w.credential(w.node().Credential); c.State != store.Live || c.Delivered != 0 {
-		t.Errorf("%+v", c)
-	}
+	c := w.credential(w.node().Credential)
+	equal(t, "its state", c.State, store.Live)
+	equal(t, "the deliveries that were counted", c.Delivered, 0)
 }
