@@ -74,12 +74,12 @@ func (b *backedUp) put(key, value string) {
 	must(b.backend.Commit(b.t.Context(), nil, []store.Write{{Key: key, Value: []byte(value)}}))
 }
 
-// altered returns a copy of a file.
-func altered(t *testing.T, path, name string, alter func([]byte) []byte) string {
-	data := must(os.ReadFile(path))
-	to := filepath.Join(filepath.Dir(path), name)
-	must(0, os.WriteFile(to, alter(data), 0o600))
-	return to
+// damage verifies an altered copy of a backup, and checks the problem.
+func (b *backedUp) damage(path, problem string, alter func([]byte) []byte) {
+	b.t.Helper()
+	to := filepath.Join(b.dir, "damaged")
+	must(0, os.WriteFile(to, alter(must(os.ReadFile(path))), 0o600))
+	b.verify(to, 2, problem)
 }
 
 // A usable backup is distinguished from an unusable one, with the reason.
@@ -94,17 +94,11 @@ func TestBackupIsVerified(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	b.verify(filepath.Join(b.dir, "none"), 2, "no such file")
-	b.verify(altered(t, good, "empty", func([]byte) []byte { return nil }), 2, "is empty")
-	b.verify(altered(t, good, "text", func([]byte) []byte { return []byte("hello") }), 2,
-		"is not a snapshot")
-	b.verify(altered(t, good, "cut", func(d []byte) []byte { return d[:len(d)-100] }), 2,
-		"is truncated")
-	b.verify(altered(t, good, "page", func(d []byte) []byte { return d[:len(d)-4096] }), 2,
-		"damaged or was changed")
-	b.verify(altered(t, good, "flipped", func(d []byte) []byte {
-		d[len(d)/2] ^= 1
-		return d
-	}), 2, "damaged or was changed")
+	b.damage(good, "is empty", func([]byte) []byte { return nil })
+	b.damage(good, "is not a snapshot", func([]byte) []byte { return []byte("hello") })
+	b.damage(good, "is truncated", func(d []byte) []byte { return d[:len(d)-100] })
+	b.damage(good, "damaged or was changed", func(d []byte) []byte { return d[:len(d)-4096] })
+	b.damage(good, "damaged or was changed", func(d []byte) []byte { d[len(d)/2] ^= 1; return d })
 
 	keys := filepath.Join(b.dir, "keys.json")
 	kept := must(os.ReadFile(keys))

@@ -207,12 +207,14 @@ func (w *azWorld) must(script string) string {
 	return strings.TrimSpace(out)
 }
 
-// fetch reads a configuration URL.
-func (w *azWorld) fetch(url string) (int, string) {
+// fetch reads a configuration URL, and checks the status.
+func (w *azWorld) fetch(url string, want int) string {
+	w.t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 		InsecureSkipVerify: true}}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	response := must(client.Get(url))
 	defer response.Body.Close()
-	return response.StatusCode, string(must(io.ReadAll(response.Body)))
+	equal(w.t, url, response.StatusCode, want)
+	return string(must(io.ReadAll(response.Body)))
 }

@@ -79,14 +79,9 @@ func (w *azWorld) documented(t *testing.T) {
 	url := must(os.ReadFile(filepath.Join(w.dir, "agent.url")))
 	equal(t, "the agent's arguments", string(args), "agent --config-url\n")
 	// the update has revoked it
-	if status, _ := w.fetch(string(url)); status != 403 {
-		t.Errorf("the URL before the update: %d", status)
-	}
+	w.fetch(string(url), 403)
 	again := w.must(`az aks flex-node get-config-url $G -n edge-node-1 -o tsv 2>/dev/null`)
-	status, bundle := w.fetch(again)
-	if status != 200 || !strings.Contains(bundle, `"1.31.0"`) {
-		t.Errorf("%s: %d %.300s", again, status, bundle)
-	}
+	has(t, "the bundle", w.fetch(again, 200), `"1.31.0"`)
 }
 
 // ready adds the machine's Node.
@@ -273,9 +268,7 @@ func (w *azWorld) secrets(t *testing.T) {
 		t.Errorf("a secret is in the output:\n%s", errors)
 	}
 	url := w.must("az aks flex-node get-config-url $G -n sp-1 -o tsv 2>/dev/null")
-	if status, bundle := w.fetch(url); status != 200 || !strings.Contains(bundle, "canary-of-az") {
-		t.Errorf("the secret is not in the bundle: %d", status)
-	}
+	has(t, "the bundle", w.fetch(url, 200), "canary-of-az")
 	w.must("az aks flex-node update $G -n sp-1 -m 33 -o none")
 	w.fails(create, "--client-secret @FILE") // and there is no terminal
 }

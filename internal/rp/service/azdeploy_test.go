@@ -30,11 +30,7 @@ func (w *azWorld) deployments(t *testing.T) {
 	if code != 0 || strings.Contains(out, secret) {
 		t.Fatalf("create: exit code %d\n%s\n%s", code, out, errors)
 	}
-	status, bundle := w.fetch(strings.TrimSpace(out))
-	if status != 200 || !strings.Contains(bundle, secret) ||
-		!strings.Contains(bundle, `"maxPods": 110`) {
-		t.Errorf("the URL %s: %d %.300s", out, status, bundle)
-	}
+	has(t, "the bundle", w.fetch(strings.TrimSpace(out), 200), secret, `"maxPods": 110`)
 	before := w.must(version)
 	equal(t, "what-if announces", w.must("az deployment group what-if"+with+"--no-pretty-print "+
 		"--query 'changes[].changeType' -o tsv"), "NoChange")

@@ -20,16 +20,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 )
 
-// token reads the bootstrap token out of a bundle.
-func token(t *testing.T, bundle string) string {
-	t.Helper()
-	loaded, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
-	c := loaded.Config
-	if err != nil {
-		t.Fatalf("the agent does not take the bundle: %v\n%s", err, bundle)
-	}
-	return c.Azure.BootstrapToken.Token.Reveal()
+// read reads a bundle like the agent.
+func read(bundle string) config.Config {
+	return must(config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})).Config
 }
+
+// token reads the bootstrap token out of a bundle.
+func token(bundle string) string { return read(bundle).Azure.BootstrapToken.Token.Reveal() }
 
 // ask files kubelet's request with a token, and waits for the answer: Approved, Denied or "".
 func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
@@ -68,7 +65,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 			t.Errorf("regenerateToken: %+v", fresh)
 		}
 		_, bundle2 := w.must(200, "GET", path(fresh.ConfigURL), "")
-		equal(t, "with the new token", w.ask("again", token(t, bundle2)[:6], "edge-1", kubetest.NewKey()),
+		equal(t, "with the new token", w.ask("again", token(bundle2)[:6], "edge-1", kubetest.NewKey()),
 			"Approved")
 		w.must(200, "DELETE", nodeURL("edge-1"), "") // while a machine joins
 		equal(t, "the Secrets of a deleted node", len(w.cluster.Secrets()), 0)
@@ -76,7 +73,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 		has(t, "the audit log", w.audit.String(), "credential issued", "bootstrap token consumed",
 			"certificate request denied", "credential revoked")
 		for _, b := range []string{bundle, bundle2} {
-			if strings.Contains(w.audit.String(), token(t, b)) {
+			if strings.Contains(w.audit.String(), token(b)) {
 				t.Error("the token is in the audit log")
 			}
 		}
@@ -89,18 +86,17 @@ func (w *world) join(url string) (bundle string) {
 	r, bundle := w.must(200, "GET", url, "")
 	equal(w.t, "Cache-Control of a bundle", r.Header.Get("Cache-Control"), "no-store")
 	w.must(200, "GET", url, "") // a machine that crashed before it joined asks again
-	t, id := w.t.(*testing.T), ""
-	id = token(t, bundle)[:6]
-	w.checkSecret(id, token(t, bundle))
+	id := token(bundle)[:6]
+	w.checkSecret(id, token(bundle))
 	mine, another := kubetest.NewKey(), kubetest.NewKey()
 	answers := func(want, name, node string, key *ecdsa.PrivateKey) {
-		t.Helper()
-		equal(t, "the request "+name, w.ask(name, id, node, key), want)
+		w.t.Helper()
+		equal(w.t, "the request "+name, w.ask(name, id, node, key), want)
 	}
 	answers("Denied", "other-node", "edge-2", mine)
 	c := list(w.t, w.store.Credentials)[0].Value
 	if c.Delivered != 2 || !strings.Contains(c.Denied, "not for edge-2") {
-		t.Errorf("%d deliveries were counted, the denial is noted as %q", c.Delivered, c.Denied)
+		w.t.Errorf("%d deliveries were counted, the denial is noted as %q", c.Delivered, c.Denied)
 	}
 	w.must(200, "GET", url, "") // which did not consume it
 	answers("Approved", "first", "edge-1", mine)
@@ -109,10 +105,10 @@ func (w *world) join(url string) (bundle string) {
 	answers("Denied", "thief", "edge-1", another)
 	w.must(409, "POST", nodeURL("edge-1", "/listConfigUrl"), "{}")
 	w.cluster.Issue("first", []byte("a certificate"))
-	equal(t, "the Secrets within the grace period", len(w.cluster.Secrets()), 1)
+	equal(w.t, "the Secrets within the grace period", len(w.cluster.Secrets()), 1)
 	pass(credential.Grace)
-	equal(t, "the Secrets after it", len(w.cluster.Secrets()), 0)
-	equal(t, "rows that are left", len(list(w.t, w.store.Credentials)), 0)
+	equal(w.t, "the Secrets after it", len(w.cluster.Secrets()), 0)
+	equal(w.t, "rows that are left", len(list(w.t, w.store.Credentials)), 0)
 	answers("Denied", "late", "edge-1", another)
 	return bundle
 }
@@ -151,15 +147,9 @@ func TestClusterIsDown(t *testing.T) {
 		}
 		url := path(w.urlOf("/listConfigUrl").ConfigURL)
 		_, bundle := w.must(200, "GET", url, "")
-		loaded, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
-		c := loaded.Config
-		if err != nil || c.Kubernetes.Version != "1.35.4" {
-			t.Errorf("the bundle: %v, Kubernetes %s", err, c.Kubernetes.Version)
-		}
-		root := config.JoiningOf([]byte(bundle)).Root
-		if _, _, err := follow.Verify([]byte(bundle), root); err != nil {
-			t.Error(err)
-		}
+		equal(t, "the version of the bundle", read(bundle).Kubernetes.Version, "1.35.4")
+		_, _, err := follow.Verify([]byte(bundle), config.JoiningOf([]byte(bundle)).Root)
+		equal(t, "the signature of the bundle", err, nil)
 		w.cluster.Down.Store(true)
 		w.must(200, "DELETE", nodeURL("edge-1"), "")
 		w.must(403, "GET", url, "")
@@ -198,7 +188,7 @@ func TestLastSeen(t *testing.T) {
 // newDownWorld returns a world whose cluster was never reached.
 func newDownWorld(t *testing.T) *world {
 	t.Helper()
-	w := newEmptyWorld(t)
+	w := newWorld(t, All)
 	w.cluster.Down.Store(true)
 	w.register()
 	return w

@@ -39,7 +39,7 @@ func TestStartWhileTheStoreIsFull(t *testing.T) {
 func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 30
-		w := newEmptyWorld(t)
+		w := newWorld(t, All)
 		must(w.store.Update(t.Context(), "", nil, func(v *store.View) error {
 			for i := range n {
 				key := fmt.Sprintf("%s/edge/c%d", subscription, i)
@@ -155,7 +155,7 @@ func TestACrowdedStore(t *testing.T) {
 // A front answers without any controller, and owns nothing; work for a controller waits.
 func TestAFrontWithoutControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		front := newWorldOf(t, Front)
+		front := newWorld(t, Front)
 		front.must(201, "PUT", clusterID+versionQuery, `{"location":"westeurope","properties":{}}`)
 		r, text := front.must(201, "PUT", nodeURL("edge-1")+"&configUrl=true", withToken)
 		if n := shownNode(t, text); n.Properties.ProvisioningState != api.Creating ||
@@ -183,7 +183,7 @@ func TestAFrontWithoutControllers(t *testing.T) {
 // A request to a front waits for a controller; each cluster has one as they come and go.
 func TestFrontsAndControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		front := newWorldOf(t, Front)
+		front := newWorld(t, Front)
 		first := front.another(Controller)
 		front.register()
 		_, text := front.must(201, "PUT", nodeURL("edge-1")+"&configUrl=true", withToken)
@@ -219,10 +219,7 @@ func TestListenersOfRoles(t *testing.T) {
 			settings.DebugAddress: true,
 		} {
 			c, err := net.Dial("tcp", address)
-			if (err == nil) != wanted {
-				t.Errorf("%s: %s: %v", role, address, err)
-			}
-			if err == nil {
+			if equal(t, string(role)+": "+address, err == nil, wanted); err == nil {
 				_ = c.Close()
 			}
 		}

@@ -80,14 +80,6 @@ var testCA = sync.OnceValue(func() []byte {
 	return must(os.ReadFile("../flexnode/placeholder.pem"))
 })
 
-// newWorld returns a provider with the world's cluster registered.
-func newWorld(t testing.TB) *world {
-	t.Helper()
-	w := newEmptyWorld(t)
-	w.register()
-	return w
-}
-
 // register registers the world's cluster.
 func (w *world) register() {
 	w.t.Helper()
@@ -95,14 +87,8 @@ func (w *world) register() {
 	pass(time.Second)
 }
 
-// newEmptyWorld returns a provider without a cluster.
-func newEmptyWorld(t testing.TB) *world {
-	t.Helper()
-	return newWorldOf(t, All)
-}
-
-// newWorldOf returns a provider with one replica, without a cluster.
-func newWorldOf(t testing.TB, role Role) *world {
+// newWorld returns a provider with one replica, without a cluster.
+func newWorld(t testing.TB, role Role) *world {
 	t.Helper()
 	w := &world{
 		t: t, role: role, cluster: &fakeCluster{kubetest.New("factory")}, audit: &rptest.Log{},
@@ -148,7 +134,11 @@ func (s *service) begin(ctx context.Context) {
 // inWorld runs a test in a bubble of time, with a provider with the world's cluster.
 func inWorld(t *testing.T, test func(*testing.T, *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, All)
+		w.register()
+		test(t, w)
+	})
 }
 
 // start starts a replica on a store, like the program.
