@@ -26,13 +26,11 @@ func (w *world) empty() {
 func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		operation                   string
-		down, late, expires, leaves bool
+		goes, down, late, expires, leaves bool
 	}{
-		"it answers":         {operation: "operation", late: true},
-		"it does not answer": {operation: "operation", down: true, leaves: true},
-		"its machines are given back slowly": {
-			operation: "operation", down: true, late: true, leaves: true},
+		"it answers":                            {goes: true, late: true},
+		"it does not answer":                    {goes: true, down: true, leaves: true},
+		"its machines are given back slowly":    {goes: true, down: true, late: true, leaves: true},
 		"it is not deleted":                     {down: true},
 		"it is not deleted, and the token ends": {down: true, expires: true, leaves: true},
 	} {
@@ -42,9 +40,9 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			if tt.down {
 				w.cluster.down = errDown
 			}
-			if tt.operation != "" {
+			if tt.goes {
 				edit(w, w.store().Clusters, clusterKey, func(c *flexnode.Cluster) {
-					c.Deletion = &flexnode.Deletion{Operation: tt.operation, Since: w.clock.Now()}
+					c.Deletion = &flexnode.Deletion{Operation: "operation", Since: w.clock.Now()}
 				})
 			}
 			if tt.late {

@@ -164,22 +164,21 @@ func tell(t *testing.T, s story, p *points) int {
 	}()
 	w.unwatch()
 	w.start(w.memory.Another())
-	w.work()
-	w.forgetSomebody()
-	w.clock.Pass(Joining) // for machines that are joining
-	w.work()
-	if w.node().Credential != "" {
-		urls = append(urls, w.url())
-	}
-	w.consistent(urls)
+	w.settle(urls)
 	return p.n
 }
 
-// forgetSomebody deletes the Secret of another owner.
-func (w *world) forgetSomebody() {
+// settle makes the reconciler finish, also for machines that are joining, and checks the result
+// when the Secret of another owner is gone, too.
+func (w *world) settle(urls []string) {
+	w.t.Helper()
+	w.work()
 	maps.DeleteFunc(w.cluster.secrets, func(_ string, s fakeSecret) bool {
 		return s.owner == "somebody"
 	})
+	w.clock.Pass(Joining)
+	w.work()
+	w.consistent(append(urls, w.url()))
 }
 
 // Two workers, a paused replica and its successor: whatever the second does while the first is
@@ -240,11 +239,7 @@ func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 	if err != nil {
 		t.Logf("%s: %v", s.name, err)
 	}
-	w.work()
-	w.forgetSomebody()
-	w.clock.Pass(Joining) // for machines that are joining
-	w.work()
-	w.consistent(nil)
+	w.settle(nil)
 }
 
 // No revision of the store has a bundle of a credential that is not live.

@@ -3,6 +3,7 @@ package credential
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -135,11 +136,9 @@ func TestUnusableKeySignsNothing(t *testing.T) {
 
 // In a new epoch, and with another key, everything is signed again once, and no ETag changes.
 func TestSignAgain(t *testing.T) {
-	w, etag := live(t), ""
-	etag = w.node().ETag()
-	root := must(rootkey.NewRoot(w.clock.Now()))
-	w.keys = must(seal.NewRing(root, w.clock.Now()))
-	w.restart(w.keys)
+	w := live(t)
+	etag, root := w.node().ETag(), must(rootkey.NewRoot(w.clock.Now()))
+	w.restart(must(seal.NewRing(root, w.clock.Now())))
 	equal(t, "the rows whose keys were lost", must(w.signAgain(true)), 1)
 	again := func(what string, epoch int64, rows int) {
 		t.Helper()
@@ -152,9 +151,7 @@ func TestSignAgain(t *testing.T) {
 	equal(t, "before it is signed again", w.trusts(root.Certificate()), 1)
 	again("a new epoch", 2, 1)
 	next, old := must(seal.NewRing(root, w.clock.Now())), w.keys
-	for id, certificate := range old.Certificates {
-		next.Certificates[id] = certificate
-	}
+	maps.Copy(next.Certificates, old.Certificates)
 	next.Keys = append(next.Keys, old.Keys...)
 	w.restart(next) // after `keys promote`
 	again("another key", 2, 1)

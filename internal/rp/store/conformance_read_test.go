@@ -14,21 +14,17 @@ func reads(t *testing.T, b Backend) {
 	first := put(t, b, "reads/a", "1", "reads/b", "1")
 	second := put(t, b, "reads/b", "2")
 	got, at, err := b.Read(t.Context(), "reads/a", "reads/none", "reads/b")
-	if err != nil || at != second {
-		t.Errorf("read at %d, %v; want %d", at, err, second)
-	}
+	equal(t, "the revision", must(at, err), second)
 	want := map[string]KV{"reads/a": {Key: "reads/a", Value: []byte("1"), Revision: first},
 		"reads/b": {Key: "reads/b", Value: []byte("2"), Revision: second}}
 	equal(t, "what is read", got, want)
 	write(t, b, Write{Key: "reads/b", Delete: true})
 	again := put(t, b, "reads/b", "3")
 	got, _, err = b.Read(t.Context(), "reads/b")
-	if kv := got["reads/b"]; err != nil || kv.Revision != again {
-		t.Errorf("one that was made again: %+v, %v; want it at %d", kv, err, again)
-	}
-	if _, at, err := b.Read(t.Context()); err != nil || at != again {
-		t.Errorf("a read of nothing: revision %d, %v; want %d", at, err, again)
-	}
+	must(0, err)
+	equal(t, "the revision of one that was made again", got["reads/b"].Revision, again)
+	_, at, err = b.Read(t.Context())
+	equal(t, "the revision of a read of nothing", must(at, err), again)
 }
 
 // Reads of two keys that are always written together always agree.
