@@ -13,8 +13,7 @@ import (
 // open.
 func TestMakeRoom(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
-	e := must(store.Open(ctx, filepath.Join(dir, "data"),
-		store.Options{Quota: 2 << 20, NoSync: true}))
+	e := must(store.Open(ctx, filepath.Join(dir, "data"), store.Options{Quota: 2 << 20, NoSync: true}))
 	t.Cleanup(func() { must(0, e.Close()) })
 	of := cli{t, []string{"--settings", settingsIn(t, dir), "store"}}
 	of.says("leader", "status")

@@ -139,8 +139,7 @@ func TestAwait(t *testing.T) {
 			t.Errorf("%d reads while it waits", again)
 		}
 		w.work()
-		if row := <-got; row.Value.State != store.Live ||
-			time.Since(begin) > 6*time.Hour+time.Minute {
+		if row := <-got; row.Value.State != store.Live || time.Since(begin) > 6*time.Hour+time.Minute {
 			t.Errorf("%s after %s", row.Value.State, time.Since(begin))
 		}
 		equal(t, "one that is live", must(w.service.Await(t.Context(), key)).Value.State, store.Live)

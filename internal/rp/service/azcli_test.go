@@ -104,10 +104,8 @@ func (w *azWorld) life(t *testing.T) {
 			"edge-1 7 c:NoExecute true"},
 		{"az aks flex-node create $G -n edge-2 --no-wait", ""},
 		{"az aks flex-node wait $G -n edge-2 --created --interval 1", ""},
-		{"az aks flex-node list $G --query '[].name' -o tsv | tr '\n' ' '",
-			"edge-1 edge-2 edge-node-1"},
-		{`az aks flex-node list $G --filter "labels['line'] eq '7'" --query '[].name' -o tsv`,
-			"edge-1"},
+		{"az aks flex-node list $G --query '[].name' -o tsv | tr '\n' ' '", "edge-1 edge-2 edge-node-1"},
+		{`az aks flex-node list $G --filter "labels['line'] eq '7'" --query '[].name' -o tsv`, "edge-1"},
 		{"az aks flex-node update $G -n edge-1 --set properties.nodeConfig.labels.site=bergen -m 60 " +
 			`--query "[properties.nodeConfig.labels, properties.nodeConfig.maxPods]" -o json |
   tr -d ' \n'`, `[{"line":"7","site":"bergen"},60]`},

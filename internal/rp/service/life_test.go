@@ -141,8 +141,7 @@ func TestClusterIsDown(t *testing.T) {
 		w.cluster.Down.Store(false)
 		pass(time.Minute)
 		_, text = w.must(200, "GET", nodeURL("edge-1"), "")
-		if p := shownNode(t, text).Properties; p.ProvisioningState != api.Succeeded ||
-			p.Config == nil {
+		if p := shownNode(t, text).Properties; p.ProvisioningState != api.Succeeded || p.Config == nil {
 			t.Errorf("after the cluster is back: %s", text)
 		}
 		url := path(w.urlOf("/listConfigUrl").ConfigURL)

@@ -132,8 +132,7 @@ func resumes(t *testing.T, b Backend) {
 func nothingChanges(t *testing.T, b Backend) {
 	start := put(t, b, "quiet", "1")
 	later := put(t, b, "elsewhere", "2")
-	events := followUntil(t, b, "quiet/", start,
-		func(_ []Event, at int64) bool { return at >= later })
+	events := followUntil(t, b, "quiet/", start, func(_ []Event, at int64) bool { return at >= later })
 	equal(t, "events", len(events), 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -208,8 +207,7 @@ func compacts(t *testing.T, b Backend) {
 	last := put(t, b, "compaction/b", "2")
 	must(0, b.Compact(ctx, at))
 	isError(t, "a compaction to before", b.Compact(ctx, start), ErrCompacted)
-	isError(t, "follow from before", b.Follow(ctx, "compaction/", start, func(Batch) {}),
-		ErrCompacted)
+	isError(t, "follow from before", b.Follow(ctx, "compaction/", start, func(Batch) {}), ErrCompacted)
 	_, err := b.Scan(ctx, "compaction/", "", 10, start)
 	isError(t, "a scan of the past", err, ErrCompacted)
 	page, err := b.Scan(ctx, "compaction/", "", 10, at)

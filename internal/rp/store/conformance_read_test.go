@@ -49,8 +49,7 @@ func manyKeys(t *testing.T, b Backend) {
 	}()
 	for range 50 {
 		got, at, err := b.Read(t.Context(), keys...)
-		if err != nil || !bytes.Equal(got[first].Value, got[last].Value) ||
-			got[last].Revision > at {
+		if err != nil || !bytes.Equal(got[first].Value, got[last].Value) || got[last].Revision > at {
 			t.Errorf("at %d: %+v, %+v, %v", at, got[first], got[last], err)
 		}
 	}
@@ -69,8 +68,7 @@ func readsWritten(t *testing.T, b Backend) {
 				revision := put(t, b, key, want)
 				got, at, err := b.Read(t.Context(), key)
 				if err != nil || string(got[key].Value) != want || at < revision {
-					t.Errorf("%s was written at %d; read at %d: %s, %v",
-						want, revision, at, got[key].Value, err)
+					t.Errorf("%s was written at %d; read at %d: %s, %v", want, revision, at, got[key].Value, err)
 				}
 				page, err := b.Scan(t.Context(), key, "", 1, 0)
 				if err != nil || len(page.KVs) != 1 || string(page.KVs[0].Value) != want {

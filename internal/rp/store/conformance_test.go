@@ -137,8 +137,7 @@ func defragmented(t *testing.T, b Backend) {
 	e := b.(*Etcd)
 	_, err := e.CompactAll(t.Context())
 	before := e.Members(t.Context())
-	err = errors.Join(err, e.Defragment(t.Context(), func(EtcdMember, bool) {}),
-		e.Disarm(t.Context()))
+	err = errors.Join(err, e.Defragment(t.Context(), func(EtcdMember, bool) {}), e.Disarm(t.Context()))
 	must(0, err)
 	for i, m := range e.Members(t.Context()) {
 		if m.Full || m.Size >= before[i].Size {

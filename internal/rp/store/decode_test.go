@@ -56,8 +56,7 @@ func decodesAlike[T any](t *testing.T, row []byte) {
 	}
 	refused, err := json.Unmarshal(row, &want), decodeInto(row, &got)
 	if (err == nil) != (refused == nil) || err == nil && !reflect.DeepEqual(got, want) {
-		t.Errorf("%q becomes\n%+v, %v; encoding/json makes\n%+v of it, %v", row, got, err, want,
-			refused)
+		t.Errorf("%q becomes\n%+v, %v; encoding/json makes\n%+v of it, %v", row, got, err, want, refused)
 	}
 	if err != nil {
 		return

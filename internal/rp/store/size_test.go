@@ -51,8 +51,7 @@ func benchStatus(i int) flexnode.Status {
 			NPD: "1.34.0", Kernel: fmt.Sprintf("6.8.0-%d-generic", i%90), OS: "Ubuntu 24.04.3 LTS"},
 		Config: &api.Applied{Observed: version},
 		Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
-			{Name: "/etc/containerd/config.toml",
-				Message: fmt.Sprintf("its mode is 06%02o", i%64)}}},
+			{Name: "/etc/containerd/config.toml", Message: fmt.Sprintf("its mode is 06%02o", i%64)}}},
 	}
 	r.Conditions = trueOnes(`ConfigurationApplied CredentialValid NodeReady ServicesRunning
 		NetworkReady NoDrift SystemSupported DiskSpace ContainerdRunning KubeletRunning KubeletStable
@@ -134,8 +133,7 @@ func sampleNodes(at time.Time) []any {
 		Taints: []string{"edge=true:NoSchedule"}}
 	arc, managed, principal := n, n, n
 	arc.Desired.AzureAuth = flexnode.AzureAuth{Method: api.Arc, Arc: &flexnode.ArcAuth{}}
-	arc.Identity = "mirid:" + sampleGroup +
-		"/providers/microsoft.hybridcompute/machines/edge-node-1"
+	arc.Identity = "mirid:" + sampleGroup + "/providers/microsoft.hybridcompute/machines/edge-node-1"
 	managed.Desired.AzureAuth = flexnode.AzureAuth{Method: api.ManagedIdentity,
 		ManagedIdentity: &flexnode.ManagedIdentityAuth{ClientID: sampleUUID}}
 	managed.Identity, managed.State = "oid:"+sampleUUID, ""
@@ -149,8 +147,7 @@ func sampleNodes(at time.Time) []any {
 // trueOnes returns conditions of some types.
 func trueOnes(types string, at time.Time) (list []api.Condition) {
 	for _, is := range strings.Fields(types) {
-		list = append(list,
-			api.Condition{Type: is, Status: "True", LastTransitionTime: at, Reason: is})
+		list = append(list, api.Condition{Type: is, Status: "True", LastTransitionTime: at, Reason: is})
 	}
 	return list
 }

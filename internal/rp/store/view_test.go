@@ -101,8 +101,7 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 		})
 		equal(t, "what decide saw", fmt.Sprint(seen), "[0 1 2 3]")
 		equal(t, "what is stored", stored(t, s, "a"), "3+")
-		if waited := time.Since(began); waited < 3*time.Millisecond ||
-			waited > 16*time.Millisecond {
+		if waited := time.Since(began); waited < 3*time.Millisecond || waited > 16*time.Millisecond {
 			t.Errorf("three conflicts took %v of pauses", waited) // 1-2, 1-4 and 1-8 ms
 		}
 	})
