@@ -249,8 +249,10 @@ func TestAdmit(t *testing.T) {
 			{under(minute), begun(minute), wants(3, Change{ID: Unreadable})},
 			{under(minute), begun(minute), wants(3, Change{ID: Unreadable}), strays}},
 			slots: "0 1"},
-		"paused":          {nodes: 2, policy: paused, hold: HeldPaused},
-		"it joins":        {nodes: 2, are: each{{joins}, {joins}}, want: "0 1"},
+		"paused":   {nodes: 2, policy: paused, hold: HeldPaused},
+		"it joins": {nodes: 2, are: each{{joins}, {joins}}, want: "0 1"},
+		"the budget does not count joins": {nodes: 5, policy: half,
+			are: each{{good}, {}, {}, {joins}, {joins}}, want: "1 3 4"},
 		"no node follows": {nodes: 2, are: each{{strays}, {strays}}, want: "0 1"},
 		"neither restarts nor drains while it is paused": {nodes: 2, policy: paused,
 			are: slices.Repeat(each{{wants(2, Change{})}}, 2), want: "0 1"},
@@ -300,8 +302,9 @@ func TestAdmitJudges(t *testing.T) {
 		"applied and soaked and not heard": {[]step{applied, silent, wasReady(11 * minute)}, "2 Ready"},
 		"applied and not heard for longer": {[]step{applied, silent, wasReady(41 * minute)},
 			"2 Ready Unknown"},
-		"good":   {[]step{applied, wasReady(10 * minute), failedBefore("0", "1")}, "2 Ready Good"},
-		"failed": {[]step{failed, failedBefore("0")}, "1 Bad, refuses 2, 2 failed changes"},
+		"good":         {[]step{applied, wasReady(10 * minute), failedBefore("0", "1")}, "2 Ready Good"},
+		"failed":       {[]step{failed, failedBefore("0")}, "1 Bad, refuses 2, 2 failed changes"},
+		"failed again": {[]step{failed, failedBefore(wanted.ID)}, "1 Bad, refuses 2, 1 failed changes"},
 		"failed and what it ran is not kept": {
 			[]step{failed, func(n *Candidate) { n.Kept = false }}, "2 Bad, refuses 2, 1 failed changes"},
 		"rolled back by hand": {[]step{failed, byHand}, "1, refuses 2"},
@@ -334,6 +337,7 @@ func TestAdmitJudges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := runs("a", 2, wanted)
 			n.take(append([]step{under(minute)}, tt.is...))
+			before := *n.Attempt
 			moves, _ := Admit(policyOf(RolloutPolicy{}), []Candidate{n}, nil, began)
 			if len(moves) == 1 {
 				n = moves[0]
@@ -344,6 +348,8 @@ func TestAdmitJudges(t *testing.T) {
 			}
 			if n.Attempt != nil && n.Attempt.Outcome != "" {
 				got += " " + n.Attempt.Outcome
+				ends := n.Attempt.Outcome != before.Outcome
+				expect(t, "its end is noted", !ends || n.Attempt.Ended.Equal(began), true)
 			}
 			if n.Refused != 0 {
 				got += fmt.Sprintf(", refuses %d", n.Refused)
