@@ -51,7 +51,7 @@ func TestPausing(t *testing.T) {
 		d.NodeConfig.MaxPods++
 		w.put(d)
 		text := w.config(w.last())
-		expect(t, "agents are told: "+text, strings.Contains(text, "paused"), false)
+		expect(t, "agents receive it: "+text, strings.Contains(text, "paused"), false)
 		w.now = w.now.Add(hour)
 		must(w.rollBack(want.Revision))
 		expect(t, "it is paused after a rollback", w.node.Desired.UpgradePolicy.Paused, true)
