@@ -178,7 +178,7 @@ func (w *failingWriter) Write(b []byte) (int, error) {
 	return w.Builder.Write(b)
 }
 
-// newHealth returns the health of a replica that has loaded its index, and does not follow the store.
+// newHealth returns the health of a replica that has loaded its index and does not follow any more.
 func newHealth(t *testing.T) (*storetest.Memory, *health) {
 	memory := storetest.NewMemory()
 	s := store.New(memory)
