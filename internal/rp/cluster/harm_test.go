@@ -58,8 +58,8 @@ func TestAHostileCluster(t *testing.T) {
 					`"metadata":{"name":"n-%d","resourceVersion":"1"}}}`+"\n", i)
 			}
 		}},
-		"pages without end and without Nodes": {nodesPath: says(nodeList("on"))},
-		"an endless list":                     {nodesPath: endless(`{"kind":"NodeList","items":[{}`, ",{}")},
+		"endless pages of no Nodes": {nodesPath: says(nodeList("on"))},
+		"an endless list":           {nodesPath: endless(`{"kind":"NodeList","items":[{}`, ",{}")},
 		"endless requests": {requestsPath: endless(
 			`{"kind":"CertificateSigningRequestList","items":[{}`, ",{}")},
 	} {
@@ -193,7 +193,7 @@ func TestNodesThatFlap(t *testing.T) {
 	})
 }
 
-// A panic in the work for a cluster, or in a goroutine of client-go, ends only the session with that
+// A panic in the work for a cluster, or in one of its watches, ends only the session with that
 // cluster and is counted; the work starts again after a growing pause.
 func TestAPanicEndsTheSession(t *testing.T) {
 	for verb, resource := range map[string]string{"create": "secrets", "list": "nodes"} {

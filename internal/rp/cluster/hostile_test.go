@@ -228,9 +228,8 @@ func TestTheLargestPage(t *testing.T) {
 	h := newHostile(t, map[string]http.HandlerFunc{nodesPath: says(nodeList("", fmt.Sprintf(
 		`{"metadata":{"name":"n"},"status":{"conditions":[{}%s]}}`,
 		strings.Repeat(",{}", pageLimit.values/2-10))))})
-	c := h.dial(t)
 	growsBy(t, 256, func() {
-		must(c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{Limit: pageItems}))
+		must(h.dial(t).Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{Limit: pageItems}))
 	})
 }
 

@@ -25,7 +25,6 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -384,16 +383,6 @@ func TestNodesOfMachinesThatLeave(t *testing.T) {
 	}
 }
 
-// requestFor returns a certificate request with its certificate, approved for a reason.
-func requestFor(leaf *x509.Certificate, reason string) *certificates.CertificateSigningRequest {
-	r := csr("csr", "", "")
-	r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})
-	r.Status.Conditions = []certificates.CertificateSigningRequestCondition{
-		{Type: certificates.CertificateApproved, Reason: reason},
-	}
-	return r
-}
-
 func TestProvesKubelet(t *testing.T) {
 	ca, other := machinekeytest.NewCA(), machinekeytest.NewCA()
 	_, leaf := ca.Kubelet("n", false)
@@ -414,19 +403,21 @@ func TestProvesKubelet(t *testing.T) {
 		"revoked":             {leaf, leaf, approvedReason, "refuses writes", newer},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := kubetest.New("c", requestFor(tt.requested, tt.reason), &corev1.ConfigMap{
+			c := newFakeCluster("factory")
+			r := csr("csr", "", "")
+			r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+				Bytes: tt.requested.Raw})
+			r.Status.Conditions = []certificates.CertificateSigningRequestCondition{
+				{Type: certificates.CertificateApproved, Reason: tt.reason}}
+			c.File(r)
+			c.setRevoked("n", cmp.Or(tt.listed, flexnode.CertificateID(tt.leaf.Raw)))
+			must(0, c.Tracker().Add(&corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Name: clientCA, Namespace: "kube-system"},
 				Data:       map[string]string{clientCAFile: string(ca.PEM())},
-			}, &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Name: revokedName, Namespace: "kube-system"},
-				Data: map[string]string{
-					"n": cmp.Or(tt.listed, flexnode.CertificateID(tt.leaf.Raw)),
-				},
-			})
-			source := &fakeSource{clusters: map[string]*fakeCluster{"s/g/c": {c}}}
+			}))
+			source := &fakeSource{clusters: map[string]*fakeCluster{factory: c}}
 			m := &Manager{Source: source, Dial: source.dial}
-			at := flexnode.Cluster{ID: "/subscriptions/s/resourceGroups/g/providers/p/t/c"}
-			err := m.ProvesKubelet(t.Context(), at, "n", tt.leaf)
+			err := m.ProvesKubelet(t.Context(), flexnode.Cluster{ID: factoryID}, "n", tt.leaf)
 			if (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), tt.why) {
 				t.Errorf("got %v", err)
 			}
