@@ -207,10 +207,8 @@ func TestBindings(t *testing.T) {
 	} {
 		equal(t, what, len(CheckBindings(bindings)), 1)
 	}
-	if got := CheckBindings([]Binding{{ClusterID: factoryID, Kubeconfig: path},
-		{ClusterID: harbourID, Kubeconfig: path + "2"}}); got != nil {
-		t.Errorf("good ones: %v", got)
-	}
+	equal(t, "good ones", CheckBindings([]Binding{{ClusterID: factoryID, Kubeconfig: path},
+		{ClusterID: harbourID, Kubeconfig: path + "2"}}), nil)
 }
 
 // The work in a cluster ends when its binding is removed.

@@ -51,8 +51,7 @@ func TestAHostileCluster(t *testing.T) {
 			}
 			fmt.Fprint(w, nodeList(fmt.Sprint(time.Now().UnixNano()), list...))
 		}},
-		"Nodes in events without end": {"watch " + nodesPath: func(w http.ResponseWriter,
-			r *http.Request) {
+		"events without end": {"watch " + nodesPath: func(w http.ResponseWriter, r *http.Request) {
 			for i := 0; r.Context().Err() == nil; i++ {
 				fmt.Fprintf(w, `{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1",`+
 					`"metadata":{"name":"n-%d","resourceVersion":"1"}}}`+"\n", i)

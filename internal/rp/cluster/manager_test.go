@@ -98,9 +98,8 @@ func TestAClusterGoesToWhoReachesIt(t *testing.T) {
 		}
 		first.source.cut.Store(true)
 		pass(2 * time.Minute)
-		if got := other.works(); got != "factory" || first.works() != "" {
-			t.Errorf("the other one works on %q, the first on %q", got, first.works())
-		}
+		equal(t, "the other one works on", other.works(), "factory")
+		equal(t, "the first one works on", first.works(), "")
 		equal(t, "the cluster is reachable", w.cluster(factory).Properties.Reachable, true)
 	})
 }

@@ -200,16 +200,14 @@ func TestRightsThatAreTooWide(t *testing.T) {
 			return slices.Contains(s.Groups, TokenGroup)
 		},
 		"rbac-leave.yaml": func(s authorization.SubjectAccessReviewSpec) bool {
-			return slices.Contains(s.Groups, "system:nodes") &&
-				s.ResourceAttributes.Verb == "delete"
+			return slices.Contains(s.Groups, "system:nodes") && s.ResourceAttributes.Verb == "delete"
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, c := registered(t)
 			c.PrependReactor("create", "subjectaccessreviews",
 				func(a ktesting.Action) (bool, runtime.Object, error) {
-					object := a.(ktesting.CreateAction).GetObject()
-					review := object.(*authorization.SubjectAccessReview)
+					review := a.(ktesting.CreateAction).GetObject().(*authorization.SubjectAccessReview)
 					review.Status.Allowed = allowed(review.Spec)
 					return true, review, nil
 				})

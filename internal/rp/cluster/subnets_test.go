@@ -98,8 +98,7 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 		w.pool("10.200.0.0/20", 24)
 		w.own(factory)
 		pass(time.Minute)
-		equal(t, "the Nodes were not seen, and are known in epoch", w.cluster(factory).SubnetsEpoch,
-			0)
+		equal(t, "Nodes that were not seen, known in epoch", w.cluster(factory).SubnetsEpoch, 0)
 		c.Down.Store(false)
 		pass(time.Minute)
 		equal(t, "its pod subnets", w.subnets(), before)
