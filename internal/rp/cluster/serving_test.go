@@ -59,7 +59,7 @@ func (w *wish) signed() *certificates.CertificateSigningRequest {
 	return w.csr
 }
 
-// verdictOn returns the decision of judgeServing: Approved, Denied or "" if there is none yet.
+// verdictOn returns the decision of judgeServing: Approved, Denied or "" while it is open.
 func verdictOn(
 	csr *certificates.CertificateSigningRequest, n *seenNode, own reserved,
 	taken func(netip.Addr) bool,
