@@ -320,12 +320,7 @@ func TestListsAreReadInPages(t *testing.T) {
 			}
 			fmt.Fprint(w, nodeList(next, fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, len(asked))))
 		}})
-	p := newPool(firstPause, lastPause)
-	defer p.queue.ShutDown()
-	w := &worker{Manager: &Manager{}, tasks: &line{pool: p}}
-	k := w.nodeKind(h.dial(t).Client)
-	k.session = &session{}
-	list := must(k.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0"}))
+	list := must(h.nodes(t, &session{}).ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0"}))
 	equal(t, "what was asked", strings.Join(asked, " "),
 		"limit=500 continue=page-1&limit=500 continue=page-2&limit=500")
 	var names []string
@@ -333,6 +328,41 @@ func TestListsAreReadInPages(t *testing.T) {
 		names = append(names, o.(*seenNode).name)
 	}
 	equal(t, "the Nodes", strings.Join(names, " "), "n-1 n-2 n-3")
+}
+
+// Endless Nodes, in pages or on pages without any, end the session after a few pages.
+func TestTooManyNodes(t *testing.T) {
+	for what, items := range map[string]int{"many": pageItems, "none": 0} {
+		n := 0
+		h := newHostile(t, map[string]http.HandlerFunc{
+			nodesPath: func(w http.ResponseWriter, r *http.Request) {
+				n++
+				var list []string
+				for i := range items {
+					list = append(list, fmt.Sprintf(`{"metadata":{"name":"n-%d-%d"}}`, n, i))
+				}
+				fmt.Fprint(w, nodeList("on", list...))
+			}})
+		var why error
+		k := h.nodes(t, &session{fail: func(err error) { why = err }})
+		k.budget = 4000
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := k.ListWithContext(ctx, metav1.ListOptions{}); err == nil ||
+			!errors.Is(why, errTooMany) || n > 18 {
+			t.Errorf("%s: %v, the session: %v, %d pages", what, err, why, n)
+		}
+	}
+}
+
+// nodes returns the watch of its Nodes.
+func (h *hostile) nodes(t *testing.T, s *session) kind {
+	p := newPool(firstPause, lastPause)
+	t.Cleanup(p.queue.ShutDown)
+	w := &worker{Manager: &Manager{}, tasks: &line{pool: p}}
+	k := w.nodeKind(h.dial(t).Client)
+	k.session = s
+	return k
 }
 
 // withHostile returns a provider of two clusters: the factory, and the harbour, whose API server is
