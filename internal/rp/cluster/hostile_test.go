@@ -320,7 +320,8 @@ func TestListsAreReadInPages(t *testing.T) {
 			}
 			fmt.Fprint(w, nodeList(next, fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, len(asked))))
 		}})
-	list := must(h.nodes(t, &session{}).ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0"}))
+	k := h.nodes(t, &session{})
+	list := must(k.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0"}))
 	equal(t, "what was asked", strings.Join(asked, " "),
 		"limit=500 continue=page-1&limit=500 continue=page-2&limit=500")
 	var names []string
