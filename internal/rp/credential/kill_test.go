@@ -63,7 +63,7 @@ var stories = []story{
 		err := w.put(withToken, true, true)
 		id := w.credential(w.node().Credential).TokenID
 		if _, ours := w.cluster.secrets[id]; !ours {
-			w.cluster.secrets[id] = fakeSecret{owner: "somebody"}
+			w.cluster.secrets[id] = fakeSecret{owner: "another"}
 		}
 		return err
 	})},
@@ -174,7 +174,7 @@ func (w *world) settle(urls []string) {
 	w.t.Helper()
 	w.work()
 	maps.DeleteFunc(w.cluster.secrets, func(_ string, s fakeSecret) bool {
-		return s.owner == "somebody"
+		return s.owner == "another"
 	})
 	w.clock.Pass(Joining)
 	w.work()

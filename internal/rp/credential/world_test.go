@@ -69,7 +69,7 @@ func (c *fakeCluster) Create(
 	switch there, found := c.secrets[row.TokenID]; {
 	case c.down != nil:
 		return toldDown, c.down
-	case found && there.owner == "somebody":
+	case found && there.owner == "another":
 		return "", ErrTaken
 	case !found:
 		c.secrets[row.TokenID] = fakeSecret{key, token, row.Expires}
@@ -85,7 +85,7 @@ func (c *fakeCluster) Remove(_ context.Context, row store.Credential) error {
 	if c.down != nil {
 		return c.down
 	}
-	if c.secrets[row.TokenID].owner != "somebody" {
+	if c.secrets[row.TokenID].owner != "another" {
 		delete(c.secrets, row.TokenID)
 	}
 	return c.at("after Secret gone")
