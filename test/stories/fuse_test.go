@@ -18,8 +18,10 @@ var errKilled = errors.New("killed")
 // that is executed, no error is handled and nothing is cleaned up.
 type fuse struct {
 	mu sync.Mutex
-	// left is the number of touches that are left; negative never kills.
+	// left is the number of touches that are left; negative never kills. when kills at the first
+	// touch for which it returns true.
 	left    int
+	when    func() bool
 	touches int
 	current *process
 	// over is closed at the end of the test, when dead processes may go.
@@ -43,7 +45,7 @@ func (f *fuse) touch(p *process) (done func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.touches++
-	if p != nil && !p.dead && f.left == 0 {
+	if p != nil && !p.dead && (f.left == 0 || f.when != nil && f.when()) {
 		p.dead = true
 		close(p.killed)
 	}
@@ -97,7 +99,14 @@ func goroutine() string {
 func (f *fuse) blow(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.left = n
+	f.left, f.when = n, nil
+}
+
+// blowOnce makes the process end at its first touch for which when returns true.
+func (f *fuse) blowOnce(when func() bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.when = when
 }
 
 // touched returns the number of touches.

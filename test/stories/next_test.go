@@ -249,13 +249,11 @@ func TestThirdChangeKeepsWhatRuns(t *testing.T) {
 	w.interruptChanged()
 	live := w.pointer("live")
 	w.config = w.configuration(nodeSetting("maxPods", 43), w.kubernetes("1.35.4", "1.35.4"))
-	for n := 0; w.pointer("live") == live; n++ {
-		w.blow(n)
-		if err := w.daemonReconciles(); !errors.Is(err, errKilled) {
-			t.Fatal(err)
-		}
-		w.blow(-1)
+	w.blowOnce(func() bool { return w.pointer("live") != live })
+	if err := w.daemonReconciles(); !errors.Is(err, errKilled) {
+		t.Fatal(err)
 	}
+	w.blow(-1)
 	link, err := os.Readlink(filepath.Join(w.root, "usr/local/bin/kubelet"))
 	if version := w.kubeletVersion(); err != nil || version != "v1.35.1" {
 		t.Fatalf("kubelet is %s, %v", version, err)
