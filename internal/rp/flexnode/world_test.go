@@ -14,6 +14,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 		"/resourceGroups/Edge/providers/Microsoft.ContainerService/managedClusters/Factory"
 	nodeID = cluster + "/flexNodeConfig/Edge-1"
 )
+
+var has, shows = rptest.Has, rptest.Shows
 
 const minute, hour, day = time.Minute, time.Hour, 24 * time.Hour
 
@@ -41,22 +44,6 @@ func expect[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
-// shows reports values that do not print as they should, with spaces between them.
-func shows(t testing.TB, what, want string, values ...any) {
-	t.Helper()
-	expect(t, what, strings.TrimSuffix(fmt.Sprintln(values...), "\n"), want)
-}
-
-// has reports which of some words a text lacks.
-func has(t testing.TB, what, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%s lacks %q: %s", what, word, text)
-		}
 	}
 }
 

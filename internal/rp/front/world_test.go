@@ -362,21 +362,7 @@ func equal[T any](t testing.TB, what string, got, want T) {
 	}
 }
 
-// shows fails the test unless values print as wanted, with spaces between them.
-func shows(t testing.TB, what, want string, values ...any) {
-	t.Helper()
-	equal(t, what, strings.TrimSuffix(fmt.Sprintln(values...), "\n"), want)
-}
-
-// has fails the test if a text lacks one of some words.
-func has(t testing.TB, what, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%s lacks %q: %s", what, word, text)
-		}
-	}
-}
+var has, shows = rptest.Has, rptest.Shows
 
 // lacks fails the test if a text has one of some words.
 func lacks(t testing.TB, what, text string, words ...string) {

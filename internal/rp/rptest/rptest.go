@@ -1,15 +1,17 @@
 // Package rptest has helpers for the tests of several of the provider's packages: a clock, a log,
-// requests, and keys. Except for package seal it imports none of the packages under test, so that
-// each may use it.
+// requests, keys, and comparisons. Except for package seal it imports none of the packages under
+// test, so that each may use it.
 package rptest
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
@@ -77,6 +79,24 @@ func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+// Has fails the test if a text lacks one of some words.
+func Has(t testing.TB, what, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%s lacks %q: %s", what, word, text)
+		}
+	}
+}
+
+// Shows fails the test unless values print as wanted, with spaces between them.
+func Shows(t testing.TB, what, want string, values ...any) {
+	t.Helper()
+	if got := strings.TrimSuffix(fmt.Sprintln(values...), "\n"); got != want {
+		t.Errorf("%s is %s, want %s", what, got, want)
+	}
 }
 
 // Request returns a request to a path of the provider; a header is given as "Name: value".

@@ -230,15 +230,7 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// has reports the words that a text should have, and lacks.
-func has(t testing.TB, what, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%s lacks %q: %s", what, word, text)
-		}
-	}
-}
+var has = rptest.Has
 
 func must[T any](value T, err error) T {
 	if err != nil {
