@@ -26,7 +26,7 @@ import (
 type Kernel interface {
 	LoadModule(ctx context.Context, name string) error
 	UnloadModule(name string) error
-	SwapOff(name string) error
+	SwapOff(ctx context.Context, name string) error
 	SwapOn(name string, priority int) error
 	// Find lists the leftovers that a residue describes, sorted; Clear removes those in found.
 	Find(ctx context.Context, r state.Residue) ([]string, error)
@@ -210,8 +210,8 @@ func (h *Host) setSwap(to state.Swap) error {
 	if len(to.Areas) == 0 {
 		for _, area := range list {
 			errs = append(errs, h.change("turn off swap on "+area.Name, func() error {
-				off := func(context.Context, []string) ([]byte, error) {
-					return nil, h.Kernel.SwapOff(area.Name)
+				off := func(ctx context.Context, _ []string) ([]byte, error) {
+					return nil, h.Kernel.SwapOff(ctx, area.Name)
 				}
 				_, err := bounded(context.Background(), time.Hour, h.beat, off, nil)
 				return err
@@ -229,7 +229,11 @@ func (h *Host) setSwap(to state.Swap) error {
 	return errors.Join(errs...)
 }
 
-func (linux) SwapOff(name string) error { return swapCall(unix.SYS_SWAPOFF, name, 0) }
+// SwapOff runs a program: the kernel kills the process that turns swap off first if memory runs out.
+func (linux) SwapOff(ctx context.Context, name string) error {
+	_, err := (*User)(nil).program(nil)(ctx, []string{"swapoff", name})
+	return err
+}
 
 // SwapOn leaves negative priorities to the kernel, which assigns them itself.
 func (linux) SwapOn(name string, priority int) error {
@@ -238,15 +242,11 @@ func (linux) SwapOn(name string, priority int) error {
 	if priority >= 0 {
 		flags = prefer | priority&0x7fff
 	}
-	return swapCall(unix.SYS_SWAPON, name, flags)
-}
-
-func swapCall(call uintptr, name string, flags int) error {
 	path, err := unix.BytePtrFromString(name)
 	if err != nil {
 		return err
 	}
-	_, _, errno := unix.Syscall(call, uintptr(unsafe.Pointer(path)), uintptr(flags), 0)
+	_, _, errno := unix.Syscall(unix.SYS_SWAPON, uintptr(unsafe.Pointer(path)), uintptr(flags), 0)
 	if errno != 0 {
 		return errno
 	}

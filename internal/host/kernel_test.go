@@ -142,10 +142,15 @@ func TestLinux(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "not found: bad") {
 		t.Errorf("the error is %v", err)
 	}
+	fakeTool(t, "swapoff", "kill -KILL $$") // as the kernel does when memory runs out
+	off := linux{}.SwapOff(t.Context(), "/swap.img")
+	if off == nil || !strings.Contains(off.Error(), "swapoff /swap.img: signal: killed") {
+		t.Errorf("the error is %v", off)
+	}
 	none := t.TempDir() + "/none"
 	for name, err := range map[string]error{
-		"unload": linux{}.UnloadModule("no_such_module"), "off": linux{}.SwapOff(none),
-		"on": linux{}.SwapOn(none, 5), "name": linux{}.SwapOn("a\x00b", 0),
+		"unload": linux{}.UnloadModule("no_such_module"),
+		"on":     linux{}.SwapOn(none, 5), "name": linux{}.SwapOn("a\x00b", 0),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)

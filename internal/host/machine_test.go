@@ -193,7 +193,7 @@ func (k *kernel) UnloadModule(name string) error {
 	return k.broken
 }
 
-func (k *kernel) SwapOff(name string) error {
+func (k *kernel) SwapOff(_ context.Context, name string) error {
 	time.Sleep(k.reads)
 	k.done = append(k.done, "swapoff "+name)
 	return k.broken

@@ -67,7 +67,7 @@ func (k *kernel) UnloadModule(name string) error {
 }
 
 // SwapOff removes the line of an area.
-func (k *kernel) SwapOff(name string) error {
+func (k *kernel) SwapOff(_ context.Context, name string) error {
 	file := filepath.Join(k.root, "/proc/swaps")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -81,7 +81,7 @@ func (k *kernel) SwapOff(name string) error {
 
 // SwapOn adds the line of an area.
 func (k *kernel) SwapOn(name string, priority int) error {
-	err := k.SwapOff(name)
+	err := k.SwapOff(context.Background(), name)
 	if err != nil {
 		return err
 	}
