@@ -118,7 +118,7 @@ var branches = map[string]int{"kubernetes.version": 2, "containerd.version": 1, 
 // The effects of a changed setting on the pods of a node.
 const (
 	DisruptsNothing = "none"
-	Restart         = "restart" // kubelet or containerd restarts, and the pods keep running
+	Restart         = "restart" // kubelet or containerd restarts; pods that still fit keep running
 	Drain           = "drain"   // the pods move to other nodes first
 )
 

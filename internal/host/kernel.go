@@ -229,7 +229,7 @@ func (h *Host) setSwap(to state.Swap) error {
 	return errors.Join(errs...)
 }
 
-// SwapOff runs a program: the kernel kills the process that turns swap off first if memory runs out.
+// SwapOff runs a program: if memory runs out, the kernel first kills the process that does this.
 func (linux) SwapOff(ctx context.Context, name string) error {
 	_, err := (*User)(nil).program(nil)(ctx, []string{"swapoff", name})
 	return err

@@ -1,6 +1,10 @@
 package state
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+)
 
 // Need names a fact that is learned only while a machine joins. The renderer has the names.
 type Need string
@@ -43,6 +47,33 @@ type Desired []Item
 
 // Keys returns the keys of all items in order.
 func (d Desired) Keys() []Key { return keys(d, func(item Item) Key { return item.Resource.Key() }) }
+
+// Amend returns the list with what differs between two others, in the order of after; the rest of
+// it stays.
+func (d Desired) Amend(before, after Desired) Desired {
+	var list Desired
+	for _, item := range after {
+		was, is := before.find(item), d.find(item)
+		if was < 0 || !reflect.DeepEqual(before[was], item) {
+			list = append(list, item)
+		} else if is >= 0 {
+			list = append(list, d[is])
+		}
+	}
+	for i, item := range d {
+		if before.find(item) < 0 && after.find(item) < 0 { // it stays behind its neighbour
+			list = slices.Insert(list, list.find(d[max(i-1, 0)])+1, item)
+		}
+	}
+	return list
+}
+
+// find returns the index of an item. Those with the same key have other conditions.
+func (d Desired) find(item Item) int {
+	return slices.IndexFunc(d, func(is Item) bool {
+		return is.Only == item.Only && is.Resource.Key() == item.Resource.Key()
+	})
+}
 
 // Cut splits the list before the first item with an unmet need, and returns that need; "" if none.
 // Needs never reorder the list; those of spared items are ignored.

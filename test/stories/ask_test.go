@@ -11,6 +11,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -80,6 +82,60 @@ func TestAsksBeforeItDisrupts(t *testing.T) {
 			t.Errorf("the provider was asked for %q", asked)
 		}
 	})
+}
+
+// What another release of the agent renders in another way waits for a change that may restart
+// kubelet: a label does not bring it.
+func TestAnotherReleaseRestartsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.readyWith("42", "110")
+	const unit, line = "/etc/systemd/system/kubelet.service", "CPUAccounting=true\n"
+	rendered := w.read(unit)
+	former := strings.Replace(rendered, line, "", 1)
+	w.renderedAs(unit, former)
+	since := w.kubeletSince()
+	directory := w.config.Artifacts.Directory
+	w.config = w.configuration(nodeSetting("labels", map[string]any{"example.com/site": "south"}))
+	w.config.Artifacts.Directory = directory
+	err := w.daemonReconciles()
+	if is := w.cluster.node1().Labels["example.com/site"]; err != nil || is != "south" {
+		t.Fatalf("the label is %q, %v", is, err)
+	}
+	if w.read(unit) != former || !w.kubeletSince().Equal(since) {
+		t.Errorf("kubelet has restarted for a label, with the unit\n%s", w.read(unit))
+	}
+	w.config = w.configuration(nodeSetting("maxPods", 42))
+	if err := w.daemonReconciles(); err != nil || w.read(unit) != rendered {
+		t.Errorf("%v; the unit is\n%s", err, w.read(unit))
+	}
+}
+
+// renderedAs lets a file be the one that the release has rendered with which the node was applied.
+func (w *world) renderedAs(file, text string) {
+	w.t.Helper()
+	w.write(file, text)
+	h := change.Unopened(w.agent())
+	if err := change.Reopen(w.t.Context(), h); err != nil {
+		w.t.Fatal(err)
+	}
+	g, all := *h.Saved.Applied, h.Store.Generations
+	for i, item := range g.Node {
+		if f, is := item.Resource.(state.File); is && f.Path == file {
+			g.Node[i].Resource = state.NewFile(f.Path, f.Mode, text)
+		}
+	}
+	g, err := generation.New(g.Config, g.Received, g.Facts, g.Node, g.Origin)
+	err = errors.Join(err, all.Save(w.t.Context(), g))
+	for _, p := range []generation.Pointer{generation.Live, generation.Applied} {
+		err = errors.Join(err, all.Point(w.t.Context(), p, g.ID))
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // A change that the provider holds waits, reports the reason, and continues as soon as the provider

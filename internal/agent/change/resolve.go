@@ -134,8 +134,14 @@ func resolve(
 	for _, a := range arts {
 		f.Store[string(a.Name)] = path.Join(node.StoreDir, a.ID)
 	}
+	list := node.Render(c, f)
+	// What another release renders in another way may restart services: it waits for a change that
+	// may do so.
+	if a := h.Saved.Applied; a != nil && !a.Config.Disturbs(c) {
+		list = a.Node.Amend(node.Render(a.Config, a.Facts), list)
+	}
 	origin := generation.Origin{Kind: t.Input.Origin, Agent: h.Version}
-	g, err := generation.New(c, t.Received, f, node.Render(c, f), origin)
+	g, err := generation.New(c, t.Received, f, list, origin)
 	return &g, arts, err
 }
 
