@@ -152,9 +152,10 @@ type Decision struct {
 // A PUT that only pauses or resumes the node writes that alone.
 //
 // An equal PUT changes nothing, whatever has changed in the cluster, the defaults and the provider
-// since, except that a node which could not be rendered is tried again. If the PUT asks for a URL,
-// the node is Creating or Updating until the URL is live. Decide does not change Node.Credential:
-// the caller that writes the node revokes it when Changed, or issues another.
+// since, except that a node which could not be rendered is tried again, and one with Unreleased is
+// released. If the PUT asks for a URL, the node is Creating or Updating until the URL is live.
+// Decide does not change Node.Credential: the caller that writes the node revokes it when Changed,
+// or issues another.
 func Decide(
 	p Put, old *Node, last *Revision, stone *Tombstone, parent Parent, secret Secret,
 ) (Decision, Problems) {
@@ -164,7 +165,8 @@ func Decide(
 		return Decision{}, problems
 	}
 	d.Changed = old == nil || d.StoreSecret || d.DropSecret ||
-		!equal(paused(old.Desired, p.Desired), p.Desired)
+		!equal(paused(old.Desired, p.Desired), p.Desired) ||
+		old.Unreleased != 0 && equal(old.Desired, p.Desired)
 	retry := old != nil && last == nil && (parent.FactsLayer != nil || old.State == api.Failed)
 	if !d.Changed && !retry {
 		d.Node = *old
@@ -418,8 +420,9 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
 	offered := old.Assigned == old.Revision || old.Insisted == old.Revision
-	return now != nil && offered && old.Failed != old.Revision && now.Defaults == to.Defaults &&
-		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
+	return now != nil && offered && old.Failed != old.Revision && old.Unreleased == 0 &&
+		now.Defaults == to.Defaults && now.SecretVersion == to.SecretVersion &&
+		bytes.Equal(now.Own, to.Own) &&
 		equal(old.Desired, paused(*to.Desired, old.Desired))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -376,23 +377,52 @@ func TestRolloutPolicyIsChecked(t *testing.T) {
 }
 
 // After a restore from a backup, an agent with a later configuration than the store is offered
-// nothing until its owner changes the node.
+// nothing until its owner changes the node or requests the desired configuration again.
 func TestRestoredStoreOffersNothing(t *testing.T) {
-	w := newEdge(t)
-	w.upgrading("n", "1.34.4")
-	n := w.storedNode("n")
-	later := n
-	later.Revision, later.Assigned = n.Revision+5, n.Revision+5
-	r, _ := w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
-	equal(t, "the ETag", r.Header.Get("ETag"), later.ETag())
-	w.report("n", flexnode.ShownVersion(later.Revision), "")
-	w.admit()
-	_, text := w.must(200, "GET", nodeURL("n"), "")
-	has(t, "the node", text, `"reason":"Restored"`)
-	equal(t, "what it is offered", w.storedNode("n").Assigned, n.Assigned)
-	w.clock.Pass(10e9)
-	second := w.upgrading("n", "1.35.0")
-	w.admit()
-	released := w.node(200, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
-	equal(t, "what a PUT has released", released.Properties.ConfigVersion, second)
+	t.Parallel()
+	put := func(change ...string) func(w *world) *http.Response {
+		body := strings.NewReplacer(change...).Replace(withPrincipal)
+		return func(w *world) *http.Response { return w.do("PUT", nodeURL("n"), body) }
+	}
+	for name, test := range map[string]struct {
+		does func(w *world) *http.Response
+		held bool
+	}{
+		"another version": {does: put("1.34.4", "1.35.0")},
+		"the same again":  {does: put()},
+		"a pause": {does: put(`"properties":{`, `"properties":{"upgradePolicy":{"paused":true},`),
+			held: true},
+		"a rollback to the desired configuration": {does: func(w *world) *http.Response {
+			return w.do("POST", nodeURL("n", "/rollback"), versionOf(w.desires("n")))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEdge(t)
+			w.upgrading("n", "1.34.4")
+			n := w.storedNode("n")
+			later := n
+			later.Revision, later.Assigned = n.Revision+5, n.Revision+5
+			r, _ := w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
+			equal(t, "the ETag", r.Header.Get("ETag"), later.ETag())
+			w.report("n", flexnode.ShownVersion(later.Revision), "")
+			w.admit()
+			_, text := w.must(200, "GET", nodeURL("n"), "")
+			has(t, "the node", text, `"reason":"Restored"`)
+			equal(t, "what it is offered", w.storedNode("n").Assigned, n.Assigned)
+			w.clock.Pass(10e9)
+			equal(t, "the answer", test.does(w).StatusCode, 200)
+			w.admit()
+			_, text = w.must(200, "GET", nodeURL("n"), "")
+			equal(t, "whether it is held", strings.Contains(text, `"reason":"Restored"`), test.held)
+			status := map[bool]int{true: 304, false: 200}[test.held]
+			r, text = w.must(status, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
+			if !test.held {
+				released := w.desires("n")
+				shows(t, "what it is offered now", released+" true",
+					shownNode(t, text).Properties.ConfigVersion, w.storedNode("n").Revision > later.Revision)
+				test.does(w)
+				equal(t, "what the same request changes then", w.desires("n"), released)
+			}
+		})
+	}
 }

@@ -137,9 +137,10 @@ func (p *put) back(
 	ask := flexnode.Rollback{
 		By: p.r.caller.Name, ByType: p.r.caller.Type, At: a.Now(), Renderer: a.Renderer,
 		To: store.RevisionIn(v, kept, p.to), Desired: store.RevisionIn(v, kept, old.Revision),
-		Joins: p.joins(&old), Running: p.running(v, &old, kept), Parent: a.parent(v, c),
+		Joins: p.joins(&old), Running: p.running(v, old, kept), Parent: a.parent(v, c),
 		Secret: a.Credentials.Compare(v, p.r.nodeKey(), ""),
 	}
+	old.Unreleased = old.Lost(p.applied)
 	if p.repeats = ask.To; ask.To == nil {
 		return d, notKept(old, p.to)
 	}

@@ -186,7 +186,8 @@ func (p *put) replaced(
 			stone = &former
 		}
 	}
-	ask.Joins, ask.Running = p.joins(before), p.running(v, before, kept)
+	ask.Joins, ask.Running = p.joins(before), p.running(v, old.Value, kept)
+	old.Value.Unreleased = old.Value.Lost(p.applied)
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
 	if d.NeedsSubnet && len(problems) == 0 {
 		var err error
@@ -224,11 +225,8 @@ func (p *put) joins(old *flexnode.Node) bool {
 
 // running returns the configurations that a node may run; none if one of them is not kept.
 func (p *put) running(
-	v *store.View, n *flexnode.Node, kept flexnode.History,
+	v *store.View, n flexnode.Node, kept flexnode.History,
 ) (all []map[string]any) {
-	if n == nil {
-		return nil
-	}
 	for _, version := range n.MayRun(p.applied) {
 		config, err := p.api.Store.Kept(v.Context(), kept, version)
 		if err != nil { // the reconciler compares it, too
