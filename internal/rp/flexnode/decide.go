@@ -377,8 +377,8 @@ type Rollback struct {
 }
 
 // RollBack returns a node to the settings of a revision, with the cluster's present facts, in a new
-// revision, since versions do not go back. A revision that is desired and offered, and has not
-// failed, changes nothing. The error is an *arm.Error or Problems.
+// revision, since versions do not go back. One that is desired and has not failed stays, insisted
+// on. The error is an *arm.Error or Problems.
 func RollBack(ask Rollback, old Node) (Decision, error) {
 	to := ask.To
 	sp, _ := principalOf(to.Desired.AzureAuth)
@@ -397,7 +397,9 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	}
 	n.Chosen = chosenIn(own)
 	if ask.isWanted(old) {
-		return Decision{Node: old}, nil
+		d = Decision{Node: old, Write: old.Insisted != old.Revision}
+		d.Node.Insisted = old.Revision
+		return d, nil
 	}
 	if problems := ask.check(old, *n, own); len(problems) > 0 {
 		return Decision{}, problems
@@ -416,14 +418,12 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	return d, nil
 }
 
-// isWanted reports whether the revision equals the desired one, and is or will be offered.
+// isWanted reports whether the revision equals the desired one, which the node can still reach.
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
-	offered := old.Assigned == old.Revision || old.Insisted == old.Revision
-	return now != nil && offered && old.Failed != old.Revision && old.Unreleased == 0 &&
+	return now != nil && old.Failed != old.Revision && old.Unreleased == 0 &&
 		now.Defaults == to.Defaults && now.SecretVersion == to.SecretVersion &&
-		bytes.Equal(now.Own, to.Own) &&
-		equal(old.Desired, paused(*to.Desired, old.Desired))
+		bytes.Equal(now.Own, to.Own) && equal(old.Desired, paused(*to.Desired, old.Desired))
 }
 
 // check checks that the revision fits the node and its cluster as it is now.

@@ -203,17 +203,15 @@ func (n Node) Begin(b Beginning) (Node, api.ChangeBegun) {
 	if held != "" {
 		return n, hold(held)
 	}
-	switch change := b.Rollout.held(at); {
+	switch change := b.Rollout.held(b.Change); {
 	case b.Policy.Paused:
 		held = HeldPaused
 	case n.Desired.UpgradePolicy.Paused:
 		held = HoldNodePaused
-	case !open:
-		held = HoldNoSlot
 	case change != "" && n.Insisted != n.Revision:
 		held = change
-	case !b.Now.Before(at.At.Add(b.Policy.Deadline)):
-		held = HoldNoSlot // others have waited
+	case !open, !b.Now.Before(at.At.Add(b.Policy.Deadline)): // others have waited
+		held = HoldNoSlot
 	}
 	n.Asks = 0
 	answer, until := granted(b.Lasts), b.Now.Add(b.Lasts)
@@ -237,10 +235,10 @@ func hold(why string) api.ChangeBegun {
 	return api.ChangeBegun{Hold: why, Reason: holds[why], RetryAfter: int(askAgain / time.Second)}
 }
 
-// held returns the hold that Admit last found for the change of an attempt; "" for none.
-func (r Rollout) held(a *Attempt) string {
+// held returns the hold that Admit last found for a change; "" for none.
+func (r Rollout) held(c Change) string {
 	for _, s := range r.Changes {
-		if a != nil && s.ID == a.Change {
+		if s.ID == c.ID {
 			return s.Hold
 		}
 	}

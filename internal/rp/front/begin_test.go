@@ -83,9 +83,24 @@ func TestBeginChange(t *testing.T) {
 			before: holds(flexnode.HeldFailed), hold: flexnode.HeldFailed, asks: true},
 		"too many are unknown": {
 			before: holds(flexnode.HeldUnknown), hold: flexnode.HeldUnknown, asks: true},
+		"the canaries have failed since its slot has ended": {before: func(w *world) {
+			w.clock.Pass(31 * time.Minute)
+			w.admit()
+			holds(flexnode.HeldCanary)(w)
+		}, hold: flexnode.HeldCanary, asks: true},
 		"a person insists": {before: func(w *world) {
 			holds(flexnode.HeldCanary)(w)
-			w.edit("n", func(n *flexnode.Node) { n.Insisted = n.Revision })
+			insists(w)
+		}},
+		"a person insists after its slot has ended": {before: func(w *world) {
+			w.clock.Pass(31 * time.Minute)
+			w.admit()
+			holds(flexnode.HeldCanary)(w)
+			w.begins("n", w.desires("n"))
+			w.admit()
+			equal(w.t, "why it holds", w.begins("n", w.desires("n")).Hold, flexnode.HeldCanary)
+			insists(w)
+			w.admit()
 		}},
 		"it needs no slot": {before: func(w *world) {
 			w.edit("n", func(n *flexnode.Node) { n.Attempt = nil })
@@ -129,9 +144,21 @@ func holds(why string) func(*world) {
 	return func(w *world) {
 		change := flexnode.Change{ID: w.storedNode("n").Attempt.Change}
 		edit(w, w.api.Store.Rollouts, clusterKey, func(r *flexnode.Rollout) {
-			r.Changes = []flexnode.State{{Change: change, Hold: why}}
+			r.Changes = []flexnode.State{{Change: change, Hold: why, Failed: []string{"another"}}}
 		})
 	}
+}
+
+// insists rolls the node n back to its desired configuration.
+func insists(w *world) {
+	w.t.Helper()
+	version := w.desires("n")
+	_, text := w.must(200, "POST", nodeURL("n", "/rollback"), versionOf(version))
+	shows(w.t, "the desired version, and the answer's", version+" "+version, w.desires("n"),
+		shownNode(w.t, text).Properties.ConfigVersion)
+	before := w.revision()
+	w.must(200, "POST", nodeURL("n", "/rollback"), versionOf(version))
+	equal(w.t, "the revision after another rollback", w.revision(), before)
 }
 
 // The granted time is that of the configuration which the node is about to apply.
