@@ -111,9 +111,10 @@ func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 		}
 	}
 	row := a.Store.Certificates.Row(v, r.nodeKey())
-	if err != nil || len(stones) == 0 || row.Value.Since.IsZero() {
+	if err != nil || len(stones) == 0 || len(row.Value.Seen) == 0 {
 		return err
 	}
-	next := row.Value.Revoke(r.uid, nil, from, a.Store.Epoch(v))
-	return a.Store.Certificates.Put(v, r.nodeKey(), next.Return(stones[0].UID, flexnode.ShutOut))
+	uid := stones[0].UID
+	next := row.Value.Revoke(uid, nil, from, a.Store.Epoch(v)).Return(uid, flexnode.ShutOut)
+	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }

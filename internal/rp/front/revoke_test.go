@@ -75,6 +75,48 @@ func TestDeletionRevokes(t *testing.T) {
 	lacks(t, "the answer for a node that no machine was", text, "certificateRevoked")
 }
 
+// A machine that was wiped or released before the deletion of the cluster was aborted can be shut
+// out, also if it said that it left. One without a certificate does not hold its name.
+func TestShutOutAfterAnAbort(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		joins, leaves bool
+		may, then     string // who may write, at first and once a successor has joined
+		made          int    // the status of a PUT of the name
+	}{
+		"joined":  {joins: true, then: "b", made: 409},
+		"left":    {joins: true, leaves: true, then: "b", made: 409},
+		"without": {may: "all", then: "all", made: 201},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, m := newMachine(t)
+			if test.joins {
+				m.joins(t, "a")
+			} else { // its kubelet used tokens, and it left
+				edit(w, w.api.Store.Certificates, clusterKey+"/n", func(c *flexnode.Certificates) {
+					c.Leaving = "another"
+				})
+			}
+			if test.leaves {
+				m.post(t, 204, "/leave", "{}")
+			}
+			w.caughtUp()
+			w.must(202, "DELETE", clusterURL+"&nodes=wipe&confirm=1", "")
+			w.change(func(v *store.View) error { // as the cluster's owner does
+				return w.api.Credentials.RemoveNode(v, clusterKey+"/n", true, w.clock.Now())
+			})
+			w.must(204, "POST", strings.Replace(clusterURL, "?", "/abort?", 1), "")
+			equal(t, "who may write", w.listed(flexnode.LeaveTime), "all")
+			w.must(204, "DELETE", now(nodeURL("n")), "")
+			equal(t, "who may write after revokeNow", w.listed(0), test.may)
+			w.settles(test.made, "PUT", nodeURL("n"), "{}")
+			w.do("PUT", accepting(nodeURL("n")), "{}")
+			w.machineOf("n").joins(t, "b")
+			equal(t, "who may write beside a successor", w.listed(0), test.then)
+		})
+	}
+}
+
 // A machine leaves with its key: its Node, not a successor's, is deleted, and it may not write.
 func TestMachineLeaves(t *testing.T) {
 	w, m := newMachine(t)
