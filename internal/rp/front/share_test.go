@@ -514,6 +514,14 @@ func TestNewCredentialsAreBounded(t *testing.T) {
 		equal(t, name, w.ask("operator", "POST", again, "{}").Code, 202)
 		equal(t, name+", again", w.ask("operator", "POST", again, "{}").Code, 429)
 	}
+	// A machine that has joined has used its credential, and others have used up the quota.
+	w.gets(201, "operator", "PUT", nodeURL("b"), withToken)
+	edit(w, w.api.Store.Nodes, clusterKey+"/b", func(n *flexnode.Node) { n.MachineKey = "key" })
+	w.caughtUp()
+	shutOut := nodeURL("b", "/regenerateToken")
+	has(t, "the refusal", w.ask("operator", "POST", shutOut, "{}").Body.String(), "QuotaExceeded")
+	w.gets(202, "operator", "POST", now(shutOut), "{}")
+	equal(t, "the key of its machine", w.storedNode("b").MachineKey, flexnode.ShutOut)
 	w.api.Quotas.Default.Nodes = 6000 // doubles the rate
 	w.gets(429, "operator", "POST", again, "{}")
 	w.clock.Pass(50 * time.Second)

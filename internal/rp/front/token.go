@@ -48,7 +48,7 @@ func (a *API) revokeJoining(v *store.View, keys []string, except string) []strin
 }
 
 // issue issues a node's credential, unless its present one does, waits for it, and answers with its
-// URL, or the operation that makes it. No rate refuses a request that shuts out a machine.
+// URL, or the operation that makes it. No rate or quota refuses a request that shuts out a machine.
 func (a *API) issue(
 	r *request, decide func(*store.View, *flexnode.Node) (does, shuts bool, err error),
 ) (any, error) {
@@ -67,7 +67,7 @@ func (a *API) issue(
 			return err
 		}
 		err = q.issue(v, &next)
-		if _, late := errors.AsType[*refusal](err); !late || !shuts {
+		if !shuts {
 			v.Fail(err)
 		}
 		return a.Store.Nodes.Put(v, key, next)
