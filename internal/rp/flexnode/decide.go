@@ -398,7 +398,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	n.Chosen = chosenIn(own)
 	if ask.isWanted(old) {
 		d = Decision{Node: old, Write: old.Insisted != old.Revision}
-		d.Node.Insisted = old.Revision
+		d.Node.Insisted, d.Node.FailedChanges = old.Revision, nil
 		return d, nil
 	}
 	if problems := ask.check(old, *n, own); len(problems) > 0 {
@@ -414,7 +414,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 		Desired: to.Desired,
 	}, atOnce(ask.Joins, ask.Running, whole))
 	// A person wants it for this very node, whatever has failed before.
-	n.Failed, n.Insisted, n.Unreleased, n.Before = 0, n.Revision, 0, 0
+	n.Failed, n.Insisted, n.Unreleased, n.Before, n.FailedChanges = 0, n.Revision, 0, 0, nil
 	return d, nil
 }
 

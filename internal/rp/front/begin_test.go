@@ -352,6 +352,30 @@ func TestNodeThatFails(t *testing.T) {
 	shows(t, "a change is offered", third+" 0", w.offered("n"), w.storedNode("n").Failed)
 }
 
+// A node that is left out takes part again, in later changes too, after a rollback: to what it runs
+// or to the desired configuration.
+func TestNodeThatIsLeftOut(t *testing.T) {
+	for name, desired := range map[string]bool{"to what it runs": false, "to the desired one": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newEdge(t)
+			first := w.upgrading("n", "1.34.4")
+			w.report("n", first, "")
+			w.edit("n", func(n *flexnode.Node) { n.FailedChanges = []string{"a", "b", "c"} })
+			to := map[bool]string{false: first, true: w.upgrading("n", "1.35.0")}[desired]
+			w.admit()
+			_, text := w.must(200, "GET", nodeURL("n"), "")
+			has(t, "the node at first", text, `"reason":"LeftOut"`)
+			w.must(200, "POST", nodeURL("n", "/rollback"), versionOf(to))
+			w.admit()
+			equal(t, "what is offered", w.offered("n"), w.desires("n"))
+			w.report("n", first, "")
+			w.upgrading("n", "1.34.9")
+			w.admit()
+			equal(t, "what is offered next", w.offered("n"), w.desires("n"))
+		})
+	}
+}
+
 // A change that its first node has failed is held until more failures are allowed; a joining node
 // does not wait. A caller that has read a node may change it, whatever its agent is offered.
 func TestChangeThatFails(t *testing.T) {
