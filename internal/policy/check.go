@@ -44,7 +44,7 @@ func hosts(name string, list []string, means string, paths ...string) limit {
 		}, false}
 }
 
-// apiServer is the permission that does not apply to a machine's first API server.
+// apiServer is the permission that does not apply to a machine's first API server and Arc machine.
 const apiServer = "apiServer"
 
 // permission limits who may set settings.

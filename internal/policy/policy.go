@@ -176,8 +176,8 @@ func (p Policy) limits() []limit {
 			"other directories, files and users of this machine", "paths", "agent.logDir",
 			"agent.metrics.textfile", "artifacts.directory", "azure.cliUser"),
 		permission(apiServer, p.Allow.APIServer, true, "another API server or CA than the applied "+
-			"one, or another Resource Manager to ask for them", "node.kubelet.serverURL",
-			"node.kubelet.caCertData", "azure.resourceManagerEndpoint"),
+			"one, another Resource Manager to ask for them, or Azure Arc", "node.kubelet.serverURL",
+			"node.kubelet.caCertData", "azure.resourceManagerEndpoint", "azure.arc.enabled"),
 		permission("proxies", p.Allow.Proxies, true, "other proxies", "proxy"),
 		audiences(p.Allow.Audiences),
 		{key: "diagnose.doctor", given: p.Diagnose.Doctor, usual: allow,

@@ -44,6 +44,7 @@ func TestCheck(t *testing.T) {
 	server := func(c *config.Config) { c.Node.Kubelet.ServerURL = "https://other.example" }
 	ca := func(c *config.Config) { c.Node.Kubelet.CACertData = "b3RoZXI=" }
 	manager := func(c *config.Config) { c.Azure.ResourceManagerEndpoint = "https://arm.example" }
+	arc := func(c *config.Config) { c.Azure.Arc = &config.Arc{Enabled: new(true)} }
 	proxy := func(c *config.Config) { c.Proxy.HTTPS = "http://user:secret@proxy.example:3128" }
 	direct := func(c *config.Config) { c.Proxy.NoProxy = []string{"*"} }
 	audience := func(of string) func(*config.Config) {
@@ -95,6 +96,10 @@ func TestCheck(t *testing.T) {
 		{"another API server", `{"allow": {"apiServer": false}}`,
 			func(c *config.Config) { server(c); ca(c); manager(c) }, unchanged,
 			[]string{"azure.resourceManagerEndpoint", "node.kubelet.caCertData", "node.kubelet.serverURL"}},
+		{"Arc, as usual", "", arc, unchanged, nil},
+		{"Arc", `{"allow": {"apiServer": false}}`, arc, unchanged, []string{"azure.arc.enabled"}},
+		{"Arc that is applied", `{"allow": {"apiServer": false}}`, arc, arc, nil},
+		{"Arc at the first join", `{"allow": {"apiServer": false}}`, arc, nil, nil},
 		{"the first API server", `{"allow": {"apiServer": false}}`, server, nil, nil},
 		{"proxies, as usual", "", func(c *config.Config) { proxy(c); direct(c) }, nil, nil},
 		{"proxies", `{"allow": {"proxies": false}}`, func(c *config.Config) { proxy(c); direct(c) }, nil,

@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	limits "github.com/Azure/AKSFlexNode/internal/policy"
 )
 
 // A paused machine begins no change and no repair, reports that to its owner, and continues when it
@@ -55,13 +56,16 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-// pauseFile returns the text of the machine's pause; "" without one.
-func (s *serviceStory) pauseFile() string {
-	text, err := os.ReadFile(s.root + saved.StateDir + "/" + saved.PauseFile)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.t.Error(err)
+// ownersFiles returns the texts of the machine's pause and policy; "" for one that is missing.
+func (s *serviceStory) ownersFiles() (texts [2]string) {
+	for i, file := range []string{saved.StateDir + "/" + saved.PauseFile, limits.File} {
+		text, err := os.ReadFile(s.root + file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			s.t.Error(err)
+		}
+		texts[i] = string(text)
 	}
-	return string(text)
+	return texts
 }
 
 // A machine that is not a node cannot be paused.

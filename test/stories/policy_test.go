@@ -2,6 +2,9 @@ package stories
 
 import (
 	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	limits "github.com/Azure/AKSFlexNode/internal/policy"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -73,8 +77,8 @@ func TestPolicyAtTheJoin(t *testing.T) {
 	}
 }
 
-// A policy that cannot be used, or that another user can change, refuses every configuration of a
-// provider.
+// A policy that cannot be used, such as a link to a missing file, or that another user can change,
+// refuses every configuration of a provider.
 func TestPolicyThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -97,12 +101,23 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 	if refusedPaths(t, err); !strings.Contains(err.Error(), "can change") {
 		t.Errorf("got %v", err)
 	}
+	w.trusted = nil
+	w.allow("")
+	file := filepath.Join(w.root, limits.File)
+	if err := os.Symlink("/mnt/away/policy.json", file); err != nil {
+		t.Fatal(err)
+	}
+	err = change.Receive(t.Context(), w.agent(), d)
+	if refusedPaths(t, err); !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("got %v", err)
+	}
+	w.allow("")
 	w.allow(`{"deletion": "perhaps"}`)
 	w.same(before)
 }
 
-// A version that is left open is checked against the minimum as soon as it is known; a stricter
-// policy holds back an earlier delivery.
+// A version that is left open is checked against the minimum as soon as it is known, and again
+// later: the cluster may be upgraded. A stricter policy holds back an earlier delivery.
 func TestPolicyAtTheChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -117,8 +132,8 @@ func TestPolicyAtTheChange(t *testing.T) {
 	if paths := refusedPaths(t, err); !slices.Equal(paths, []string{"kubernetes.version"}) {
 		t.Errorf("refused are %q", paths)
 	}
-	if o := change.Verdict(err); o.Kind != transition.Refused {
-		t.Errorf("it is %s", o.Kind)
+	if o := change.Verdict(err); o.Kind != transition.Refused || o.Every == 0 {
+		t.Errorf("it is %s, tried again every %s", o.Kind, o.Every)
 	}
 	w.allow("")
 	_, err = change.Bootstrap(t.Context(), a, in)
@@ -136,8 +151,51 @@ func TestPolicyAtTheChange(t *testing.T) {
 	}
 }
 
+// The hosts of the policy also limit an API server that Azure names, at the join; the one of the
+// node remains allowed.
+func TestPolicyForTheServerOfAzure(t *testing.T) {
+	t.Parallel()
+	w, _ := azureWorld(t)
+	w.cluster.newCA("api-1.example")
+	w.cluster.move("api-1.example:6443")
+	w.cluster.bootstrappers = true
+	w.simulateAzure(t, canary)
+	azure, err := url.Parse(w.cluster.issuer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := func(hosts string) string {
+		return `{"hosts": {"endpoints": ["` + azure.Hostname() + `"` + hosts + `]},
+			"allow": {"overrides": true, "paths": true, "apiServer": false}}`
+	}
+	w.allow(limited(""))
+	if err := w.receive(w.delivery("7", w.azure(nil))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.joinAsDelivered()
+	if paths := refusedPaths(t, err); !slices.Equal(paths, []string{"node.kubelet.serverURL"}) {
+		t.Errorf("refused are %q", paths)
+	}
+	w.allow(limited(`, "api-1.example"`))
+	if _, err := w.joinAsDelivered(); err != nil {
+		t.Fatal(err)
+	}
+	w.allow(limited(""))
+	named := func(c map[string]any) {
+		c["node"].(map[string]any)["kubelet"].(map[string]any)["serverURL"] = w.cluster.URL
+	}
+	for version, edit := range map[string]func(map[string]any){"8": pods(42), "9": named} {
+		if err := w.receive(w.delivery(version, w.azure(nil), edit)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.joinAsDelivered(); err != nil {
+			t.Errorf("version %s: %v", version, err)
+		}
+	}
+}
+
 // A refusal by the policy is reported, and nothing changes; once allowed, the same offer is
-// applied.
+// applied, also one that was refused only when its change began.
 func TestFollowsWithinThePolicy(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -165,11 +223,31 @@ func TestFollowsWithinThePolicy(t *testing.T) {
 		}
 		s.allow(providers(""))
 		s.until(3*time.Minute, "the version is applied", s.takes("42"))
+		kept = s.bundle()
 		s.until(3*time.Minute, "no failure is reported", func() bool {
 			c := s.provider.said().Config
 			return c.Failed == nil && c.Applied == "8"
 		})
 		s.healthy("42")
+		pause := func(length time.Duration) {
+			if _, err := change.SetPause(t.Context(), s.agent(), length, "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pause(time.Hour)
+		s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
+		s.until(3*time.Minute, "the version is received", func() bool { return s.bundle() != kept })
+		s.allow("{")
+		pause(0)
+		s.until(5*time.Minute, "the beginning is refused", func() bool {
+			return s.condition("ConfigurationAccepted").Reason == health.RefusedByPolicy
+		})
+		s.rests(time.Hour)
+		s.allow(providers(""))
+		s.until(time.Minute, "it begins", s.takes("43"))
+		s.until(3*time.Minute, "it is accepted", func() bool {
+			return s.condition("ConfigurationAccepted").Status == health.True
+		})
 	})
 }
 
@@ -242,6 +320,10 @@ func TestFollowsBackWhenAPersonSaysSo(t *testing.T) {
 		s.until(3*time.Minute, "the next way back is refused", refused("2"))
 		s.provider.offers(s.delivery("4", monitored, readyTimeout("1m"), pods(44)))
 		s.until(3*time.Minute, "it goes on", s.takes("44"))
+		s.provider.offers(s.delivery("7", monitored, readyTimeout("1m"), pods(47)))
+		s.until(3*time.Minute, "the forgotten version comes again", s.takes("47"))
+		s.provider.offers(s.delivery("5", monitored, readyTimeout("1m"), pods(45)))
+		s.until(3*time.Minute, "the way back from it is refused", refused("5"))
 	})
 }
 

@@ -236,7 +236,7 @@ func (s *serviceStory) start() {
 	}
 	live := service.NewLive("1.2.3")
 	live.Attach(a)
-	seen, bundle, pause := s.version, s.bundle(), s.pauseFile()
+	seen, bundle, owners := s.version, s.bundle(), s.ownersFiles()
 	follows := s.following(a, live)
 	hints := make(chan string)
 	d := &daemon.Daemon{
@@ -244,8 +244,8 @@ func (s *serviceStory) start() {
 		Changed: func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			changed := s.version != seen || s.bundle() != bundle || s.pauseFile() != pause
-			seen, bundle, pause = s.version, s.bundle(), s.pauseFile()
+			changed := s.version != seen || s.bundle() != bundle || s.ownersFiles() != owners
+			seen, bundle, owners = s.version, s.bundle(), s.ownersFiles()
 			return changed
 		},
 		Hints: hints, Watchdog: 3 * time.Minute, Budget: service.Repairs(a), Told: live.Job,

@@ -38,6 +38,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/host/systemdtest"
+	limits "github.com/Azure/AKSFlexNode/internal/policy"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
@@ -170,8 +171,8 @@ func newWorld(t testing.TB) *world {
 func (w *world) allow(policy string) {
 	w.t.Helper()
 	if policy != "" {
-		w.write(saved.PolicyFile, policy)
-	} else if err := os.Remove(filepath.Join(w.root, saved.PolicyFile)); err != nil {
+		w.write(limits.File, policy)
+	} else if err := os.Remove(filepath.Join(w.root, limits.File)); err != nil {
 		w.t.Fatal(err)
 	}
 }

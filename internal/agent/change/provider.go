@@ -246,9 +246,7 @@ func EnableService(ctx context.Context, a *Agent) (installed bool, err error) {
 }
 
 // Policy reads this machine's policy.
-func Policy(a *Agent) (saved.Policy, error) {
-	return saved.ReadPolicy(a.Reader, a.Path(saved.PolicyFile), a.TrustedFile)
-}
+func Policy(a *Agent) (saved.Policy, error) { return a.Records().Policy(a.Path, a.TrustedFile) }
 
 // PolicyError reports that this machine's policy refuses a provider's configuration.
 type PolicyError struct{ Err error }
@@ -276,6 +274,7 @@ func permitted(h *Home, c config.Config) error {
 	var applied *config.Config
 	if g := cmp.Or(h.Saved.Applied, h.Saved.Live); g != nil {
 		applied = new(h.Saved.ConfigOf(g))
+		applied.Node.Kubelet.ServerURL = cmp.Or(applied.Node.Kubelet.ServerURL, h.Saved.Bindings.Server)
 	}
 	if problems := p.Check(c, applied, config.Defaults()); len(problems) > 0 {
 		return &PolicyError{problems}

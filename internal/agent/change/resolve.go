@@ -119,8 +119,10 @@ func resolve(
 	if c, err = withDNS(ctx, h, t, c); err != nil {
 		return nil, nil, err
 	}
-	if t.Input.Origin == "url" { // only now the version is known, and the policy may have changed
-		if err := permitted(h, c); err != nil {
+	if t.Input.Origin == "url" { // only now all is known, and the policy may have changed
+		located := c
+		located.Node.Kubelet.ServerURL = t.At.Server // Azure may have named it
+		if err := permitted(h, located); err != nil {
 			return nil, nil, err
 		}
 	}

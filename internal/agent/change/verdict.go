@@ -30,15 +30,17 @@ func Verdict(err error) transition.Outcome {
 	_, locked := errors.AsType[*host.LockedError](err)
 	_, invalid := errors.AsType[config.Problems](err)
 	unfit, _ := errors.AsType[*health.Error](err)
+	_, limited := errors.AsType[*PolicyError](err)
 	ours := func(c health.Condition) bool { return c.Owner == health.OwnerConfiguration }
 	switch {
 	case locked:
 		o.Kind = transition.Busy
+	// These may pass: the machine, its policy or the cluster may change.
+	case limited,
+		o.Kind == transition.Failed && unfit != nil && slices.ContainsFunc(unfit.Conditions, ours):
+		o.Kind, o.Every = transition.Refused, 10*time.Minute
 	case o.Kind == transition.RolledBack, o.Kind == transition.Failed && invalid:
 		o.Kind = transition.Refused
-	// Other causes of a failed preflight may pass. The machine or the cluster may change, too.
-	case o.Kind == transition.Failed && unfit != nil && slices.ContainsFunc(unfit.Conditions, ours):
-		o.Kind, o.Every = transition.Refused, 10*time.Minute
 	}
 	return o
 }

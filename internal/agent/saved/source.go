@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"time"
@@ -69,6 +70,9 @@ func (w Writer) SetApplied(ctx context.Context, resource config.Resource, at tim
 		return err
 	}
 	from.Applied, from.AppliedAt = resource, at
+	received := w.Records().BundleResource()
+	from.Forgotten = slices.DeleteFunc(from.Forgotten, // they may come again
+		func(r config.Resource) bool { return r != resource && r != received })
 	return w.Save(ctx, SourceFile, from)
 }
 
@@ -193,25 +197,21 @@ func (s *Store) PublishJoin(ctx context.Context, nodeName string) error {
 // Policy limits what a provider may do with a machine.
 type Policy = policy.Policy
 
-// PolicyFile is the file with the policy, which the agent never writes.
-const PolicyFile = policy.File
-
-// ReadPolicy reads the policy; trusted returns an error if others than root can change the file.
-func ReadPolicy(files apply.Files, path string, trusted func(path string) error) (Policy, error) {
+// Policy reads the policy; trusted returns an error if others than root can change the file.
+func (r Records) Policy(at func(string) string, trusted func(string) error) (p Policy, err error) {
 	// Checked before opening: if only root can change it now, only root can change it until then.
-	untrusted := trusted(path)
-	data, err := files.ReadFile(PolicyFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Policy{}, nil
+	untrusted := trusted(at(policy.File))
+	data, err := r.Files.ReadFile(policy.File)
+	if _, none := os.Lstat(at(policy.File)); errors.Is(none, fs.ErrNotExist) {
+		return p, nil // but a link to a missing file is a policy
 	}
-	var p Policy
 	if err = errors.Join(untrusted, err); err == nil {
 		p, err = policy.Parse(data)
 	}
 	if err != nil {
-		return Policy{}, fmt.Errorf("cannot use the policy %s:\n%w", PolicyFile, err)
+		err = fmt.Errorf("cannot use the policy %s:\n%w", policy.File, err)
 	}
-	return p, nil
+	return p, err
 }
 
 // ConfigFile is the owner's configuration, unless --config names another.

@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -158,10 +157,9 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 
 // rules identifies the local decisions about offers. When they change, offers are checked again.
 func rules(a *change.Agent) string {
-	text, err := a.ReadFile(saved.PolicyFile)
-	untrusted := a.TrustedFile(a.Path(saved.PolicyFile))
+	limits, err := change.Policy(a)
 	from, wrong := a.Records().Source()
-	return fmt.Sprint(string(text), err, untrusted, from.Forgotten, wrong)
+	return fmt.Sprint(limits.Limits(), err, from.Forgotten, wrong)
 }
 
 // Follow returns the Following for this machine's resource; nil if it has none.
