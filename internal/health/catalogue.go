@@ -97,7 +97,7 @@ func catalogue() []entry {
 		{"ControlGroups", LayerMachine, controlGroups, ofExamined},
 		{"KernelModules", LayerMachine, kernelModules, ofExamined},
 		{"ToolsInstalled", LayerMachine, toolsInstalled, Watch | Preflight | ofMachine},
-		{"FileSystemsWritable", LayerMachine, fileSystemsWritable, Watch | ofMachine},
+		{"FileSystemsWritable", LayerMachine, fileSystemsWritable, Watch | Preflight | ofMachine},
 		{"DiskSpace", LayerMachine, diskSpace, Watch | Preflight | ofMachine},
 		{"InodesFree", LayerMachine, inodesFree, Watch | Preflight | ofMachine},
 		{NodeObserved, LayerMachine, nodeObserved, Watch},

@@ -52,7 +52,7 @@ type Facts struct {
 	CNIConfigs []string         // in the order in which a runtime reads them
 
 	IPTables, NFTables bool             // whether these programs are installed
-	Free               map[string]int64 // the free space in bytes below each directory asked for
+	Free               map[string]int64 // free bytes below directories asked for, and of full disks
 	InodesUsed         map[string]int   // the percentage of inodes in use, by directory
 	ReadOnly           []string         // the directories on a read-only file system
 	Units              []InstalledUnit  // the installed ones of Query.Units
@@ -187,10 +187,11 @@ func (h *Host) sizes(q Query, f *Facts) error {
 			return fmt.Errorf("cannot examine the file system of %s: %w", dir, err)
 		}
 		f.DiskBytes = int64(st.Blocks) * st.Bsize // the last one is kubelet's
-		if asked {
+		if !asked && seen[st.Fsid] {
+			continue // it has no disk of its own
+		}
+		if asked || st.Blocks > 0 && st.Bfree == 0 { // how much an own disk needs is not known
 			f.Free[dir] = int64(st.Bavail) * st.Bsize
-		} else if seen[st.Fsid] { // it has no disk of its own
-			continue
 		}
 		seen[st.Fsid] = true
 		if st.Files > 0 { // btrfs and others have no inodes to run out of

@@ -74,11 +74,8 @@ func metadata(p *part) {
 	rules := header + fill(metadataRules, "{{Table}}", MetadataTable, "{{First}}", first)
 	p.owe([]string{metadataUnit}, state.NewFile(metadataFile, 0o644, rules))
 	p.unit(metadataUnit, 0o644, fill(metadataService, "{{File}}", metadataFile))
-	p.add(state.Table{Name: MetadataTable, File: metadataFile, Rules: countRules(rules)})
+	// The lines in its chains, except the chains' types, are rules.
+	n := strings.Count(rules, "\n\t\t") - strings.Count(rules, "\n\t\ttype ")
+	p.add(state.Table{Name: MetadataTable, File: metadataFile, Rules: n})
 	p.run(metadataUnit)
-}
-
-// countRules counts the rules of metadata.nft: the lines in its chains, except the chains' types.
-func countRules(ruleset string) int {
-	return strings.Count(ruleset, "\n\t\t") - strings.Count(ruleset, "\n\t\ttype ")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -90,11 +91,13 @@ func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 }
 
 // rollBack rejects the failed generation and goes back, which is recorded first. It does not reject
-// a generation that was never applied, as its download failed or its pods did not drain.
+// one that was never applied, as its download failed, its pods did not drain, or a disk failed.
 func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	back := t.Back(cause, r.Now())
 	back.Attempt = 1
-	rejected := Of(cause).Kind == Refused || t.Phase == Apply || t.Phase == Gate
+	ofDisk := slices.ContainsFunc([]error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO},
+		func(fault error) bool { return errors.Is(cause, fault) })
+	rejected := Of(cause).Kind == Refused || (t.Phase == Apply || t.Phase == Gate) && !ofDisk
 	if rejected {
 		if err := r.Reject(ctx, t, cause); err != nil {
 			return errors.Join(cause, err)

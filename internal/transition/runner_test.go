@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -251,7 +252,8 @@ func (f *fake) outcome(err error) outcome {
 }
 
 // A transition that follows one which has touched the machine goes back in whatever phase it fails,
-// or remains. What was never on the machine is rejected only where it cannot work.
+// or remains. What was never on the machine is rejected only where it cannot work, and a fault of
+// the disk rejects nothing.
 func TestTouched(t *testing.T) {
 	cause := errors.New("it does not work")
 	rolledBack := outcome{Back: true, Rejected: true, Released: true}
@@ -267,6 +269,8 @@ func TestTouched(t *testing.T) {
 		{Change, Drain, cause, restored},
 		{Change, Apply, cause, rolledBack},
 		{Change, Gate, cause, rolledBack},
+		{Change, Apply, fmt.Errorf("%w: %w", cause, syscall.ENOSPC), restored},
+		{Change, Gate, fmt.Errorf("%w: %w", cause, syscall.EIO), restored},
 		{Change, Commit, cause, outcome{Remains: "change commit"}},
 		{Repair, Prefetch, cause, outcome{Remains: "repair prefetch"}},
 		{Repair, Apply, cause, outcome{Remains: "repair apply"}},

@@ -1,9 +1,15 @@
 package stories
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -176,5 +182,79 @@ func TestRejectedOnASmallerMachine(t *testing.T) {
 		if (kubeletConfig(w.root) == before) != fits {
 			t.Errorf("fits: %t; kubelet has the other configuration", fits)
 		}
+	}
+}
+
+// ownDisk mounts an empty file system at a path of the machine.
+func (w *world) ownDisk(path, size string) (dir string) {
+	w.t.Helper()
+	if os.Getuid() != 0 {
+		w.t.Skip("only root can mount; make test, run as root, has it")
+	}
+	dir = filepath.Join(w.root, path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := unix.Mount("disk", dir, "tmpfs", 0, "mode=0755,size="+size); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// fill writes a file until its disk is full.
+func (w *world) fill(file string) {
+	w.t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		w.t.Fatal(err)
+	}
+}
+
+// While kubelet's own disk is full or read-only, a change touches nothing. It is made afterwards.
+func TestDiskRejectsNothing(t *testing.T) {
+	for want, mend := range map[string]func(w *world, disk string) (func() error, error){
+		"DiskSpace": func(w *world, disk string) (func() error, error) {
+			file := filepath.Join(disk, "full")
+			w.fill(file)
+			return func() error { return os.Remove(file) }, nil
+		},
+		"FileSystemsWritable": func(_ *world, disk string) (func() error, error) {
+			err := unix.Mount("", disk, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
+			return func() error { return unix.Mount("", disk, "", unix.MS_REMOUNT, "") }, err
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			disk := w.ownDisk("/var/lib/kubelet", "1m")
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			mended, err := mend(w, disk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.config = w.other(42)
+			began := w.kubeletSince()
+			err = w.daemonRuns(nil)
+			if kind := change.Verdict(err).Kind; kind != transition.Failed ||
+				!strings.Contains(err.Error(), want) || w.kubeletSince() != began {
+				t.Errorf("%s: %v", kind, err)
+			}
+			if err := mended(); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "42" {
+				t.Errorf("later kubelet takes %s pods: %v", maxPods(w.root), err)
+			}
+		})
 	}
 }
