@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -225,5 +226,27 @@ func TestSweepGoesOn(t *testing.T) {
 	check(-1)
 	if beats > 0 {
 		t.Errorf("it is read again: %d beats", beats)
+	}
+}
+
+// A check on a machine whose /run is full still finds what to repair. Only its status is not kept.
+func TestCheckWithAFullRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.config = w.configuration(policy("repair"))
+	disk := w.ownDisk(saved.RunDir, "1m")
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.fill(disk + "/full")
+	w.write(forwardSysctl, "0\n")
+	found := w.check()
+	if want := []string{"sysctl:net.ipv4.ip_forward"}; !slices.Equal(found.Repair, want) {
+		t.Errorf("to repair are %v, want %v", found.Repair, want)
+	}
+	for _, record := range []string{"status", "sweep"} {
+		if log := w.log.String(); !strings.Contains(log, saved.RunDir+"/"+record+".json: no space left") {
+			t.Errorf("%s.json is not mentioned in the log:\n%s", record, log)
+		}
 	}
 }

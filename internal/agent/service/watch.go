@@ -260,10 +260,9 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	}
 	found.Reconcile = h.Saved.Transition != nil || s.OtherResolver ||
 		untrusted(s.Conditions) && !h.Saved.Live.Config.Located()
-	if err := keepStatus(ctx, w.Agent, &s); err != nil {
-		return found, err
-	}
-	return found, sweepStore(ctx, h) // in the remaining time; the next check reports it
+	err = errors.Join(keepStatus(ctx, w.Agent, &s), sweepStore(ctx, h)) // this in the remaining time
+	inspect.LogError(w.Agent.Log, "cannot record the check", err)
+	return found, nil
 }
 
 // keepStatus writes the status file. Conditions keep the time of their last change.
