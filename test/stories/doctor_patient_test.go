@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -35,6 +36,7 @@ type patient struct {
 	facts       func(*host.Facts)
 	examination func(*host.Examination)
 	upkeep      func(*host.Upkeep)
+	unseen      error // why the facts are not complete
 	given       error // why the configuration cannot be used
 	real        bool  // over the network of this machine instead of the world's
 	both        bool  // over that network where the world's has no such server
@@ -51,7 +53,7 @@ func (m told) Facts(ctx context.Context, q host.Query) (host.Facts, error) {
 	if m.p.facts != nil {
 		m.p.facts(&f)
 	}
-	return f, err
+	return f, cmp.Or(err, m.p.unseen)
 }
 
 func (m told) Examine(modules []string) host.Examination {

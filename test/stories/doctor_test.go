@@ -109,6 +109,17 @@ func TestDoctorFindsNothing(t *testing.T) {
 	}
 }
 
+// If systemd does not answer before a join, that is the only fault: no credential was tried.
+func TestDoctorWithoutSystemd(t *testing.T) {
+	p := healthy(t, false)
+	p.unseen = errors.New("systemd does not answer")
+	list := p.doctor(t)
+	if first := list[0]; first.Type != health.NodeObserved || first.Owner != health.OwnerMachine ||
+		!strings.Contains(first.Message, p.unseen.Error()) || list[1].Found() {
+		t.Error(shown(list))
+	}
+}
+
 // healthy returns a machine without faults.
 func healthy(t *testing.T, joined bool) *patient {
 	t.Helper()

@@ -98,7 +98,7 @@ func (p *patient) examined(ctx context.Context) {
 	query := inspect.Query(p.Node, p.config)
 	query.Firewalls = query.Firewalls && !p.given.Unprivileged
 	if p.seen, err = p.Reader.Facts(ctx, query); err != nil {
-		p.Log.Debug("cannot examine the machine", "error", err)
+		p.evidence.Observed = health.Tried(err)
 		return
 	}
 	x.Examination = p.Reader.Examine(node.Modules())
@@ -163,7 +163,7 @@ func (p *patient) prospect(ctx context.Context) {
 		inspect.ServiceEvidence(ctx, p.Node, e)
 	}
 	e.Transition = p.Saved.Transition
-	if p.given.Input == nil {
+	if p.given.Input == nil || e.Observed.Err != nil {
 		return
 	}
 	t, err := change.Aim(ctx, p.Home, *p.given.Input)
