@@ -245,29 +245,26 @@ type manifest map[string]string
 // Unsound reports whether an entry is missing or differs from its manifest. It reads every file,
 // and calls alive before each. The error is ctx's.
 func Unsound(ctx context.Context, store, id string, alive func()) (bool, error) {
-	same, err := intact(filepath.Join(store, id), func() error {
+	same := intact(filepath.Join(store, id), func() error {
 		alive()
 		return ctx.Err()
 	})
-	return err != nil || !same || !present(store, id), ctx.Err()
+	return !same || !present(store, id), ctx.Err()
 }
 
-func intact(entry string, each func() error) (bool, error) {
+func intact(entry string, each func() error) bool {
 	root, err := os.OpenRoot(entry)
 	if err != nil {
-		return false, err
+		return false
 	}
 	defer root.Close()
 	text, err := root.ReadFile(manifestName)
-	if err != nil {
-		return false, err
-	}
 	var made manifest
-	if err := json.Unmarshal(text, &made); err != nil {
-		return false, err
+	if err != nil || json.Unmarshal(text, &made) != nil {
+		return false
 	}
 	is, err := list(root, each)
-	return maps.Equal(made, is), err
+	return err == nil && maps.Equal(made, is)
 }
 
 // list reads all files below a directory, following no links. It stops at the first error of each.
