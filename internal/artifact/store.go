@@ -150,10 +150,7 @@ func discard(store, name string, touch Touch) error {
 	err := touch.do(func() error {
 		return os.Rename(filepath.Join(store, name), filepath.Join(store, doomed))
 	}, "discard %s", name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return removeTree(store, doomed, touch)
