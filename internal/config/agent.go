@@ -52,15 +52,12 @@ func isNodeName(s string) bool {
 
 func checkArtifacts(c Config, r *report) {
 	for key, o := range c.Artifacts.Overrides {
-		if o.SHA256 == "" {
-			r.need(member("artifacts.overrides", key)+".sha256", false,
-				"must be set: unverified artifacts are not installed")
-		}
+		at := member("artifacts.overrides", key)
+		r.need(at+".sha256", o.SHA256 != "", "must be set: unverified artifacts are not installed")
 		name, _, _ := strings.Cut(key, "@")
 		plain := []string{"kubelet", "kubectl", "kubeadm", "runc"}
 		if slices.Contains(plain, name) && o.TarSHA256 != "" {
-			r.add(member("artifacts.overrides", key)+".tarSHA256", show(o.TarSHA256),
-				"must not be set: "+name+" is not an archive")
+			r.add(at+".tarSHA256", show(o.TarSHA256), "must not be set: "+name+" is not an archive")
 		}
 	}
 	if c.Artifacts.Directory != "" && (c.Artifacts.Mirror != "" || len(c.Artifacts.Mirrors) > 0) {
