@@ -38,7 +38,7 @@ func ResourceOf(data []byte) (*Resource, error) {
 func TokenOf(bundle []byte) (Secret, error) {
 	r := &report{}
 	doc, _ := settingsOf(readDocument(bundle, r), r)
-	token, _ := get(get(doc["azure"], "bootstrapToken"), "token").(string)
+	token, _ := objectAt(doc, "azure.bootstrapToken", false)["token"].(string)
 	return Secret(token), r.err(Config{})
 }
 
@@ -99,14 +99,8 @@ func Covered(bundle []byte) (content []byte, from Resource, err error) {
 	if _, versioned := doc["schemaVersion"]; !versioned || resource == nil {
 		return nil, from, errors.New("it is not a bundle of a flexNodeConfig")
 	}
-	azure, _ := settings["azure"].(map[string]any)
-	for section, secret := range map[string]string{
-		"servicePrincipal": "clientSecret", "bootstrapToken": "token",
-	} {
-		if settings, ok := azure[section].(map[string]any); ok {
-			delete(settings, secret)
-		}
-	}
+	delete(objectAt(settings, "azure.servicePrincipal", false), "clientSecret")
+	delete(objectAt(settings, "azure.bootstrapToken", false), "token")
 	content, err = json.Marshal(settings)
 	return content, *resource, err
 }
@@ -129,8 +123,8 @@ func eraseOnboarding(azure map[string]any) bool {
 
 func changeAzure(bundle []byte, how func(azure map[string]any) bool) ([]byte, error) {
 	return change(bundle, func(whole map[string]any) bool {
-		azure, ok := get(get(whole, "config"), "azure").(map[string]any)
-		return ok && how(azure)
+		azure := objectAt(whole, "config.azure", false)
+		return azure != nil && how(azure)
 	})
 }
 
@@ -196,10 +190,10 @@ func readResource(origin any, r *report) *Resource {
 		return nil
 	}
 	resource := &Resource{}
-	if kindOf(origin) == anObject {
+	if given, ok := origin.(map[string]any); ok {
 		known := map[string]any{}
 		for _, f := range fields(reflect.TypeFor[Resource]()) {
-			known[f.name] = get(origin, f.name)
+			known[f.name] = given[f.name]
 		}
 		origin = known
 	}
@@ -225,8 +219,7 @@ func Canonical(data []byte) ([]byte, error) {
 
 // canonical is Canonical for settings that were read.
 func canonical(doc map[string]any) ([]byte, error) {
-	azure, _ := doc["azure"].(map[string]any)
-	eraseOnboarding(azure)
+	eraseOnboarding(objectAt(doc, "azure", false))
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)

@@ -131,9 +131,7 @@ func Disturbing(from, to map[string]any) []Difference {
 
 // DisruptionOf returns the effect of a difference on the way to the configuration to.
 func DisruptionOf(d Difference, to map[string]any) string {
-	agent, _ := to["agent"].(map[string]any)
-	policy, _ := agent["upgradePolicy"].(map[string]any)
-	drain, _ := policy["drain"].(string)
+	drain, _ := objectAt(to, "agent.upgradePolicy", false)["drain"].(string)
 	switch {
 	case !d.below(moving) && UpgradePolicy{Drain: drain}.Drains(d.otherBranch()):
 		return Drain

@@ -36,12 +36,6 @@ func kindOf(v any) kind {
 	return kindOfType(reflect.TypeOf(v))
 }
 
-// get returns a member of an object; nil if the object or member does not exist.
-func get(v any, name string) any {
-	o, _ := v.(map[string]any)
-	return o[name]
-}
-
 func decodeObject(data []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
