@@ -122,10 +122,8 @@ var rules = map[string]rule{
 	"url": {"an https URL without user, query and fragment", isHTTPS},
 	"artifact": {anyOf(release.Names()...).allowed +
 		", alone or with a version, as in kubelet@1.36.3", isArtifact},
-	"digest": {"64 hexadecimal digits", func(s string) bool {
-		return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
-	}},
-	"size": {"a number of bytes, or 0", func(s string) bool { return isWhole(s, 0, 1<<40) }},
+	"digest": {"64 hexadecimal digits", matches(`[0-9a-f]{64}`)},
+	"size":   {"a number of bytes, or 0", func(s string) bool { return isWhole(s, 0, 1<<40) }},
 	// agent
 	"log-level":  oneOf("debug", "info", "warning", "error"),
 	"log-format": oneOf("text", "json"),
