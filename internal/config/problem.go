@@ -122,9 +122,6 @@ func conceal(s string) string {
 		s = userInURL.ReplaceAllString(s, "://"+redacted+"@")
 		s = queryInURL.ReplaceAllString(s, "$1?"+redacted)
 	}
-	if !strings.Contains(s, ".") {
-		return s
-	}
 	return tokenInText.ReplaceAllString(s, redacted)
 }
 
