@@ -187,10 +187,8 @@ func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 }
 
 func (d *download) tidy() error {
-	for _, zst := range []bool{false, true} {
-		if err := d.discard(zst); err != nil {
-			return fmt.Errorf("cannot clean up after %s: %w", d.a, err)
-		}
+	if err := cmp.Or(d.discard(false), d.discard(true)); err != nil {
+		return fmt.Errorf("cannot clean up after %s: %w", d.a, err)
 	}
 	return nil
 }
