@@ -72,10 +72,7 @@ func (s *DBus) connect(ctx context.Context) (dbusConn, error) {
 	conn, err := s.dial(life)
 	if inTime := dialling(); !inTime || err != nil {
 		stop()
-		if !inTime {
-			err = errors.Join(err, ctx.Err())
-		}
-		return nil, fmt.Errorf("cannot reach systemd: %w", err)
+		return nil, fmt.Errorf("cannot reach systemd: %w", errors.Join(err, ctx.Err()))
 	}
 	s.conn, s.stop = conn, stop
 	return conn, nil
