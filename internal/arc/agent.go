@@ -76,8 +76,7 @@ func (r Record) names(is Status) bool { return strings.EqualFold(r.MachineID, is
 
 // Assigns reports whether this program assigns the roles of the Arc identity.
 func Assigns(c config.Azure) bool {
-	auto := c.Arc.AutoRoleAssignment
-	return auto != nil && *auto && len(c.Arc.Roles) > 0
+	return *cmp.Or(c.Arc.AutoRoleAssignment, new(false)) && len(c.Arc.Roles) > 0
 }
 
 // proxySetting is the setting of azcmagent; the URL is http://host:port (azcmagent config).

@@ -104,8 +104,8 @@ func (a *Azure) completeCredential(before Azure) {
 	if a.AuthMode() == before.AuthMode() {
 		or(&a.KubeletCredential, before.KubeletCredential)
 	}
-	or(&a.KubeletCredential, DefaultCredential(a.Arc != nil && a.Arc.AutoRoleAssignment != nil &&
-		*a.Arc.AutoRoleAssignment))
+	auto := cmp.Or(a.Arc, &Arc{}).AutoRoleAssignment
+	or(&a.KubeletCredential, DefaultCredential(*cmp.Or(auto, new(false))))
 }
 
 // DefaultCredential returns the default of kubelet's credential for an identity in Azure: a
