@@ -59,14 +59,13 @@ func (h *Host) missingModules(wanted []string) []string {
 
 // cgroups returns the version of the control groups, and the controllers that kubelet lacks.
 func (h *Host) cgroups() (version int, missing []string) {
-	has, err := h.ReadFile("/sys/fs/cgroup/cgroup.controllers")
-	if err != nil {
-		if h.exists("/sys/fs/cgroup/memory") {
-			return 1, nil
-		}
-		return 0, nil
+	switch has, err := h.ReadFile("/sys/fs/cgroup/cgroup.controllers"); {
+	case err == nil:
+		return 2, without(strings.Fields(string(has)), "cpu", "cpuset", "memory", "pids")
+	case h.exists("/sys/fs/cgroup/memory"):
+		return 1, nil
 	}
-	return 2, without(strings.Fields(string(has)), "cpu", "cpuset", "memory", "pids")
+	return 0, nil
 }
 
 // swapLimits reports whether control groups have memory.swap.max (Linux, admin-guide/cgroup-v2).
