@@ -95,11 +95,10 @@ func (c *Client) WaitNode(
 	for pauses := (wait.Backoff{Base: firstPause, Max: maxPause}); ; {
 		n, err := c.Node(ctx, name)
 		asked()
-		if err == nil && until(n) {
-			return n, nil
-		}
 		if err == nil {
-			last = n
+			if last = n; until(n) {
+				return n, nil
+			}
 		}
 		if ctx.Err() == nil {
 			lastErr = err
