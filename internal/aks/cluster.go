@@ -132,11 +132,8 @@ func (c *Cluster) address(kubeconfig []byte) error {
 		// the cause would quote it, and it may hold a secret
 		return errors.New("cannot read the kubeconfig that Azure has sent")
 	}
-	current := parsed.Contexts[parsed.CurrentContext]
-	var cluster *clientcmdapi.Cluster
-	if current != nil {
-		cluster = parsed.Clusters[current.Cluster]
-	}
+	current := cmp.Or(parsed.Contexts[parsed.CurrentContext], &clientcmdapi.Context{})
+	cluster := parsed.Clusters[current.Cluster]
 	if cluster == nil || cluster.Server == "" || len(cluster.CertificateAuthorityData) == 0 {
 		return errors.New("cannot use the kubeconfig that Azure has sent: it names no server, or no CA")
 	}
