@@ -466,7 +466,7 @@ func TestRestoredStoreOffersNothing(t *testing.T) {
 			_, text = w.must(200, "GET", nodeURL("n"), "")
 			equal(t, "whether it is held", strings.Contains(text, `"reason":"Restored"`), test.held)
 			status := map[bool]int{true: 304, false: 200}[test.held]
-			r, text = w.must(status, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
+			_, text = w.must(status, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
 			if !test.held {
 				released := w.desires("n")
 				shows(t, "what it is offered now", released+" true",
