@@ -181,7 +181,7 @@ func sandbox(t *testing.T) []string {
 		"RestrictAddressFamilies SystemCallArchitectures SystemCallFilter SystemCallErrorNumber " +
 		"CapabilityBoundingSet UMask MemoryHigh OOMScoreAdjust LimitCORE "
 	const others = " Type ExecStart Environment TimeoutStartSec WatchdogSec Restart RestartSec " +
-		"RestartPreventExitStatus TimeoutStopSec KillMode "
+		"RestartPreventExitStatus TimeoutStopSec KillMode OOMPolicy "
 	argv := []string{"systemd-run", "--quiet", "--wait", "--collect", "--pipe",
 		"--property=KillMode=process"} // a killed run leaves its children
 	_, service, _ := strings.Cut(
