@@ -159,12 +159,13 @@ func unwrap(doc map[string]any, r *report) (settings map[string]any, origin any)
 	return inner, origin
 }
 
-// readSchema reads the schema version of a bundle. A newer minor version allows unknown members; a
-// newer major version is the only problem reported.
+// readSchema reads the schema version of a bundle. It is that of the replica that has sent it; the
+// configuration may be of a newer one, so members may be unknown. A newer major version is the only
+// problem reported.
 func readSchema(schema any, r *report) {
 	text, _ := schema.(string)
-	major, minor, ok := cutSchema(text)
-	ours, known, _ := cutSchema(SchemaVersion)
+	major, ok := majorOf(text)
+	ours, _ := majorOf(SchemaVersion)
 	switch {
 	case !ok:
 		r.add("schemaVersion", "", "must be a version major.minor, such as \""+SchemaVersion+"\"")
@@ -172,16 +173,16 @@ func readSchema(schema any, r *report) {
 		r.unreadable, r.problems = true, nil
 		r.add("schemaVersion", show(text), fmt.Sprintf("this agent supports configurations of version "+
 			"%d.x: update the agent on this machine (docs/how-to/upgrade.md)", ours))
-	case major == ours && minor > known:
+	case major == ours:
 		r.newer = true
 	}
 }
 
-func cutSchema(s string) (major, minor int, ok bool) {
-	first, second, found := strings.Cut(s, ".")
+func majorOf(version string) (major int, ok bool) {
+	first, second, _ := strings.Cut(version, ".")
 	major, err := strconv.Atoi(first)
-	minor, failed := strconv.Atoi(second)
-	return major, minor, found && err == nil && failed == nil && major > 0 && minor >= 0
+	_, failed := strconv.ParseUint(second, 10, 0)
+	return major, err == nil && failed == nil && major > 0
 }
 
 // readResource reads the resource of a bundle; nil if unset. Newer providers may add members to it.

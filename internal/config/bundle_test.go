@@ -92,7 +92,7 @@ func TestSchemaVersions(t *testing.T) {
 	}{
 		"ours":                         {`"1.0"`, bare, "", 0, ""},
 		"ours, and more beside config": {`"1.0"`, bare, `,"signature":{"by":"x"}`, 0, ""},
-		"ours, and more in config":     {`"1.0"`, strange, "", 0, "strange: is not known"},
+		"ours, and more in config":     {`"1.0"`, strange, "", 2, ""},
 		"newer":                        {`"1.7"`, bare, `,"more":[]`, 0, ""},
 		"newer, and more in config":    {`"1.7"`, strange, "", 2, ""},
 		"newer major":                  {`"2.0"`, bare, "", 0, update},

@@ -97,7 +97,7 @@ func (r *report) members(at spot, o map[string]any, dst reflect.Value) {
 	}
 }
 
-// unknown reports an unknown member: only a warning in a bundle with a newer schema. It suggests a
+// unknown reports an unknown member: only a warning in a bundle of a provider. It suggests a
 // setting of that name elsewhere, else the known members of the object.
 func (r *report) unknown(path, name string, known []field) {
 	at := member(path, name)
