@@ -34,7 +34,7 @@ type Generation struct {
 // Origin describes the origin of a generation.
 type Origin struct {
 	Kind  string `json:"kind"`  // file or url
-	Agent string `json:"agent"` // the version of the program that rendered it
+	Agent string `json:"agent"` // the version of the program that made it
 }
 
 type head struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -84,11 +85,16 @@ func TestAsksBeforeItDisrupts(t *testing.T) {
 	})
 }
 
-// What another release of the agent renders in another way waits for a change that may restart
-// kubelet: a label does not bring it.
+// What another release of the agent renders in another way, or for another size of the machine,
+// waits for a change that may restart kubelet: a label does not bring it. What stays keeps its
+// artifacts.
 func TestAnotherReleaseRestartsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	memory := func(mib int64) {
+		w.facts = func(f *host.Facts) { f.MemoryBytes = mib << 20 }
+	}
+	memory(7942)
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +103,8 @@ func TestAnotherReleaseRestartsNothing(t *testing.T) {
 	rendered := w.read(unit)
 	former := strings.Replace(rendered, line, "", 1)
 	w.renderedAs(unit, former)
-	since := w.kubeletSince()
+	since, kubelet := w.kubeletSince(), kubeletConfig(w.root)
+	memory(7932)
 	directory := w.config.Artifacts.Directory
 	w.config = w.configuration(nodeSetting("labels", map[string]any{"example.com/site": "south"}))
 	w.config.Artifacts.Directory = directory
@@ -105,24 +112,40 @@ func TestAnotherReleaseRestartsNothing(t *testing.T) {
 	if is := w.cluster.node1().Labels["example.com/site"]; err != nil || is != "south" {
 		t.Fatalf("the label is %q, %v", is, err)
 	}
-	if w.read(unit) != former || !w.kubeletSince().Equal(since) {
-		t.Errorf("kubelet has restarted for a label, with the unit\n%s", w.read(unit))
+	if is := kubeletConfig(w.root); w.read(unit) != former || is != kubelet ||
+		!w.kubeletSince().Equal(since) {
+		t.Errorf("kubelet has restarted for a label, with the unit\n%s\nand\n%s", w.read(unit), is)
+	}
+	if store := w.opened().Saved.Applied.Facts.Store; store["former"] == "" {
+		t.Errorf("the artifacts are %v", store)
 	}
 	w.config = w.configuration(nodeSetting("maxPods", 42))
 	if err := w.daemonReconciles(); err != nil || w.read(unit) != rendered {
 		t.Errorf("%v; the unit is\n%s", err, w.read(unit))
 	}
+	if store := w.opened().Saved.Applied.Facts.Store; store["former"] != "" {
+		t.Errorf("the artifacts are %v", store)
+	}
 }
 
-// renderedAs lets a file be the one that the release has rendered with which the node was applied.
-func (w *world) renderedAs(file, text string) {
+// opened returns the records of this machine.
+func (w *world) opened() *change.Home {
 	w.t.Helper()
-	w.write(file, text)
 	h := change.Unopened(w.agent())
 	if err := change.Reopen(w.t.Context(), h); err != nil {
 		w.t.Fatal(err)
 	}
+	return h
+}
+
+// renderedAs lets the applied node be of another release, which has rendered a file in another way
+// and had one more artifact.
+func (w *world) renderedAs(file, text string) {
+	w.t.Helper()
+	w.write(file, text)
+	h := w.opened()
 	g, all := *h.Saved.Applied, h.Store.Generations
+	g.Facts.Store["former"] = "/opt/former"
 	for i, item := range g.Node {
 		if f, is := item.Resource.(state.File); is && f.Path == file {
 			g.Node[i].Resource = state.NewFile(f.Path, f.Mode, text)

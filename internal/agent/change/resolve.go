@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -133,14 +134,22 @@ func resolve(
 	}
 	f := t.facts
 	f.Store = make(map[string]string, len(arts))
+	applied := h.Saved.Applied
+	keeps := applied != nil && !applied.Config.Disturbs(c)
+	if keeps {
+		maps.Copy(f.Store, applied.Facts.Store) // what stays may lead there
+	}
+	if keeps && sameMachine(h, c, f) {
+		f.Processors, f.Memory = applied.Facts.Processors, applied.Facts.Memory
+	}
 	for _, a := range arts {
 		f.Store[string(a.Name)] = path.Join(node.StoreDir, a.ID)
 	}
 	list := node.Render(c, f)
-	// What another release renders in another way may restart services: it waits for a change that
-	// may do so.
-	if a := h.Saved.Applied; a != nil && !a.Config.Disturbs(c) {
-		list = a.Node.Amend(node.Render(a.Config, a.Facts), list)
+	// What another release renders in another way, or for another size of the machine, may restart
+	// services: it waits for a change that may do so.
+	if keeps {
+		list = applied.Node.Amend(node.Render(applied.Config, applied.Facts), list)
 	}
 	origin := generation.Origin{Kind: t.Input.Origin, Agent: h.Version}
 	g, err := generation.New(c, t.Received, f, list, origin)
