@@ -21,6 +21,14 @@ func TestRenamedMachine(t *testing.T) {
 	}
 	w.steady("with the machine's name")
 	w.write(file, "renamed\n")
+	copied := w.tree()
+	w.cluster.set(func() { w.cluster.nodes["edge-1"].Status.NodeInfo.MachineID = anothersID })
+	w.refuses() // a renamed copy, while the original is the Node
+	w.same(copied)
+	ready, began := w.cluster.ready, w.kubeletSince()
+	w.cluster.set(func() { // restored to another machine: its kubelet has a name that it may not use
+		w.cluster.ready = func(name string) bool { return w.kubeletSince() != began && ready(name) }
+	})
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}

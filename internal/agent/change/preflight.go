@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -82,7 +83,8 @@ func stays(h *Home, c config.Config) error {
 }
 
 // reach checks that the API server can be reached, accepts the credential, and works with the
-// configured version. A joined node's credential is proved later, bypassing caches.
+// configured version, and that no other machine is the Node, as the original of a renamed copy is.
+// A joined node's credential is proved later, bypassing caches.
 func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	c := t.Input.Config
 	if !h.Saved.Joined() || !access.Held(h.Node, c) {
@@ -94,20 +96,17 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 			return err
 		}
 	}
-	if !h.Saved.Joined() && showsWho(ctx, h, c) {
-		e.Node = inspect.AskNode(ctx, h.Node, access.JoinClient, c, t.At) // not everyone may read it
-		if err := health.Problem(health.Evaluate(health.Preflight, *e)); err != nil {
-			return err
-		}
-	}
-	wanted := c.Kubernetes.Version
+	wanted, was, joined := c.Kubernetes.Version, h.Saved.Applied, h.Saved.Joined()
 	e.ServerVersion = health.Answered(ServerVersion(ctx, h, t))
-	if wanted == "" {
-		return nil
-	}
-	was := h.Saved.Applied
-	if was != nil && was.Config.Kubernetes.Version != wanted && !e.ServerVersion.OK() {
+	if wanted != "" && was != nil && was.Config.Kubernetes.Version != wanted &&
+		!e.ServerVersion.OK() {
 		return fmt.Errorf("cannot change kubelet's version to %s: %w", wanted, e.ServerVersion.Err)
+	}
+	if (!joined || e.ServerVersion.OK()) && showsWho(ctx, h, c) {
+		e.Node = inspect.AskNode(ctx, h.Node, access.JoinClient, c, t.At) // not everyone may read it
+		if joined && kube.Ready(e.Node.Value).Status != corev1.ConditionTrue {
+			e.Node = health.Answer[kube.Node]{} // it may be this node's, restored to another machine
+		}
 	}
 	return health.Problem(health.Evaluate(health.Preflight, *e))
 }
