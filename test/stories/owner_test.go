@@ -1,13 +1,17 @@
 package stories
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // The machine-id(5) of a story's machine, and of another one.
@@ -76,19 +80,33 @@ func TestNodeOfAnotherMachineWithArc(t *testing.T) {
 	}
 }
 
-// A machine that has been replaced under its name leaves its successor's Node and pods alone.
+// A machine that has been replaced under its name, or is a copy, leaves the other machine's Node
+// and pods alone, also if the provider would delete it. One whose resource was deleted tells the
+// provider.
 func TestLeaveAfterReplacement(t *testing.T) {
-	w := newWorld(t)
-	if _, err := w.bootstrap(); err != nil {
-		t.Fatal(err)
-	}
-	w.cluster.set(func() { w.cluster.nodes["edge-1"].Status.NodeInfo.MachineID = anothersID })
-	if err := w.unbootstrap(); err != nil {
-		t.Error(err)
-	}
-	w.cluster.set(func() {
-		if n := w.cluster.nodes["edge-1"]; n == nil || n.Spec.Unschedulable {
-			t.Errorf("the other machine's Node is deleted or cordoned: %+v", n)
+	for _, deleted := range []string{"", "u"} {
+		w, told := newWorld(t), false
+		w.provider = &provider{offer: w.delivery("7", keyed), changed: make(chan struct{}),
+			leaves: func() { told = true }}
+		if err := w.receive(w.provider.offer); err != nil {
+			t.Fatal(err)
 		}
-	})
+		if _, err := w.joinAsDelivered(); err != nil {
+			t.Fatal(err)
+		}
+		w.cluster.set(func() { w.cluster.nodes["edge-1"].Status.NodeInfo.MachineID = anothersID })
+		how := change.Leave{Options: transition.Options{DrainTimeout: time.Minute, Deleted: deleted}}
+		err := w.run(func(ctx context.Context, a *change.Agent) error {
+			_, err := change.Unbootstrap(ctx, a, nil, how)
+			return err
+		})
+		if err != nil || told != (deleted != "") {
+			t.Errorf("deleted: %q, the provider was told: %t, %v", deleted, told, err)
+		}
+		w.cluster.set(func() {
+			if n := w.cluster.nodes["edge-1"]; n == nil || n.Spec.Unschedulable {
+				t.Errorf("the other machine's Node is deleted or cordoned: %+v", n)
+			}
+		})
+	}
 }

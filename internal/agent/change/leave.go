@@ -205,7 +205,7 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	l.Note("draining Node %s", name)
 	bounded, cancel := context.WithTimeout(ctx, t.Leave.DrainTimeout)
 	defer cancel()
-	err := l.own(bounded, client)
+	err := l.own(bounded)
 	if err == nil {
 		err = client.CordonLeft(bounded, name, true, t.Cordoned)
 	}
@@ -231,7 +231,7 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 	if !t.Leave.Waits {
 		stopped = stopDaemon(ctx, l.Home)
 	}
-	l.remaining = l.deleteNode(ctx, t.Cause)
+	l.remaining = l.deleteNode(ctx, t.Cause, t.Leave.Deleted != "")
 	took := inspect.Stamp().Sub(t.Began) // negative if the clock was set back since
 	if l.remaining != nil && t.Leave.Waits && took >= 0 && took < farewellTime {
 		return l.remaining
@@ -247,14 +247,23 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 const deletionTime = 30 * time.Second // bounds each attempt to delete the Node
 
 // deleteNode makes the provider delete the Node, or tries itself, which few clusters allow. It
-// returns the error of a previous run, failed, if that has removed the credential since.
-func (l *leaving) deleteNode(ctx context.Context, failed string) error {
+// returns the error of a previous run, failed, if that has removed the credential since. A provider
+// that has deleted the resource is asked in any case: it knows whose the Node is.
+func (l *leaving) deleteNode(ctx context.Context, failed string, deleted bool) error {
 	if l.config == nil || failed == "" && !access.Held(l.Node, *l.config) &&
 		(l.parted || !l.Saved.Joined()) {
 		return nil
 	}
-	err := l.withProvider(ctx, follow.Leave)
+	others := l.own(ctx)
+	err := others
+	if err == nil || deleted {
+		err = l.withProvider(ctx, follow.Leave)
+	}
 	if l.heard = err == nil; l.heard {
+		return nil
+	}
+	if others != nil {
+		l.Warn("cannot delete the Node: %v", others)
 		return nil
 	}
 	if !errors.Is(err, follow.ErrNotFollowed) {
@@ -273,25 +282,22 @@ func (l *leaving) deleteNode(ctx context.Context, failed string) error {
 	defer client.Close()
 	bounded, cancel := context.WithTimeout(ctx, deletionTime)
 	defer cancel()
-	if err := l.own(bounded, client); err != nil {
-		l.Warn("cannot delete the Node: %v", err)
-		return nil
-	}
 	return client.DeleteNode(bounded, l.config.Agent.NodeName)
 }
 
-// own returns an error if the Node is of another machine, which has replaced this one.
-func (l *leaving) own(ctx context.Context, client *kube.Client) error {
-	name := l.config.Agent.NodeName
-	n, err := client.Node(ctx, name)
-	if err != nil {
-		return nil // the next request fails, too
+// own returns an error if the Node is of another machine, which has replaced this one or is the
+// original of this copy. Unknown is ours: a Node that nothing else deletes would remain.
+func (l *leaving) own(ctx context.Context) error {
+	c := *l.config
+	seen, err := l.Agent.Machine.Facts(ctx, inspect.Query(l.Node, c))
+	if err != nil || !access.Held(l.Node, c) {
+		return nil
 	}
-	seen, err := l.Agent.Machine.Facts(ctx, inspect.Query(l.Node, *l.config))
-	if err != nil || !health.Anothers(n, seen) {
-		return nil // unknown is ours: a Node that nothing else deletes would remain
+	n := inspect.AskNode(ctx, l.Node, access.Client, c, found(ctx, l))
+	if !n.OK() || !health.Anothers(n.Value, seen) {
+		return nil
 	}
-	return fmt.Errorf("the Node %s now belongs to another machine", name)
+	return fmt.Errorf("the Node %s now belongs to another machine", c.Agent.NodeName)
 }
 
 func (l *leaving) withProvider(ctx context.Context,
