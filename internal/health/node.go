@@ -202,7 +202,8 @@ func nodeOwned(e Evidence) Condition {
 	told := func(id string) string { return cmp.Or(id, "unknown") }
 	return fails(OwnerConfiguration, "AnotherMachine", fmt.Sprintf("Node %s belongs to another "+
 		"machine (its machineID is %s and its systemUUID %s, those of this machine are %s and %s): "+
-		"set a different name with agent.nodeName", name, told(info.MachineID),
+		"if one is a copy of the other, shut the copy down; otherwise set a different name with "+
+		"agent.nodeName", name, told(info.MachineID),
 		told(info.SystemUUID), told(e.Machine.MachineID), told(e.Machine.SystemUUID))).
 		run("or, if that machine no longer exists, ask the cluster's operator to run `kubectl delete "+
 			"node %s`", name)

@@ -27,7 +27,7 @@ func TestNodeOwned(t *testing.T) {
 		{"another machine that is off", from("ffff", "ffff", silent), False, another,
 			OwnerConfiguration, "kubectl delete node edge-1"},
 		{"a copied disk", from("3d12", "ffff", heard), False, another, OwnerConfiguration,
-			"agent.nodeName"},
+			"if one is a copy of the other, shut the copy down"},
 		{"a disk in another machine", from("3d12", "ffff", silent), True, "", "", ""},
 		{"one firmware for all", from("ffff", "4c4c-0031", heard), False, another,
 			OwnerConfiguration, ""},

@@ -231,13 +231,13 @@ func onlyMachine(e Evidence) Condition {
 	p := e.Upkeep.Polls
 	if p != nil && p.Second == SecondRefused {
 		return fails(OwnerConfiguration, reason, "the resource provider refuses this machine: "+
-			"another machine is registered as this node; if this machine is a copy, wipe it; if it "+
+			"another machine is registered as this node; if this machine is a copy, shut it down; if it "+
 			"should be the node, ask for a new configuration URL with regenerateToken", "join with that "+
 			"URL: `aks-flex-node agent --config-url -`")
 	}
 	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, reason, "the "+
 		"resource provider refuses another machine that claims to be this node; if that machine is a "+
-		"copy of this one, wipe it")
+		"copy of this one, shut it down")
 }
 
 // unanswered is the time for which the provider may not answer, over more than one poll: failed
