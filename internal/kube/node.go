@@ -139,26 +139,12 @@ func (c *Client) PatchLabels(ctx context.Context, name string, labels map[string
 	return c.patch(ctx, name, patch, "label")
 }
 
-// Cordon marks the Node unschedulable, or schedulable again.
-func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
-	verb, unschedulable := "uncordon", any(nil)
-	if on {
-		verb, unschedulable = "cordon", true
-	}
-	patch := map[string]any{"spec": map[string]any{"unschedulable": unschedulable}}
-	return c.patch(ctx, name, patch, verb)
-}
-
-// left is the annotation of a Node that was cordoned because its machine left.
+// left is the annotation of a Node that this program has cordoned: its machine may have left, or
+// been installed again.
 const left = "aks-flex-node/left"
 
-// CordonLeft cordons the Node of a machine that leaves, unless others than we have cordoned it, or
-// takes that back, once the Node has a machine again.
-func (c *Client) CordonLeft(ctx context.Context, name string, on, ours bool) error {
-	n, err := c.Node(ctx, name)
-	if _, is := n.Annotations[left]; err != nil || on && n.Spec.Unschedulable && !ours || !on && !is {
-		return err
-	}
+// Cordon marks the Node unschedulable, or schedulable again.
+func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 	verb, annotation, unschedulable := "uncordon", any(nil), any(nil)
 	if on {
 		verb, annotation, unschedulable = "cordon", "true", true
@@ -167,6 +153,16 @@ func (c *Client) CordonLeft(ctx context.Context, name string, on, ours bool) err
 		"metadata": map[string]any{"annotations": map[string]any{left: annotation}},
 		"spec":     map[string]any{"unschedulable": unschedulable},
 	}, verb)
+}
+
+// CordonLeft cordons the Node of a machine that leaves, unless others than we have cordoned it, or
+// takes any cordon of ours back, once the Node has a machine again.
+func (c *Client) CordonLeft(ctx context.Context, name string, on, ours bool) error {
+	n, err := c.Node(ctx, name)
+	if _, is := n.Annotations[left]; err != nil || on && n.Spec.Unschedulable && !ours || !on && !is {
+		return err
+	}
+	return c.Cordon(ctx, name, on)
 }
 
 // touched is the annotation with the time at which a node last tested writes to the cluster.

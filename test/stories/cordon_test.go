@@ -240,7 +240,8 @@ func TestJoinAfterALeaveUncordons(t *testing.T) {
 	}
 }
 
-// The same for a Node that a change has cordoned which was given up.
+// The same for a Node that a change has cordoned which was given up, or whose machine was installed
+// again since.
 func TestJoinAfterAChangeUncordons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -250,6 +251,14 @@ func TestJoinAfterAChangeUncordons(t *testing.T) {
 	joined := w.config
 	w.upgrade()
 	w.interruptChanged()
+	installed := newWorld(t)
+	installed.cluster.nodes["edge-1"] = new(w.cluster.node1())
+	if !installed.cordoned() {
+		t.Error("the change has not cordoned the Node")
+	}
+	if _, err := installed.bootstrap(); err != nil || installed.cordoned() {
+		t.Errorf("installed again: %v; cordoned %t", err, installed.cordoned())
+	}
 	w.leavesItsNode()
 	w.config = joined
 	if _, err := w.bootstrap(); err != nil || w.cordoned() {
