@@ -139,9 +139,9 @@ func (c *Client) PatchLabels(ctx context.Context, name string, labels map[string
 	return c.patch(ctx, name, patch, "label")
 }
 
-// left is the annotation of a Node that this program has cordoned: its machine may have left, or
-// been installed again.
-const left = "aks-flex-node/left"
+// cordoned is the annotation of a Node that this program has cordoned: its machine may leave, or be
+// installed again.
+const cordoned = "aks-flex-node/cordoned"
 
 // Cordon marks the Node unschedulable, or schedulable again.
 func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
@@ -150,7 +150,7 @@ func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 		verb, annotation, unschedulable = "cordon", "true", true
 	}
 	return c.patch(ctx, name, map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{left: annotation}},
+		"metadata": map[string]any{"annotations": map[string]any{cordoned: annotation}},
 		"spec":     map[string]any{"unschedulable": unschedulable},
 	}, verb)
 }
@@ -159,7 +159,8 @@ func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
 // takes any cordon of ours back, once the Node has a machine again.
 func (c *Client) CordonLeft(ctx context.Context, name string, on, ours bool) error {
 	n, err := c.Node(ctx, name)
-	if _, is := n.Annotations[left]; err != nil || on && n.Spec.Unschedulable && !ours || !on && !is {
+	_, is := n.Annotations[cordoned]
+	if err != nil || on && n.Spec.Unschedulable && !ours || !on && !is {
 		return err
 	}
 	return c.Cordon(ctx, name, on)

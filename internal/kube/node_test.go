@@ -242,11 +242,13 @@ func TestChangeNode(t *testing.T) {
 			},
 		},
 		{
-			"cordon", node, `{"annotations":{"aks-flex-node/left":"true"}},"spec":{"unschedulable":true}}`,
+			"cordon", node, `{"annotations":{"aks-flex-node/cordoned":"true"}},` +
+				`"spec":{"unschedulable":true}}`,
 			func(c *Client) error { return c.Cordon(ctx, "edge-1", true) },
 		},
 		{
-			"uncordon", node, `{"annotations":{"aks-flex-node/left":null}},"spec":{"unschedulable":null}}`,
+			"uncordon", node, `{"annotations":{"aks-flex-node/cordoned":null}},` +
+				`"spec":{"unschedulable":null}}`,
 			func(c *Client) error { return c.Cordon(ctx, "edge-1", false) },
 		},
 		{
