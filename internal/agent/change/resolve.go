@@ -132,9 +132,19 @@ func resolve(
 	if err != nil {
 		return nil, nil, err
 	}
-	f := t.facts
+	f, list := rendered(h, t, c, arts)
+	origin := generation.Origin{Kind: t.Input.Origin, Agent: h.Version}
+	g, err := generation.New(c, t.Received, f, list, origin)
+	return &g, arts, err
+}
+
+// rendered renders a configuration. What another release renders in another way, or for another
+// size of the machine, may restart services: it waits for a change that may do so.
+func rendered(
+	h *Home, t *Target, c config.Config, arts []artifact.Artifact,
+) (node.Facts, state.Desired) {
+	f, applied := t.facts, h.Saved.Applied
 	f.Store = make(map[string]string, len(arts))
-	applied := h.Saved.Applied
 	keeps := applied != nil && !applied.Config.Disturbs(c)
 	if keeps {
 		maps.Copy(f.Store, applied.Facts.Store) // what stays may lead there
@@ -146,14 +156,10 @@ func resolve(
 		f.Store[string(a.Name)] = path.Join(node.StoreDir, a.ID)
 	}
 	list := node.Render(c, f)
-	// What another release renders in another way, or for another size of the machine, may restart
-	// services: it waits for a change that may do so.
 	if keeps {
 		list = applied.Node.Amend(node.Render(applied.Config, applied.Facts), list)
 	}
-	origin := generation.Origin{Kind: t.Input.Origin, Agent: h.Version}
-	g, err := generation.New(c, t.Received, f, list, origin)
-	return &g, arts, err
+	return f, list
 }
 
 // withVersion fills in an unset version of Kubernetes and the versions that depend on it.
