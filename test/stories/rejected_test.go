@@ -220,7 +220,7 @@ func (w *world) fill(file string) {
 
 // While kubelet's own disk is full or read-only, a change touches nothing. It is made afterwards.
 func TestDiskRejectsNothing(t *testing.T) {
-	for want, mend := range map[string]func(w *world, disk string) (func() error, error){
+	for want, breaks := range map[string]func(w *world, disk string) (func() error, error){
 		"DiskSpace": func(w *world, disk string) (func() error, error) {
 			file := filepath.Join(disk, "full")
 			w.fill(file)
@@ -238,7 +238,7 @@ func TestDiskRejectsNothing(t *testing.T) {
 			if _, err := w.bootstrap(); err != nil {
 				t.Fatal(err)
 			}
-			mended, err := mend(w, disk)
+			repair, err := breaks(w, disk)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -249,7 +249,7 @@ func TestDiskRejectsNothing(t *testing.T) {
 				!strings.Contains(err.Error(), want) || w.kubeletSince() != began {
 				t.Errorf("%s: %v", kind, err)
 			}
-			if err := mended(); err != nil {
+			if err := repair(); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "42" {
